@@ -1,0 +1,156 @@
+// Package job is the vocabulary of a training job: plain values that every room of the house shares.
+// It knows no files, no clocks, no network and no platform.
+package job
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Node is one agent's offer to a world: one host, or one pod, and the slots that it brings.
+type Node struct {
+	Name  string `json:"name"`            // host or pod name, for people
+	Index int    `json:"index"`           // the platform's node number, from 0; -1: none was given
+	Slots int    `json:"slots"`           // workers that this node will run
+	Addrs []Addr `json:"addrs,omitempty"` // where peers may reach its agent, best first
+	Place Place  `json:"place,omitzero"`  // where it stands, for ranks that are near
+	// Incarnation tells two lives of one node apart: random, new with every agent process.
+	Incarnation string `json:"incarnation"`
+	Version     string `json:"version,omitempty"` // of the muster binary
+}
+
+// String names the node as messages do: its name, and its index where it has one.
+func (n Node) String() string {
+	if n.Index < 0 {
+		return n.Name
+	}
+	return fmt.Sprintf("%s (node %d)", n.Name, n.Index)
+}
+
+// An Addr is a host, name or literal IP, and a port: "10.0.0.7:29400", "[fd00::7]:29400".
+type Addr string
+
+// A Place is where a node stands in the network, widest first. Empty parts are unknown.
+type Place struct {
+	Block, Rack, Domain, Switch string
+}
+
+// Path returns the parts of p, widest first, for ordering.
+func (p Place) Path() []string { return []string{p.Block, p.Rack, p.Domain, p.Switch} }
+
+// A Spec is what one node brings to a meeting: which job, how many nodes, and itself.
+type Spec struct {
+	ID    string // the job's id, the same on all its nodes; never "none"
+	Nodes int    // how many nodes make the world
+	Self  Node
+}
+
+// A World is what the nodes agreed on: who takes part, in which order, and therefore every rank.
+type World struct {
+	ID         string   `json:"id"`
+	Nonce      string   `json:"nonce"`      // random, known to members only; opens the leader's channel
+	Generation int      `json:"generation"` // counts the worlds of this job, from 1
+	Members    []Member `json:"members"`    // by group rank
+}
+
+// A Member is a node in a world.
+type Member struct {
+	Node
+	First int `json:"first"` // global rank of its local rank 0
+}
+
+// Size returns the number of workers, WORLD_SIZE.
+func (w World) Size() int {
+	n := 0
+	for _, m := range w.Members {
+		n += m.Slots
+	}
+	return n
+}
+
+// GroupRank returns the position of the node with this incarnation, and whether it is a member.
+func (w World) GroupRank(incarnation string) (int, bool) {
+	i := slices.IndexFunc(w.Members, func(m Member) bool { return m.Incarnation == incarnation })
+	return i, i >= 0
+}
+
+// MemberOf returns the group rank of the node that runs the worker with this global rank.
+func (w World) MemberOf(rank int) (int, bool) {
+	i := slices.IndexFunc(w.Members, func(m Member) bool { return m.First <= rank && rank < m.First+m.Slots })
+	return i, i >= 0
+}
+
+// A Var is one environment variable of a worker and the reason for it, which `muster env` shows.
+type Var struct {
+	Name, Value string
+	Why         string
+}
+
+// An Env is an ordered list of variables; a later one of the same name wins.
+type Env []Var
+
+// Lookup returns the value that wins.
+func (e Env) Lookup(name string) (string, bool) {
+	for _, v := range slices.Backward(e) {
+		if v.Name == name {
+			return v.Value, true
+		}
+	}
+	return "", false
+}
+
+// Over lays e over base, which is in the form of os.Environ: e wins, order is kept, each name stands once.
+func (e Env) Over(base []string) []string {
+	last := map[string]string{}
+	for _, v := range e {
+		last[v.Name] = v.Value
+	}
+	out := make([]string, 0, len(base)+len(e))
+	for _, kv := range base {
+		name, _, _ := strings.Cut(kv, "=")
+		if _, ours := last[name]; !ours {
+			out = append(out, kv)
+		}
+	}
+	for _, v := range e {
+		if value, first := last[v.Name]; first {
+			out = append(out, v.Name+"="+value)
+			delete(last, v.Name)
+		}
+	}
+	return out
+}
+
+// A Task is one process to start on this node.
+type Task struct {
+	Rank      int // global rank
+	LocalRank int
+	Argv      []string
+	Env       Env // laid over the agent's own environment
+}
+
+// An Exit says how a worker ended. The zero Exit is success.
+type Exit struct {
+	Code   int    `json:"code"`             // exit code, when it was not killed by a signal
+	Signal int    `json:"signal,omitempty"` // signal that killed it, or 0
+	Core   bool   `json:"core,omitempty"`   // a core was dumped
+	Sent   bool   `json:"sent,omitempty"`   // the signal, or the one that made it exit, was ours
+	Err    string `json:"err,omitempty"`    // it could not be started: why
+}
+
+// OK reports whether the worker did what it should.
+func (e Exit) OK() bool { return e.Code == 0 && e.Signal == 0 && e.Err == "" }
+
+// A Failure is a worker that ended badly, told to the whole world.
+type Failure struct {
+	Node      string        `json:"node"` // name of the host
+	Group     int           `json:"group"`
+	Rank      int           `json:"rank"`
+	LocalRank int           `json:"local_rank"`
+	PID       int           `json:"pid"`
+	Exit      Exit          `json:"exit"`
+	Ago       time.Duration `json:"ago"` // between its end and the telling, by the teller's own clock
+	Tail      []string      `json:"tail,omitempty"`
+}
