@@ -102,17 +102,20 @@ func (e Env) Lookup(name string) (string, bool) {
 }
 
 // Over lays e over base, which is in the form of os.Environ: e wins, order is kept, each name stands once.
+// Of duplicates in base the first stays, for it is the one that getenv(3) and Python see.
 func (e Env) Over(base []string) []string {
 	last := map[string]string{}
 	for _, v := range e {
 		last[v.Name] = v.Value
 	}
 	out := make([]string, 0, len(base)+len(e))
+	seen := map[string]bool{}
 	for _, kv := range base {
 		name, _, _ := strings.Cut(kv, "=")
-		if _, ours := last[name]; !ours {
+		if _, ours := last[name]; !ours && !seen[name] {
 			out = append(out, kv)
 		}
+		seen[name] = true
 	}
 	for _, v := range e {
 		if value, first := last[v.Name]; first {

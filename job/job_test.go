@@ -51,7 +51,7 @@ func TestSignalCodesArePermanent(t *testing.T) {
 
 func TestEnvOver(t *testing.T) {
 	env := Env{{Name: "B", Value: "1"}, {Name: "C", Value: "2"}, {Name: "B", Value: "3"}}
-	got := env.Over([]string{"A=a", "B=old", "Z=z=z", "B=older"})
+	got := env.Over([]string{"A=a", "B=old", "Z=z=z", "B=older", "A=twice"})
 	if want := []string{"A=a", "Z=z=z", "B=3", "C=2"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
