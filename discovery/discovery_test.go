@@ -1,0 +1,94 @@
+package discovery
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/muster-run/muster/job"
+)
+
+func host(env ...string) job.Host {
+	m := map[string]string{}
+	for _, kv := range env {
+		name, value, _ := strings.Cut(kv, "=")
+		m[name] = value
+	}
+	return job.Host{
+		Getenv:   func(name string) string { return m[name] },
+		ReadFile: func(string) ([]byte, error) { return nil, os.ErrNotExist },
+		Hostname: "ann",
+	}
+}
+
+func TestDetect(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		env  string
+		want string // rule nodes rank host:port nproc id
+		err  string // part of it
+	}{
+		{"nothing", "", "single 1 -1 :0 '' ''", ""},
+		{"kubeflow 1.5", "MASTER_ADDR=sdxl-master-0 MASTER_PORT=23456 WORLD_SIZE=4 RANK=3",
+			"master-addr 4 3 sdxl-master-0:23456 '' ''", ""},
+		{"kubeflow 1.9, integer nproc: WORLD_SIZE counts processes",
+			"MASTER_ADDR=m MASTER_PORT=23456 WORLD_SIZE=32 RANK=1 PET_MASTER_ADDR=m PET_MASTER_PORT=23456 PET_NODE_RANK=1 PET_NNODES=4 PET_NPROC_PER_NODE=8",
+			"pet 4 1 m:23456 '8' ''", ""},
+		{"rendezvous endpoint", "PET_NNODES=2:2 PET_RDZV_ENDPOINT=w-0:29400 PET_RDZV_ID=j1 PET_RDZV_BACKEND=c10d",
+			"pet 2 -1 w-0:29400 '' 'j1'", ""},
+		{"IPv6 endpoint", "PET_NNODES=2 PET_RDZV_ENDPOINT=[fd00::1]:29400", "pet 2 -1 fd00::1:29400 '' ''", ""},
+		{"endpoint without port", "PET_NNODES=2 PET_RDZV_ENDPOINT=w-0", "pet 2 -1 w-0:0 '' ''", ""},
+		{"address only", "MASTER_ADDR=10.0.0.1", "master-addr 0 -1 10.0.0.1:0 '' ''", ""},
+		{"nodes beyond doubt", "MASTER_ADDR=m MASTER_PORT=1 NNODES=2 NODE_RANK=1 WORLD_SIZE=16 RANK=8",
+			"master-addr 2 1 m:1 '' ''", ""},
+		{"processes, told by LOCAL_WORLD_SIZE", "MASTER_ADDR=m WORLD_SIZE=16 RANK=8 LOCAL_WORLD_SIZE=8", "master-addr 2 1 m:0 '' ''", ""},
+		{"a Service named master", "MASTER_ADDR=m MASTER_PORT=tcp://10.0.0.7:80 WORLD_SIZE=2 RANK=0", "master-addr 2 0 m:0 '' ''", ""},
+		{"rank beyond nodes", "MASTER_ADDR=m WORLD_SIZE=2 RANK=2", "", "node 2, but there are only 2 nodes"},
+		{"no number", "MASTER_ADDR=m WORLD_SIZE=two", "", "WORLD_SIZE=two is not a whole number"},
+		{"not a multiple", "MASTER_ADDR=m WORLD_SIZE=3 LOCAL_WORLD_SIZE=2", "", "not a multiple"},
+		{"range", "PET_NNODES=1:4 PET_RDZV_ENDPOINT=w:1", "", "PET_NNODES=1:4 is a range"},
+		{"nowhere to meet", "PET_NNODES=4", "", "nothing says where they meet"},
+		{"bad endpoint port", "PET_NNODES=2 PET_RDZV_ENDPOINT=w:0", "", "PET_RDZV_ENDPOINT=w:0"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f, err := Detect(host(strings.Fields(c.env)...))
+			if c.err != "" {
+				if err == nil || !strings.Contains(err.Error(), c.err) {
+					t.Fatalf("got %+v, %v; want an error with %q", f, err, c.err)
+				}
+				return
+			}
+			got := fmt.Sprintf("%s %d %d %s:%d '%s' '%s'", f.Rule, f.Nodes, f.Rank, f.Host, f.Port, f.NProc, f.JobID)
+			if err != nil || got != c.want {
+				t.Errorf("got %s, %v; want %s", got, err, c.want)
+			}
+		})
+	}
+}
+
+func TestOddPortIsTold(t *testing.T) {
+	f, err := Detect(host("MASTER_ADDR=m", "MASTER_PORT=tcp://10.0.0.7:80"))
+	if err != nil || len(f.Warnings) != 1 || !strings.Contains(f.Warnings[0], "tcp://10.0.0.7:80") {
+		t.Errorf("%+v, %v", f, err)
+	}
+}
+
+func TestOptional(t *testing.T) {
+	other := errors.New("other")
+	if n, err := optional(0, errUnset, 7); n != 7 || err != nil {
+		t.Errorf("unset: %d, %v", n, err)
+	}
+	if _, err := optional(0, other, 7); !errors.Is(err, other) {
+		t.Errorf("other: %v", err)
+	}
+}
+
+// A job of several nodes that nothing else explains must not become that many single trainings.
+func TestLeftover(t *testing.T) {
+	f, err := Detect(host("WORLD_SIZE=4", "RANK=1", "NUM_PROCESSES=1", "SLURM_NTASKS=x"))
+	if err != nil || f.Rule != "single" || len(f.Leftover) != 1 || f.Leftover[0] != "WORLD_SIZE=4" {
+		t.Errorf("%+v, %v", f, err)
+	}
+}

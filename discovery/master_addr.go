@@ -1,0 +1,66 @@
+package discovery
+
+import (
+	"errors"
+	"fmt"
+)
+
+// masterAddr is MASTER_ADDR and its kin, set by hand or by one of many systems. Its WORLD_SIZE and RANK count
+// nodes on most of them; NNODES and NODE_RANK say so beyond doubt and win. LOCAL_WORLD_SIZE tells the other meaning.
+var masterAddr = platform{
+	name: "master-addr",
+	here: func(r *reader) bool { return r.host.Getenv("MASTER_ADDR") != "" },
+	find: func(r *reader, f *Finding) error {
+		f.Host, f.RankZero = r.text("MASTER_ADDR"), true
+		f.Port = r.port("MASTER_PORT")
+		if err := byNodes(r, f); err != nil {
+			return err
+		}
+		if f.Nodes == 0 {
+			return byWorldSize(r, f)
+		}
+		return nil
+	},
+}
+
+// byNodes reads the names that can only mean nodes.
+func byNodes(r *reader, f *Finding) error {
+	nodes, err := r.number("NNODES", 1)
+	if f.Nodes, err = optional(nodes, err, 0); err != nil {
+		return err
+	}
+	rank, err := r.number("NODE_RANK", 0)
+	f.Rank, err = optional(rank, err, -1)
+	return err
+}
+
+// byWorldSize reads WORLD_SIZE and RANK: numbers of nodes, or of processes where LOCAL_WORLD_SIZE says how many
+// of them a node has.
+func byWorldSize(r *reader, f *Finding) error {
+	size, err := r.number("WORLD_SIZE", 1)
+	if errors.Is(err, errUnset) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	rank, err := r.number("RANK", 0)
+	if rank, err = optional(rank, err, f.Rank); err != nil {
+		return err
+	}
+	local, err := r.number("LOCAL_WORLD_SIZE", 1)
+	if local, err = optional(local, err, 1); err != nil {
+		return err
+	}
+	if size%local != 0 {
+		return fmt.Errorf("WORLD_SIZE=%d is not a multiple of LOCAL_WORLD_SIZE=%d", size, local)
+	}
+	f.Nodes = size / local
+	if f.Rank < 0 {
+		f.Rank = rank
+	}
+	if local > 1 && f.Rank >= f.Nodes { // RANK counts processes here
+		f.Rank /= local
+	}
+	return nil
+}

@@ -1,0 +1,9 @@
+package job
+
+// A Host is what a reader of platforms may see of the machine: nothing else, so that a test or `--env-file`
+// can put any other in its place.
+type Host struct {
+	Getenv   func(name string) string                   // "" when unset
+	ReadFile func(path string) (data []byte, err error) // absolute paths
+	Hostname string
+}
