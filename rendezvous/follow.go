@@ -1,0 +1,64 @@
+package rendezvous
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// follow waits for the outcome and shows presence meanwhile. It returns nothing when this node is to lead.
+func (n *node) follow(ctx context.Context) (*outcome, error) {
+	var leader watch
+	for {
+		b, found, err := n.meeting.await(ctx, keyOutcome, n.next)
+		if err != nil {
+			return nil, err
+		}
+		if found {
+			return n.read(b)
+		}
+		n.next = time.Now().Add(beat)
+		if err := n.show(ctx); err != nil {
+			return nil, err
+		}
+		lost, err := n.look(ctx, &leader)
+		if err != nil {
+			return nil, err
+		}
+		if !lost {
+			continue
+		}
+		if err := n.claim(ctx); err != nil || n.leader == n.ticket {
+			return nil, err
+		}
+		leader = watch{}
+	}
+}
+
+// look reads what the leader tells and reports whether nobody leads any more.
+// The words of an earlier leader do not count as a sign of life of the present one.
+func (n *node) look(ctx context.Context, leader *watch) (lost bool, err error) {
+	b, found, err := n.meeting.peek(ctx, keySummary)
+	if err != nil {
+		return false, err
+	}
+	var s summary
+	if found {
+		if s, err = decode[summary](b, maxSummary); err != nil {
+			return false, fmt.Errorf("read %s: %w", keySummary, err)
+		}
+	}
+	if s.Epoch > n.epoch {
+		n.epoch, *leader = s.Epoch, watch{}
+	}
+	if s.Epoch < n.epoch {
+		return leader.silent(""), nil
+	}
+	if by, ok := s.Replaced[n.ticket]; ok {
+		return false, replaced(n.spec.Self, by)
+	}
+	if !s.Resigned {
+		n.tell(Status{Here: s.Here, Count: s.Count, Expected: n.spec.Nodes, Missing: s.Missing})
+	}
+	return s.Resigned || leader.silent(fmt.Sprint(s.Beat)), nil
+}

@@ -1,0 +1,130 @@
+package rendezvous
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/muster-run/muster/rendezvous/store"
+)
+
+// The keys of a job, under muster/<job id>/, and of one meeting, under <incarnation>/<generation>/ below it.
+const (
+	keyIncarnation = "incarnation" // names this life of the store
+	keyGeneration  = "generation"  // of the current meeting, below the incarnation
+	keyTickets     = "tickets"     // how many were drawn
+	keyTicket      = "ticket/"     // + number: record of a node, or void
+	keyPresence    = "presence/"   // + number: counts up while the node lives; gone when it left
+	keyLeader      = "leader/"     // + epoch: ticket of the node that leads
+	keySummary     = "summary"     // the leader's, each second
+	keyOutcome     = "outcome"     // how the meeting ended
+	keyAlive       = "alive"       // counts up while the world lives
+	keyOver        = "over"        // the world has ended
+)
+
+const (
+	void = "void" // in place of a record: too late, draw again
+	gone = "-1"   // in place of presence: left; a number, so that a last Add by mistake does no harm
+)
+
+// jobPath returns the prefix of a job's keys. No two ids share one, however long they are.
+func jobPath(id string) string {
+	escaped := url.PathEscape(id)
+	if len(escaped) > 128 {
+		sum := sha256.Sum256([]byte(id))
+		escaped = "%sha256-" + hex.EncodeToString(sum[:]) // no escaped id contains "%s"
+	}
+	return "muster/" + escaped + "/"
+}
+
+// random returns 128 bits that nobody can guess, in hex.
+func random() string {
+	b := make([]byte, 16)
+	rand.Read(b)
+	return hex.EncodeToString(b)
+}
+
+// A shelf is a part of the store: the keys below one prefix.
+type shelf struct {
+	store.Store
+	prefix string
+}
+
+// once sets key if nothing stands there, and returns what stands there afterwards.
+// Doing it twice does no harm, so a broken connection is no failure.
+func (s shelf) once(ctx context.Context, key string, value []byte) ([]byte, error) {
+	return s.swap(ctx, key, nil, value)
+}
+
+// swap is CompareSet, for changes that do no harm when done twice.
+func (s shelf) swap(ctx context.Context, key string, old, value []byte) ([]byte, error) {
+	for {
+		got, err := s.CompareSet(ctx, s.prefix+key, old, value)
+		if again(ctx, err) {
+			continue
+		}
+		return got, name(err, "set", key)
+	}
+}
+
+// peek reads key without waiting: a comparison that cannot succeed returns what stands there.
+func (s shelf) peek(ctx context.Context, key string) (value []byte, found bool, err error) {
+	probe := []byte("?")
+	value, err = s.swap(ctx, key, probe, probe)
+	return value, err == nil && !bytes.Equal(value, probe), err
+}
+
+// add adds to a counter for which a count too many does no harm.
+func (s shelf) add(ctx context.Context, key string, delta int64) (int64, error) {
+	for {
+		sum, err := s.Add(ctx, s.prefix+key, delta)
+		if again(ctx, err) {
+			continue
+		}
+		return sum, name(err, "count", key)
+	}
+}
+
+// await waits for key until the given time. That it does not come is no error.
+func (s shelf) await(ctx context.Context, key string, until time.Time) (value []byte, found bool, err error) {
+	slice, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	value, err = s.Get(slice, s.prefix+key)
+	if err != nil && slice.Err() != nil && ctx.Err() == nil {
+		return nil, false, nil
+	}
+	return value, err == nil, name(err, "wait for", key)
+}
+
+func (s shelf) put(ctx context.Context, key string, value []byte) error {
+	return name(s.Set(ctx, s.prefix+key, value), "set", key)
+}
+
+func again(ctx context.Context, err error) bool {
+	return errors.Is(err, store.ErrUncertain) && ctx.Err() == nil
+}
+
+func name(err error, verb, key string) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s %s: %w", verb, key, err)
+}
+
+// number reads a counter or a generation, which others wrote.
+func number(key string, b []byte) (int, error) {
+	n, err := strconv.Atoi(string(b[:min(len(b), 20)]))
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("read %s: %.20q is no count", key, b)
+	}
+	return n, nil
+}
+
+func numbered(key string, n int) string { return key + strconv.Itoa(n) }

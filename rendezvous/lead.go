@@ -1,0 +1,342 @@
+package rendezvous
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/muster-run/muster/job"
+)
+
+const (
+	chunk = 1024                  // presence keys read at once, and holes closed at once
+	calm  = 50 * time.Millisecond // between two reports of who came
+)
+
+// A leader reads every record once and closes the meeting when all nodes are there.
+type leader struct {
+	*node
+	self     record
+	guests   []*guest // who wrote a record and has not left, by ticket
+	here     int      // how many of them are alive
+	refused  error    // the first contradiction among the living
+	reached  int      // tickets that were read
+	doubtful int      // tickets up to this one were drawn before we led, and must show that they live
+
+	drawn   int       // tickets that are known to be drawn,
+	since   time.Time // and since when
+	beats   int
+	told    time.Time
+	changed bool // since told
+}
+
+// A guest is a node in the eyes of the leader.
+type guest struct {
+	ticket
+	watch
+	alive bool
+}
+
+// lead takes the tickets in turn until there is an outcome. It returns nothing when another node leads.
+func (n *node) lead(ctx context.Context) (*outcome, error) {
+	l := &leader{node: n, self: n.record()}
+	if err := l.begin(ctx); err != nil {
+		return nil, err
+	}
+	for n.leader == n.ticket {
+		if end := l.settle(); end != nil {
+			return l.publish(ctx, end)
+		}
+		if err := l.step(ctx); err != nil {
+			return nil, err
+		}
+		if time.Now().Before(n.next) {
+			continue
+		}
+		if end, err := l.tick(ctx); end != nil || err != nil {
+			return end, err
+		}
+	}
+	return nil, nil
+}
+
+// begin counts the tickets of before. The first leader of a meeting has no reason for doubt: whoever
+// drew before it has only just come. A later one leads because somebody died.
+func (l *leader) begin(ctx context.Context) error {
+	if l.epoch == 1 {
+		return nil
+	}
+	drawn, err := l.meeting.add(ctx, keyTickets, 0)
+	l.doubtful = int(drawn)
+	return err
+}
+
+// step reads the next ticket, or waits for it until the beat is due.
+func (l *leader) step(ctx context.Context) error {
+	key := numbered(keyTicket, l.reached+1)
+	b, found, err := l.meeting.peek(ctx, key)
+	if err == nil && !found {
+		l.report()
+		b, found, err = l.meeting.await(ctx, key, l.next)
+	}
+	if found {
+		l.take(b)
+	}
+	return err
+}
+
+// take receives what stands under the next ticket. Who is in doubt counts only when its presence moves.
+func (l *leader) take(b []byte) {
+	l.reached++
+	if string(b) == void {
+		return
+	}
+	r, err := decode[record](b, maxRecord)
+	if err != nil {
+		l.refuse(fmt.Errorf("ticket %d holds nothing that muster can read: %w", l.reached, err))
+		return
+	}
+	g := &guest{ticket: ticket{l.reached, r}}
+	l.guests = append(l.guests, g)
+	if l.reached > l.doubtful || l.reached == l.node.ticket {
+		l.welcome(g)
+	}
+}
+
+// welcome counts a guest as here.
+func (l *leader) welcome(g *guest) {
+	g.alive, l.changed = true, true
+	l.here++
+	l.refuse(contradiction(l.self, g.record))
+}
+
+func (l *leader) refuse(why error) {
+	if l.refused == nil {
+		l.refused = why
+	}
+}
+
+// settle returns the outcome when there is one: a world, or a reason why there can be none.
+func (l *leader) settle() *outcome {
+	if l.refused != nil {
+		return &outcome{Refused: l.refused.Error()}
+	}
+	if l.here < l.spec.Nodes {
+		return nil
+	}
+	kept, _ := distinct(l.living())
+	if len(kept) < l.spec.Nodes {
+		return nil
+	}
+	return l.close(kept[:l.spec.Nodes])
+}
+
+// close makes the world of exactly these nodes.
+func (l *leader) close(tickets []ticket) *outcome {
+	if why := cmp.Or(wide(tickets), idle(tickets)); why != nil {
+		return &outcome{Refused: why.Error()}
+	}
+	nodes := make([]job.Node, len(tickets))
+	for i, t := range tickets {
+		nodes[i] = t.Node
+	}
+	return &outcome{World: &job.World{
+		ID: l.spec.ID, Nonce: random(), Generation: l.generation, Members: assign(nodes, l.Previous),
+	}}
+}
+
+func (l *leader) living() []ticket {
+	list := make([]ticket, 0, l.here)
+	for _, g := range l.guests {
+		if g.alive {
+			list = append(list, g.ticket)
+		}
+	}
+	return list
+}
+
+// publish sets the outcome, and returns the one that stands: another leader may have been first.
+func (l *leader) publish(ctx context.Context, end *outcome) (*outcome, error) {
+	b, err := json.Marshal(end)
+	if err != nil {
+		return nil, err
+	}
+	stands, err := l.meeting.once(ctx, keyOutcome, b)
+	if err != nil {
+		return nil, err
+	}
+	if bytes.Equal(stands, b) {
+		return end, nil
+	}
+	return l.read(stands)
+}
+
+// tick does what is due each second. It returns an outcome that others have set.
+func (l *leader) tick(ctx context.Context) (*outcome, error) {
+	l.next = time.Now().Add(beat)
+	if err := l.show(ctx); err != nil {
+		return nil, err
+	}
+	b, found, err := l.meeting.peek(ctx, keyOutcome)
+	if err != nil {
+		return nil, err
+	}
+	if found {
+		return l.read(b)
+	}
+	for _, duty := range []func(context.Context) error{l.yield, l.roll, l.holes, l.summarise} {
+		if err := duty(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// yield makes way for a node that took over because it had not heard from us.
+func (l *leader) yield(ctx context.Context) error {
+	b, found, err := l.meeting.peek(ctx, numbered(keyLeader, l.epoch+1))
+	if err != nil || !found {
+		return err
+	}
+	l.epoch++
+	l.leader, err = number(keyLeader, b)
+	return err
+}
+
+// roll calls the roll: whose presence moves, whose stands still, who has left.
+func (l *leader) roll(ctx context.Context) error {
+	var left []*guest
+	for part := range slices.Chunk(l.guests, chunk) {
+		values, err := l.presence(ctx, part)
+		if err != nil {
+			return err
+		}
+		for i, value := range values {
+			if string(value) == gone {
+				left = append(left, part[i])
+			}
+			l.hear(part[i], string(value))
+		}
+	}
+	l.guests = slices.DeleteFunc(l.guests, func(g *guest) bool { return slices.Contains(left, g) })
+	return nil
+}
+
+// presence reads the keys of some guests. It gives up after a beat: then the store has lost keys,
+// which we notice by our own.
+func (l *leader) presence(ctx context.Context, guests []*guest) ([][]byte, error) {
+	keys := make([]string, len(guests))
+	for i, g := range guests {
+		keys[i] = l.meeting.prefix + numbered(keyPresence, g.number)
+	}
+	slice, cancel := context.WithTimeout(ctx, beat)
+	defer cancel()
+	values, err := l.meeting.MultiGet(slice, keys...)
+	if err != nil && slice.Err() != nil && ctx.Err() == nil {
+		return nil, nil
+	}
+	return values, name(err, "read", keyPresence)
+}
+
+// hear judges a guest by its latest sign.
+func (l *leader) hear(g *guest, sign string) {
+	moved := !g.moved.IsZero() && sign != g.last
+	quiet := g.silent(sign) || sign == gone
+	switch {
+	case g.alive && quiet:
+		g.alive, l.changed = false, true
+		l.here--
+	case !g.alive && moved && !quiet:
+		l.welcome(g)
+	}
+}
+
+// holes declares tickets void whose record did not come: their nodes died, or never learned of their draw.
+func (l *leader) holes(ctx context.Context) error {
+	drawn, err := l.meeting.add(ctx, keyTickets, 0)
+	if err != nil {
+		return err
+	}
+	if l.reached >= l.drawn {
+		l.drawn, l.since = int(drawn), time.Now()
+	}
+	if time.Since(l.since) < silent {
+		return nil
+	}
+	for last := min(l.drawn, l.reached+chunk); l.reached < last; {
+		b, err := l.meeting.once(ctx, numbered(keyTicket, l.reached+1), []byte(void))
+		if err != nil {
+			return err
+		}
+		l.take(b)
+	}
+	return nil
+}
+
+// summarise tells the others, in one bounded key, and ourselves. A node that was replaced learns by whom.
+func (l *leader) summarise(ctx context.Context) error {
+	if l.leader != l.node.ticket {
+		return nil
+	}
+	kept, byWhom := distinct(l.living())
+	if by, ok := byWhom[l.node.ticket]; ok {
+		return replaced(l.spec.Self, by.String())
+	}
+	l.beats++
+	s := l.count(kept)
+	b, err := json.Marshal(summary{
+		Epoch: l.epoch, Beat: l.beats, Here: s.Here, Count: s.Count, Missing: s.Missing, Replaced: some(byWhom),
+	})
+	if err != nil {
+		return err
+	}
+	l.announce(s)
+	return l.meeting.put(ctx, keySummary, b)
+}
+
+// some bounds the list of replaced nodes; who is left out learns it from the next summary, or from the world.
+func some(byWhom map[int]ticket) map[int]string {
+	list := map[int]string{}
+	for _, number := range slices.Backward(slices.Sorted(maps.Keys(byWhom))) {
+		if len(list) < shown {
+			list[number] = byWhom[number].String()
+		}
+	}
+	return list
+}
+
+// report tells ourselves between the beats, when somebody came.
+func (l *leader) report() {
+	if l.changed && time.Since(l.told) >= calm {
+		kept, _ := distinct(l.living())
+		l.announce(l.count(kept))
+	}
+}
+
+func (l *leader) announce(s Status) {
+	l.told, l.changed = time.Now(), false
+	l.tell(s)
+}
+
+// count says who is here, and who is missing as far as indices tell.
+func (l *leader) count(kept []ticket) Status {
+	s := Status{Count: len(kept), Expected: l.spec.Nodes}
+	have := make(map[int]bool, len(kept))
+	for _, t := range kept {
+		if len(s.Here) < shown {
+			s.Here = append(s.Here, t.Node.String())
+		}
+		have[t.Node.Index] = true
+	}
+	for i := 0; i < l.spec.Nodes && len(s.Missing) < shown && !have[-1]; i++ {
+		if !have[i] {
+			s.Missing = append(s.Missing, i)
+		}
+	}
+	return s
+}

@@ -1,0 +1,315 @@
+package rendezvous
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/rendezvous/store"
+)
+
+// errAgain starts over: this meeting is not the one to wait in.
+var errAgain = errors.New("the meeting goes on elsewhere")
+
+// A node is one agent while it joins.
+type node struct {
+	Options
+	store  store.Store
+	spec   job.Spec
+	seen   int // highest generation that is behind us
+	status Status
+
+	meeting    shelf // the keys of the current meeting
+	generation int
+	ticket     int
+	epoch      int   // of the lead, as far as we know
+	leader     int   // ticket of who leads
+	signs      int64 // our presence, as the store counted it
+	next       time.Time
+}
+
+// join goes from meeting to meeting until one ends with a world.
+func (n *node) join(ctx context.Context) (*Session, error) {
+	for {
+		session, err := n.meet(ctx)
+		if !errors.Is(err, errAgain) {
+			return session, err
+		}
+	}
+}
+
+// meet takes part in the current meeting, to its end.
+func (n *node) meet(ctx context.Context) (*Session, error) {
+	past, err := n.arrive(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if past != nil {
+		return nil, n.outlive(ctx, past)
+	}
+	if err := n.enter(ctx); err != nil {
+		return nil, err
+	}
+	end, err := n.attend(ctx)
+	if err != nil {
+		n.withdraw(ctx)
+		return nil, err
+	}
+	return n.conclude(end)
+}
+
+// arrive learns which meeting is the current one. It returns its outcome if it has one already.
+func (n *node) arrive(ctx context.Context) (*outcome, error) {
+	root := shelf{n.store, jobPath(n.spec.ID)}
+	life, err := root.once(ctx, keyIncarnation, []byte(random()))
+	if err != nil {
+		return nil, err
+	}
+	root.prefix += fmt.Sprintf("%.64s/", life)
+	if n.generation, err = n.current(ctx, root); err != nil {
+		return nil, err
+	}
+	n.meeting = shelf{n.store, root.prefix + strconv.Itoa(n.generation) + "/"}
+	b, found, err := n.meeting.peek(ctx, keyOutcome)
+	if err != nil || !found {
+		return nil, err
+	}
+	return n.read(b)
+}
+
+// current returns the current generation after moving it beyond what this agent has seen.
+func (n *node) current(ctx context.Context, root shelf) (int, error) {
+	b, err := root.once(ctx, keyGeneration, []byte(strconv.Itoa(n.seen+1)))
+	for {
+		if err != nil {
+			return 0, err
+		}
+		g, err2 := number(keyGeneration, b)
+		if err2 != nil || g > n.seen {
+			return g, err2
+		}
+		if err := n.move(ctx, root, g); err != nil {
+			return 0, err
+		}
+		b, err = root.swap(ctx, keyGeneration, b, []byte(strconv.Itoa(n.seen+1)))
+	}
+}
+
+// move tells those who still meet under an old generation to go on with ours.
+func (n *node) move(ctx context.Context, root shelf, old int) error {
+	b, err := json.Marshal(outcome{Moved: n.seen + 1})
+	if err != nil {
+		return err
+	}
+	_, err = shelf{root.Store, root.prefix + strconv.Itoa(old) + "/"}.once(ctx, keyOutcome, b)
+	return err
+}
+
+// read decodes an outcome.
+func (n *node) read(b []byte) (*outcome, error) {
+	end, err := decode[outcome](b, len(b))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", keyOutcome, err)
+	}
+	return &end, nil
+}
+
+// enter draws a ticket and writes this node's record under it.
+func (n *node) enter(ctx context.Context) error {
+	r := n.record()
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if len(b) > maxRecord {
+		return fmt.Errorf("the record of %v has %d bytes, more than %d", r, len(b), maxRecord)
+	}
+	for written := false; !written; {
+		if written, err = n.draw(ctx, b); err != nil {
+			return err
+		}
+	}
+	n.epoch = 0
+	return n.claim(ctx)
+}
+
+// record is what we say of ourselves.
+func (n *node) record() record {
+	return record{Protocol: Protocol, Nodes: n.spec.Nodes, Uneven: n.Uneven, Node: n.spec.Self}
+}
+
+// draw reports false when the ticket was declared void before the record came.
+// Presence comes first: whoever sees the record can count on the key.
+func (n *node) draw(ctx context.Context, record []byte) (bool, error) {
+	t, err := n.meeting.add(ctx, keyTickets, 1)
+	if err != nil {
+		return false, err
+	}
+	n.ticket, n.signs = int(t), 0
+	if err := n.show(ctx); err != nil {
+		return false, err
+	}
+	n.next = time.Now().Add(beat)
+	stands, err := n.meeting.once(ctx, numbered(keyTicket, n.ticket), record)
+	return string(stands) == string(record), err
+}
+
+// show adds to our presence. A count that fell means that the store came back empty.
+func (n *node) show(ctx context.Context) error {
+	signs, err := n.meeting.add(ctx, numbered(keyPresence, n.ticket), 1)
+	if err == nil && signs <= n.signs {
+		n.seen = max(n.seen, n.generation-1)
+		return errAgain
+	}
+	n.signs = signs
+	return err
+}
+
+// claim tries to become the leader of the next epoch. Whoever comes first is.
+func (n *node) claim(ctx context.Context) error {
+	n.epoch++
+	b, err := n.meeting.once(ctx, numbered(keyLeader, n.epoch), []byte(strconv.Itoa(n.ticket)))
+	if err != nil {
+		return err
+	}
+	n.leader, err = number(keyLeader, b)
+	return err
+}
+
+// attend leads or follows until the meeting has an outcome.
+func (n *node) attend(ctx context.Context) (*outcome, error) {
+	for {
+		part := n.follow
+		if n.leader == n.ticket {
+			part = n.lead
+		}
+		if end, err := part(ctx); end != nil || err != nil {
+			return end, err
+		}
+	}
+}
+
+// conclude turns the outcome of our meeting into a session, or says why there is none.
+func (n *node) conclude(end *outcome) (*Session, error) {
+	switch {
+	case end.World != nil:
+		return n.enrol(end.World)
+	case end.Refused != "":
+		return nil, &Refusal{end.Refused}
+	}
+	n.seen = max(n.seen, end.Moved-1)
+	return nil, errAgain
+}
+
+// enrol finds our rank in the world. Nodes without one came too many, or were taken for dead.
+func (n *node) enrol(w *job.World) (*Session, error) {
+	if rank, ok := w.GroupRank(n.spec.Self.Incarnation); ok {
+		n.tell(Status{Here: here(w), Count: len(w.Members), Expected: n.spec.Nodes})
+		return begin(n.meeting, *w, rank), nil
+	}
+	for _, m := range w.Members {
+		if same(m.Node, n.spec.Self) {
+			return nil, replaced(n.spec.Self, fmt.Sprintf("%v, incarnation %.8s", m.Node, m.Incarnation))
+		}
+	}
+	return nil, &Excluded{fmt.Sprintf("this job has %d nodes and they are here without %v: %s; give all nodes a higher --nnodes, or start fewer",
+		len(w.Members), n.spec.Self, names(here(w), len(w.Members)))}
+}
+
+func replaced(self job.Node, by string) error {
+	return &Excluded{fmt.Sprintf("another process took my place as %v: %s", self, by)}
+}
+
+func here(w *job.World) []string {
+	list := make([]string, 0, min(shown, len(w.Members)))
+	for _, m := range w.Members[:min(shown, len(w.Members))] {
+		list = append(list, m.Node.String())
+	}
+	return list
+}
+
+// outlive waits until a meeting that ended before we came is history, and makes way for the next.
+func (n *node) outlive(ctx context.Context, past *outcome) error {
+	n.seen = max(n.seen, n.generation, past.Moved-1)
+	n.status.Before = past.Refused
+	if past.World == nil {
+		return errAgain
+	}
+	n.tell(Status{Here: here(past.World), Count: len(past.World.Members), Expected: n.spec.Nodes, Running: n.generation})
+	if err := n.mourn(ctx); err != nil {
+		return err
+	}
+	n.tell(Status{Here: []string{n.spec.Self.String()}, Count: 1, Expected: n.spec.Nodes})
+	return errAgain
+}
+
+// mourn returns when the running world is marked over, or its leader has been silent for long.
+func (n *node) mourn(ctx context.Context) error {
+	var w watch
+	for {
+		b, _, err := n.meeting.peek(ctx, keyAlive)
+		if err != nil {
+			return err
+		}
+		if w.silent(string(b)) {
+			return nil
+		}
+		n.running(b)
+		if _, over, err := n.meeting.await(ctx, keyOver, time.Now().Add(beat)); over || err != nil {
+			return err
+		}
+	}
+}
+
+// running tells how long the world has lived: its leader counts once a beat.
+func (n *node) running(alive []byte) {
+	s := n.status
+	if beats, err := number(keyAlive, alive); err == nil {
+		s.Alive = time.Duration(beats) * beat
+	}
+	n.tell(s)
+}
+
+// withdraw lets the others know at once that we do not wait any longer, when there is still a store to tell.
+func (n *node) withdraw(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), beat)
+	defer cancel()
+	_ = n.meeting.put(ctx, numbered(keyPresence, n.ticket), []byte(gone))
+	if n.leader == n.ticket {
+		b, _ := json.Marshal(summary{Epoch: n.epoch, Resigned: true})
+		_ = n.meeting.put(ctx, keySummary, b)
+	}
+}
+
+// tell passes the status on.
+func (n *node) tell(s Status) {
+	s.Before = n.status.Before
+	s.Here = slices.Clone(s.Here)
+	n.status = s
+	if n.Progress != nil {
+		n.Progress(s)
+	}
+}
+
+// A watch notices when what another node counts up stands still, by our own clock.
+type watch struct {
+	last  string
+	moved time.Time
+	read  time.Time
+}
+
+// silent takes the latest reading and reports whether nothing has moved for long. Time in which we did not
+// look does not count: we were stopped, or the store was away, and then the others could not be heard either.
+func (w *watch) silent(sign string) bool {
+	now := time.Now()
+	if sign != w.last || now.Sub(w.read) > 2*beat+beat/2 {
+		w.last, w.moved = sign, now
+	}
+	w.read = now
+	return now.Sub(w.moved) >= silent
+}

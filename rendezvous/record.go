@@ -1,0 +1,163 @@
+package rendezvous
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/muster-run/muster/job"
+)
+
+// maxRecord bounds what one node may say of itself, and maxSummary what the leader tells about all.
+const (
+	maxRecord  = 64 << 10
+	maxSummary = 64 << 10
+)
+
+// A record is what a node writes under its ticket.
+type record struct {
+	Protocol int      `json:"protocol"`
+	Nodes    int      `json:"nodes"` // how many make the world, as this node was told
+	Uneven   bool     `json:"uneven,omitempty"`
+	Node     job.Node `json:"node"`
+}
+
+func (r record) String() string { return r.Node.String() }
+
+// An outcome ends a meeting for all who take part: one of its fields is set.
+type outcome struct {
+	World   *job.World `json:"world,omitempty"`
+	Refused string     `json:"refused,omitempty"`
+	Moved   int        `json:"moved,omitempty"` // the generation in which to go on
+}
+
+// A summary is what the leader tells about an open meeting, each second.
+type summary struct {
+	Epoch    int            `json:"epoch"`
+	Beat     int            `json:"beat"`               // moves with each summary: the leader lives
+	Resigned bool           `json:"resigned,omitempty"` // nobody leads: claim the next epoch
+	Here     []string       `json:"here"`
+	Count    int            `json:"count"`
+	Missing  []int          `json:"missing,omitempty"`
+	Replaced map[int]string `json:"replaced,omitempty"` // ticket whose node was taken over → by whom
+}
+
+func decode[T any](b []byte, limit int) (T, error) {
+	var v T
+	if len(b) > limit {
+		return v, fmt.Errorf("%d bytes are more than the %d that it may have", len(b), limit)
+	}
+	return v, json.Unmarshal(b, &v)
+}
+
+// A ticket is one draw, as the leader sees it.
+type ticket struct {
+	number int
+	record
+}
+
+func (t ticket) String() string {
+	return fmt.Sprintf("%v, incarnation %.8s, ticket %d", t.record, t.Node.Incarnation, t.number)
+}
+
+// same reports whether a and b are two lives of one node: the same platform index, or, where none was given,
+// the same name and an address and port in common, which two living agents of one host cannot have.
+func same(a, b job.Node) bool {
+	if a.Incarnation == b.Incarnation {
+		return true
+	}
+	if a.Index >= 0 || b.Index >= 0 {
+		return a.Index == b.Index
+	}
+	return a.Name == b.Name && slices.ContainsFunc(a.Addrs, func(x job.Addr) bool { return slices.Contains(b.Addrs, x) })
+}
+
+// identities are the keys under which two lives of one node are found without comparing all with all.
+func identities(n job.Node) []string {
+	keys := []string{"life " + n.Incarnation}
+	if n.Index >= 0 {
+		return append(keys, fmt.Sprint("index ", n.Index))
+	}
+	for _, a := range n.Addrs {
+		keys = append(keys, fmt.Sprintf("name %s at %s", n.Name, a))
+	}
+	return keys
+}
+
+// distinct drops every ticket of a node that came again later; the newest wins. It returns who replaced whom.
+func distinct(tickets []ticket) (kept []ticket, replaced map[int]ticket) {
+	newest := map[string]ticket{}
+	replaced = map[int]ticket{}
+	for _, t := range slices.Backward(tickets) {
+		if by, found := already(newest, t); found {
+			replaced[t.number] = by
+			continue
+		}
+		for _, id := range identities(t.Node) {
+			newest[id] = t
+		}
+		kept = append(kept, t)
+	}
+	slices.Reverse(kept)
+	return kept, replaced
+}
+
+func already(newest map[string]ticket, t ticket) (ticket, bool) {
+	for _, id := range identities(t.Node) {
+		if by, found := newest[id]; found {
+			return by, true
+		}
+	}
+	return ticket{}, false
+}
+
+// contradiction says why the world that a leads cannot include b, or that none is possible: nil if it can.
+func contradiction(a, b record) error {
+	if d := a.Protocol - b.Protocol; d > 1 || d < -1 {
+		return fmt.Errorf("%v runs muster %s, which speaks meeting protocol %d, and %v runs muster %s, which speaks %d; "+
+			"use the same image on all nodes", a, version(a), a.Protocol, b, version(b), b.Protocol)
+	}
+	if a.Nodes != b.Nodes {
+		return fmt.Errorf("%v expects %d nodes, %v expects %d; give all nodes the same --nnodes", a, a.Nodes, b, b.Nodes)
+	}
+	if b.Node.Index >= b.Nodes {
+		return fmt.Errorf("%v has an index beyond the last of %d nodes, which is %d", b, b.Nodes, b.Nodes-1)
+	}
+	return slots(a, b)
+}
+
+func slots(a, b record) error {
+	uneven := a.Uneven && b.Uneven
+	switch {
+	case b.Node.Slots < 0:
+		return fmt.Errorf("%v brings %d slots", b, b.Node.Slots)
+	case b.Node.Slots == 0 && !uneven:
+		return fmt.Errorf("%v brings no slots, so no worker would run there; say --uneven on all nodes if that is meant", b)
+	case a.Node.Slots != b.Node.Slots && !uneven:
+		return fmt.Errorf("%v brings %d slots, %v brings %d; say --uneven on all nodes if that is meant",
+			a, a.Node.Slots, b, b.Node.Slots)
+	}
+	return nil
+}
+
+func version(r record) string {
+	if r.Node.Version == "" {
+		return "of unknown version"
+	}
+	return r.Node.Version
+}
+
+// wide finds the two records whose protocols are furthest apart: each may be near the leader's and not the other's.
+func wide(tickets []ticket) error {
+	byProtocol := func(a, b ticket) int { return a.Protocol - b.Protocol }
+	return contradiction(slices.MinFunc(tickets, byProtocol).record, slices.MaxFunc(tickets, byProtocol).record)
+}
+
+// idle refuses a world in which no node brings a slot.
+func idle(tickets []ticket) error {
+	if slices.ContainsFunc(tickets, func(t ticket) bool { return t.Node.Slots > 0 }) {
+		return nil
+	}
+	return errors.New("no node brings a slot, so there is nothing to run on")
+}

@@ -1,0 +1,127 @@
+// Package rendezvous brings the nodes of a job together in a store until they agree on a world, and decides the ranks.
+//
+// It uses only the verbs of [store.Store]. Every decision is one key that is set once, so two nodes that
+// believe they lead cannot disagree: the first to publish wins and everyone, the other leader too, takes what is there.
+// A meeting of n nodes costs O(n) operations: nobody rewrites a shared state, nobody but the leader reads records.
+//
+// The life of one node:
+//
+//	    ┌────────────── again: the store came back empty, or the meeting moved on ◄─┐
+//	    ▼                                                                          │
+//	[arrive] ── learn the store's incarnation and the current generation           │
+//	    │                                                                          │
+//	    ├── its world exists already ──► [wait] until it is over, or its leader ───┤
+//	    │                                       has been silent for 5 s: next generation
+//	    ▼                                                                          │
+//	[enter]  ── draw a ticket, show presence, write the record                     │
+//	    │                                                                          │
+//	    ├── first to claim the lead ──► [lead] ── reads ticket after ticket; ──────┤
+//	    │                                  ▲      publishes the outcome once       │
+//	    ▼                                  │                                       │
+//	[follow] ── leader silent for 5 s, and its place claimed                       │
+//	    │                                                                          │
+//	    ▼                                                                          │
+//	outcome: a world with me ► Session · a world without me, a refusal ► error · moved
+//
+// Every node adds to its presence key each second. A node whose key stands still for 5 s of the
+// reader's own clock is gone; clocks of two machines are never compared.
+package rendezvous
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/rendezvous/store"
+)
+
+// Protocol is the version of the records and keys of a meeting. Nodes meet when theirs differ by at most one.
+const Protocol = 1
+
+const (
+	beat   = time.Second     // between two signs of life
+	silent = 5 * time.Second // without one, a node is gone
+)
+
+// Options are what a node may ask for beyond its [job.Spec]. The zero value is ready for use.
+type Options struct {
+	Timeout  time.Duration // how long to wait for the world; 0: until ctx ends
+	Uneven   bool          // nodes may bring different numbers of slots, or none; all nodes must say so
+	Seen     int           // the highest generation that this agent has been part of; the next world's is higher
+	Previous *job.World    // the world before, whose order of ranks is kept as far as its nodes come back
+	Progress func(Status)  // called by Join when something changed, and each second; nil: nobody looks
+}
+
+// Join meets the other nodes of spec's job in s and returns when all agree on a world that includes spec.Self.
+//
+// It ends early with a [*Missing] when time runs out, a [*Refusal] when the nodes contradict each other,
+// and an [*Excluded] when the world was made without this node; or with what s or ctx say.
+// Join uses s from one goroutine. The caller closes s, after the session has ended.
+func Join(ctx context.Context, s store.Store, spec job.Spec, o Options) (*Session, error) {
+	if err := complete(spec); err != nil {
+		return nil, fmt.Errorf("rendezvous: %w", err)
+	}
+	begun := time.Now()
+	ctx, cancel := within(ctx, o.Timeout)
+	defer cancel()
+	n := &node{store: s, spec: spec, Options: o, seen: o.Seen}
+	n.status = Status{Here: []string{spec.Self.String()}, Count: 1, Expected: spec.Nodes}
+	session, err := n.join(ctx)
+	if ctx.Err() != nil && err != nil {
+		err = tooLate(ctx, n.status, time.Since(begun))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("rendezvous: %w", err)
+	}
+	return session, nil
+}
+
+// complete looks for what makes a meeting impossible; what others must hear of is judged by the leader.
+func complete(spec job.Spec) error {
+	switch {
+	case spec.ID == "":
+		return errors.New("the job has no id")
+	case spec.Nodes < 1:
+		return fmt.Errorf("a world of %d nodes was asked for; give at least 1", spec.Nodes)
+	case spec.Self.Incarnation == "":
+		return errors.New("this node has no incarnation")
+	}
+	return nil
+}
+
+func within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if d <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, d)
+}
+
+// tooLate tells the end of patience from being called off.
+func tooLate(ctx context.Context, s Status, after time.Duration) error {
+	if cause := context.Cause(ctx); !errors.Is(cause, context.DeadlineExceeded) {
+		return fmt.Errorf("waiting for nodes: %w", cause)
+	}
+	return &Missing{Status: s, After: after}
+}
+
+// A Missing error says that the nodes did not come together in time.
+type Missing struct {
+	Status Status        // who was here, and who was not
+	After  time.Duration // how long this node had waited
+}
+
+func (e *Missing) Error() string {
+	return fmt.Sprintf("gave up after %v: %v", e.After.Round(100*time.Millisecond), e.Status)
+}
+
+// A Refusal is a contradiction between nodes. Every node of the meeting gets the same one.
+type Refusal struct{ Reason string }
+
+func (e *Refusal) Error() string { return e.Reason }
+
+// An Excluded error says that the world was made without this node, or goes on without it.
+type Excluded struct{ Reason string }
+
+func (e *Excluded) Error() string { return e.Reason }

@@ -1,0 +1,59 @@
+package rendezvous
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// shown bounds the names and indices of a Status: it is read by people, and travels each second.
+const shown = 32
+
+// A Status is how far a meeting has come.
+type Status struct {
+	Here     []string      // names of nodes that are here, in the order of their coming; at most 32
+	Count    int           // how many are here
+	Expected int           // how many make the world
+	Missing  []int         // indices that nobody here has, when all who are here gave theirs; at most 32
+	Running  int           // the generation that must end before this node can join; 0: none
+	Alive    time.Duration // how long the Running world has been alive, about
+	Before   string        // why an earlier meeting of this job was refused, if it was
+}
+
+// String says it in a line: "3 of 4 nodes here, missing node 2".
+func (s Status) String() string {
+	if s.Running > 0 {
+		return fmt.Sprintf("generation %d of this job has been running for %v on %s; waiting for its end",
+			s.Running, s.Alive, names(s.Here, s.Count))
+	}
+	text := fmt.Sprintf("%d of %d nodes here (%s)%s", s.Count, s.Expected, names(s.Here, s.Count), s.missing())
+	if s.Before != "" {
+		text += "; an earlier meeting was refused: " + s.Before
+	}
+	return text
+}
+
+func (s Status) missing() string {
+	if len(s.Missing) == 0 {
+		return ""
+	}
+	word := "node"
+	if len(s.Missing) > 1 {
+		word = "nodes"
+	}
+	numbers := make([]string, len(s.Missing))
+	for i, m := range s.Missing {
+		numbers[i] = strconv.Itoa(m)
+	}
+	return fmt.Sprintf(", missing %s %s", word, names(numbers, s.Expected-s.Count))
+}
+
+// names joins the first of total names, and says how many are left out.
+func names(list []string, total int) string {
+	text := strings.Join(list, ", ")
+	if more := total - len(list); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
