@@ -5,6 +5,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 )
 
 // ErrClosed is returned by every call on a store that was closed.
@@ -46,4 +47,12 @@ type Store interface {
 	ListKeys(ctx context.Context) ([]string, error)
 	// Close ends the caller's use of the store; waiting calls return ErrClosed.
 	Close() error
+}
+
+// Pairs refuses a MultiSet whose keys and values do not pair up.
+func Pairs(keys []string, values [][]byte) error {
+	if len(keys) != len(values) {
+		return fmt.Errorf("%d keys and %d values do not pair up", len(keys), len(values))
+	}
+	return nil
 }
