@@ -34,6 +34,7 @@ def arguments():
 def digits():
     """Returns training and test sets as (images, labels): 1,497 and 300 pictures of 8x8 pixels from 0 to 16."""
     table = torch.tensor(numpy.loadtxt(DATA, delimiter=",", dtype="float32"))
+    table = table[torch.randperm(len(table), generator=torch.Generator().manual_seed(0))]  # writers mixed
     images, labels = table[:, :64] / 16, table[:, 64].long()
     return (images[:-300], labels[:-300]), (images[-300:], labels[-300:])
 
