@@ -1,0 +1,298 @@
+// Package fleet keeps the agents of one world in touch: a failure is told to all at once.
+//
+// Group rank 0 leads: every other agent keeps one connection to it. What a member tells goes to the
+// leader; what the leader tells goes to all members. The fleet does not know what the messages mean.
+//
+// A message is kept until the other side has it, so a connection that breaks and is dialled again within a
+// quarter of a second loses nothing and is nobody's death. A peer that does not come back, or has been
+// silent for the node time-out, is lost: for good, in this world.
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/muster-run/muster/job"
+)
+
+// Magic is how every connection to a fleet's leader begins, so that one port can serve others too.
+const Magic = "MUSTER\x00\x01"
+
+// Protocol is the version of the frames. Agents talk when theirs differ by at most one.
+const Protocol = 1
+
+// MaxMessage bounds a message on the wire, in bytes.
+const MaxMessage = 1 << 20
+
+const acceptPause = 100 * time.Millisecond
+
+// A Message is what one agent tells another. Body is JSON of the teller's choice.
+type Message struct {
+	From int // group rank of the agent that sent it, as its connection proved
+	Kind string
+	Body json.RawMessage
+}
+
+// A Change is what an [Event] is about.
+type Change int
+
+// The changes. Between Joined and Lost or Left of one peer come its messages, in the order they were told.
+const (
+	Joined  Change = iota // the peer is connected for the first time
+	Heard                 // a message came
+	Suspect               // nothing was heard for Options.Suspect
+	Back                  // a suspect was heard again
+	Lost                  // the peer is gone without a goodbye
+	Left                  // the peer said goodbye
+)
+
+func (c Change) String() string {
+	return [...]string{"joined", "heard", "suspect", "back", "lost", "left"}[c]
+}
+
+// An Event is something that happened to one peer.
+type Event struct {
+	Change   Change
+	Peer     int           // its group rank
+	Host     string        // Joined: the address from which, or at which, it was reached
+	Message  Message       // Heard
+	Why      error         // Suspect, Lost: the reason
+	Received time.Time     // when we noticed, by our clock; of a message: when it came in
+	RTT      time.Duration // shortest of the last round trips to the peer; 0: not known yet
+}
+
+// Options tune a fleet. The zero value is ready for use.
+type Options struct {
+	NodeTimeout time.Duration // silence after which a peer is lost; 0: 10 s
+	Suspect     time.Duration // silence after which it is suspect; 0: 3 s, or the node time-out if that is less
+	Redial      time.Duration // how long a closed connection may stay closed; 0: 250 ms
+	Arrival     time.Duration // leader: how long a member may take to join; 0: 30 s
+	Log         *slog.Logger  // strangers, redials; nil: none
+	// Dial connects to the leader; nil: TCP.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+}
+
+func (o Options) withDefaults() Options {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d <= 0 {
+			*d = v
+		}
+	}
+	def(&o.NodeTimeout, 10*time.Second)
+	def(&o.Suspect, min(3*time.Second, o.NodeTimeout))
+	def(&o.Redial, 250*time.Millisecond)
+	def(&o.Arrival, 30*time.Second)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Dial == nil {
+		o.Dial = dialTCP(o.NodeTimeout)
+	}
+	return o
+}
+
+// A Fleet is one agent's line to the others of its world: to all members on the leader, to the leader on a member.
+type Fleet struct {
+	Options
+	world   job.World
+	self    int
+	peers   map[int]*peer // never changed after construction
+	started time.Time
+	host    string // where a member first reached the leader
+
+	events  chan Event
+	nudge   chan struct{}   // wakes mind before its time
+	closing chan struct{}   // closed when nobody listens to events any more
+	ctx     context.Context // ends when all goroutines are to end
+	stop    context.CancelFunc
+	close   sync.Once
+	owned   sync.WaitGroup // every goroutine
+
+	mu       sync.Mutex
+	stopping bool
+	guests   map[net.Conn]bool     // connections that have not proved who they are
+	doors    map[net.Listener]bool // that Serve accepts from
+}
+
+func newFleet(w job.World, self int, o Options) *Fleet {
+	ctx, stop := context.WithCancel(context.Background())
+	return &Fleet{
+		Options: o.withDefaults(), world: w, self: self, peers: map[int]*peer{}, started: time.Now(),
+		events: make(chan Event, 256), nudge: make(chan struct{}, 1),
+		closing: make(chan struct{}), ctx: ctx, stop: stop,
+		guests: map[net.Conn]bool{}, doors: map[net.Listener]bool{},
+	}
+}
+
+// Lead opens the fleet of w on the agent of group rank 0. Connections come by [Fleet.Handle] and [Fleet.Serve].
+// A member that has not joined after Options.Arrival is lost.
+func Lead(w job.World, o Options) *Fleet {
+	f := newFleet(w, 0, o)
+	for rank := 1; rank < len(w.Members); rank++ {
+		f.peers[rank] = newPeer(f, rank)
+	}
+	f.owned.Go(f.mind)
+	return f
+}
+
+// Follow connects the agent of group rank self to the leader of w, at whichever of addrs answers first and proves
+// that it belongs to this world. It tries until ctx ends; afterwards ctx means nothing to the fleet.
+func Follow(ctx context.Context, w job.World, self int, addrs []job.Addr, o Options) (*Fleet, error) {
+	if self < 1 || self >= len(w.Members) {
+		return nil, fmt.Errorf("fleet: group rank %d cannot follow in a world of %d nodes", self, len(w.Members))
+	}
+	f := newFleet(w, self, o)
+	leader := newPeer(f, 0)
+	f.peers[0] = leader
+	d := newDialer(f, leader, addrs)
+	if err := d.first(ctx); err != nil {
+		f.stop()
+		f.owned.Wait()
+		return nil, fmt.Errorf("fleet: reach the leader, %v: %w", w.Members[0].Node, err)
+	}
+	f.owned.Go(f.mind)
+	f.owned.Go(d.keep)
+	return f, nil
+}
+
+// LeaderHost returns the address, without port, at which this member reached the leader; "" on the leader.
+func (f *Fleet) LeaderHost() string { return f.host }
+
+// Events tells what happens. The fleet waits for the reader, and does not take its own waiting for the silence
+// of others. The channel is closed by [Fleet.Close].
+func (f *Fleet) Events() <-chan Event { return f.events }
+
+// Tell sends a message to the leader, or from the leader to all members: now, or as soon as they are connected.
+// It does not wait. A peer that lets too much pile up is lost. The error is about the message itself, or, on a
+// member, that there is no leader any more.
+func (f *Fleet) Tell(kind string, body any) error {
+	m, err := encodeMessage(kind, body)
+	if err != nil {
+		return err
+	}
+	for rank, p := range f.peers {
+		if err = p.tell(m); err != nil && rank == 0 {
+			return err
+		}
+	}
+	return nil
+}
+
+// TellOne sends a message to one peer only.
+func (f *Fleet) TellOne(rank int, kind string, body any) error {
+	p, ok := f.peers[rank]
+	if !ok {
+		return fmt.Errorf("fleet: no line to group rank %d", rank)
+	}
+	m, err := encodeMessage(kind, body)
+	if err != nil {
+		return err
+	}
+	return p.tell(m)
+}
+
+// Serve hands every connection of ln to [Fleet.Handle] until ln fails or the fleet is closed, which closes ln.
+func (f *Fleet) Serve(ln net.Listener) error {
+	defer ln.Close()
+	if !f.open(ln) {
+		return nil
+	}
+	for {
+		c, err := ln.Accept()
+		if f.isClosed() {
+			return nil
+		}
+		if errors.Is(err, net.ErrClosed) {
+			return fmt.Errorf("fleet: %w", err)
+		}
+		if err != nil { // out of descriptors, or the caller went away: both pass
+			f.Log.Warn("fleet: accept", "err", err)
+			f.sleep(acceptPause)
+			continue
+		}
+		f.Handle(c)
+	}
+}
+
+// sleep waits, or until the fleet stops.
+func (f *Fleet) sleep(d time.Duration) {
+	select {
+	case <-f.ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// open remembers a listener to close; false: the fleet is closed already.
+func (f *Fleet) open(ln net.Listener) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.doors[ln] = true
+	return !f.stopping
+}
+
+func (f *Fleet) isClosed() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stopping
+}
+
+// Close says goodbye to all peers, gives them up to a second to take what is still unsaid, and ends every
+// goroutine of the fleet. Events that nobody has read are dropped.
+func (f *Fleet) Close() error {
+	f.close.Do(func() {
+		close(f.closing)
+		f.farewell(time.Second)
+		f.hangUp()
+		f.stop()
+		f.owned.Wait()
+		close(f.events)
+	})
+	return nil
+}
+
+// farewell sends everybody the goodbye and waits until they have it.
+func (f *Fleet) farewell(patience time.Duration) {
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	for _, p := range f.peers {
+		_ = p.tell(message{Bye: true})
+	}
+	for _, p := range f.peers {
+		select {
+		case <-p.silenced():
+		case <-limit.C:
+			return
+		}
+	}
+}
+
+func (f *Fleet) hangUp() {
+	f.mu.Lock()
+	f.stopping = true
+	for c := range f.guests {
+		c.Close()
+	}
+	for ln := range f.doors {
+		ln.Close()
+	}
+	f.mu.Unlock()
+	for _, p := range f.peers {
+		p.hangUp()
+	}
+}
+
+// emit passes an event on, unless nobody listens any more.
+func (f *Fleet) emit(e Event) {
+	select {
+	case f.events <- e:
+	case <-f.closing:
+	}
+}
+
+var errStopped = errors.New("the fleet is closed")

@@ -1,0 +1,238 @@
+package fleet
+
+import (
+	"bufio"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+)
+
+// The opening of a connection. Neither side gives away the world's nonce: both prove that they know it.
+//
+//	member: Magic, hello{who I am, salt}
+//	leader: welcome{salt of its own, proof over the member's salt}, or welcome{refused}
+//	member: ready{proof over the leader's salt, last message it has}
+//	leader: welcome{last message it has}, or welcome{refused}
+//
+// A member that tries several addresses sends ready on one connection only.
+
+const helloTime = 5 * time.Second // for the whole opening
+
+type hello struct {
+	Protocol    int    `json:"protocol"`
+	Job         string `json:"job"`
+	Generation  int    `json:"generation"`
+	Rank        int    `json:"rank"` // group rank of the member
+	Incarnation string `json:"incarnation"`
+	Salt        string `json:"salt"`
+}
+
+type welcome struct {
+	Protocol int    `json:"protocol"`
+	Salt     string `json:"salt,omitempty"`
+	Proof    string `json:"proof,omitempty"`
+	Got      uint64 `json:"got,omitempty"`
+	Refused  string `json:"refused,omitempty"`
+	Final    bool   `json:"final,omitempty"` // and trying again will not help
+}
+
+type ready struct {
+	Proof string `json:"proof"`
+	Got   uint64 `json:"got"`
+}
+
+// proof shows that its maker knows the nonce, for this one opening, in this role.
+func proof(nonce, role, salt string, h hello) string {
+	mac := hmac.New(sha256.New, []byte(nonce))
+	fmt.Fprintf(mac, "muster fleet %s %q %d %d %q %q", role, h.Job, h.Generation, h.Rank, h.Incarnation, salt)
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+func salt() string {
+	b := make([]byte, 16)
+	rand.Read(b)
+	return hex.EncodeToString(b)
+}
+
+// Handle takes over a connection whose first bytes, not yet read from c, are [Magic] or ought to be.
+// It returns at once. Whoever does not prove within 5 s to be a member of this world is refused and logged.
+func (f *Fleet) Handle(c net.Conn) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.stopping || len(f.guests) >= 64+2*len(f.peers) {
+		f.Log.Warn("fleet: connection closed, too many have not said who they are", "from", c.RemoteAddr())
+		c.Close()
+		return
+	}
+	f.guests[c] = true
+	f.owned.Go(func() { f.greet(c) })
+}
+
+// adopt counts a connection as known; false: the fleet is closed.
+func (f *Fleet) adopt(c net.Conn) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.guests, c)
+	return !f.stopping
+}
+
+// greet opens a connection on the leader's side.
+func (f *Fleet) greet(c net.Conn) {
+	tune(c, f.NodeTimeout)
+	if err := f.admit(c); err != nil {
+		f.adopt(c)
+		c.Close()
+		f.Log.Warn("fleet: connection refused", "from", c.RemoteAddr(), "why", err)
+	}
+}
+
+func (f *Fleet) admit(c net.Conn) error {
+	_ = c.SetDeadline(time.Now().Add(helloTime))
+	in := bufio.NewReader(c)
+	h, err := readHello(in)
+	if err != nil {
+		return err
+	}
+	if err := f.check(h); err != nil {
+		return refuse(c, err, false)
+	}
+	mine := salt()
+	if err := send(c, welcome{Protocol: Protocol, Salt: mine, Proof: proof(f.world.Nonce, "leader", h.Salt, h)}); err != nil {
+		return err
+	}
+	var r ready
+	if err := readFrame(in, &r, maxHello); err != nil {
+		return fmt.Errorf("node %d did not go on: %w", h.Rank, ended(err))
+	}
+	if !hmac.Equal([]byte(r.Proof), []byte(proof(f.world.Nonce, "member", mine, h))) {
+		return refuse(c, errors.New("it does not know this world's nonce"), false)
+	}
+	return f.seat(c, in, h.Rank, r.Got)
+}
+
+// seat makes the connection the peer's. The peer is told what we have before anything else.
+func (f *Fleet) seat(c net.Conn, in *bufio.Reader, rank int, got uint64) error {
+	p := f.peers[rank]
+	p.mu.Lock()
+	w, lost := welcome{Protocol: Protocol, Got: p.got}, p.lost
+	p.mu.Unlock()
+	if lost != nil {
+		return refuse(c, fmt.Errorf("%v was given up: %w", p, lost), true)
+	}
+	if err := send(c, w); err != nil {
+		return err
+	}
+	_ = c.SetDeadline(time.Time{})
+	return p.attach(c, in, got)
+}
+
+func readHello(in *bufio.Reader) (hello, error) {
+	var h hello
+	magic := make([]byte, len(Magic))
+	if _, err := io.ReadFull(in, magic); err != nil {
+		return h, ended(err)
+	}
+	if string(magic) != Magic {
+		return h, fmt.Errorf("it opened with %q", magic)
+	}
+	return h, readFrame(in, &h, maxHello)
+}
+
+// check compares what needs no secret.
+func (f *Fleet) check(h hello) error {
+	w := f.world
+	switch {
+	case h.Protocol < Protocol-1 || h.Protocol > Protocol+1:
+		return fmt.Errorf("it speaks fleet protocol %d, this agent %d; use the same image on all nodes", h.Protocol, Protocol)
+	case h.Job != w.ID:
+		return fmt.Errorf("this is job %.100q, it wants job %.100q", w.ID, h.Job)
+	case h.Generation != w.Generation:
+		return fmt.Errorf("this is generation %d of the job, it wants %d", w.Generation, h.Generation)
+	case f.peers[h.Rank] == nil:
+		return fmt.Errorf("it says it is node %d, and this world expects no such node to call", h.Rank)
+	case h.Incarnation != w.Members[h.Rank].Incarnation:
+		return fmt.Errorf("it is another process than the member %v of this world", w.Members[h.Rank].Node)
+	}
+	return nil
+}
+
+// refuse tells the caller why, if it listens, and returns the reason.
+func refuse(c net.Conn, why error, final bool) error {
+	_ = send(c, welcome{Protocol: Protocol, Refused: why.Error(), Final: final})
+	return why
+}
+
+func send(c net.Conn, v any) error {
+	_, err := c.Write(appendFrame(nil, v))
+	return err
+}
+
+// A refusal is the leader's answer to a member.
+type refusal struct {
+	why   string
+	final bool
+}
+
+func (r *refusal) Error() string { return "refused: " + r.why }
+
+// A call is a member's connection, opened as far as the leader's proof.
+type call struct {
+	net.Conn
+	in   *bufio.Reader
+	me   hello
+	salt string // the leader's
+}
+
+// call opens c on the member's side.
+func (f *Fleet) call(c net.Conn) (*call, error) {
+	_ = c.SetDeadline(time.Now().Add(helloTime))
+	k := &call{Conn: c, in: bufio.NewReader(c), me: hello{
+		Protocol: Protocol, Job: f.world.ID, Generation: f.world.Generation, Rank: f.self,
+		Incarnation: f.world.Members[f.self].Incarnation, Salt: salt(),
+	}}
+	if _, err := c.Write(appendFrame([]byte(Magic), k.me)); err != nil {
+		return nil, err
+	}
+	w, err := k.answer()
+	if err != nil {
+		return nil, err
+	}
+	if !hmac.Equal([]byte(w.Proof), []byte(proof(f.world.Nonce, "leader", k.me.Salt, k.me))) {
+		return nil, errors.New("who answers there does not know this world's nonce")
+	}
+	k.salt = w.Salt
+	return k, nil
+}
+
+// commit makes k the connection to the leader.
+func (f *Fleet) commit(k *call, p *peer) error {
+	p.mu.Lock()
+	r := ready{Proof: proof(f.world.Nonce, "member", k.salt, k.me), Got: p.got}
+	p.mu.Unlock()
+	if err := send(k, r); err != nil {
+		return err
+	}
+	w, err := k.answer()
+	if err != nil {
+		return err
+	}
+	_ = k.SetDeadline(time.Time{})
+	return p.attach(k.Conn, k.in, w.Got)
+}
+
+func (k *call) answer() (welcome, error) {
+	var w welcome
+	if err := readFrame(k.in, &w, maxHello); err != nil {
+		return w, ended(err)
+	}
+	if w.Refused != "" {
+		return w, &refusal{w.Refused, w.Final}
+	}
+	return w, nil
+}

@@ -1,0 +1,382 @@
+package fleet
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"time"
+)
+
+// What may wait for one peer until it is given up.
+const (
+	maxQueue = 1024     // messages
+	maxBytes = 16 << 20 // of messages
+	maxBatch = 64 << 10 // bytes for one write, about
+)
+
+// A peer is the other end of a line, across all its connections.
+type peer struct {
+	fleet *Fleet
+	rank  int
+	ctx   context.Context // ends when the peer is lost, or the fleet stops
+	stop  context.CancelFunc
+
+	mu        sync.Mutex
+	line      *line // the current connection; nil: none
+	joined    bool
+	left      bool  // it said goodbye
+	lost      error // why it is lost
+	told      bool  // that it is lost
+	suspected bool
+	busy      bool      // our reader waits for the launcher: its silence is ours
+	heard     time.Time // last sign of life
+	broken    time.Time // since when there is no connection
+	cause     error     // why the last connection broke, or could not be made
+
+	queue []parcel // told and not acknowledged, by number
+	bytes int
+	last  uint64        // number of the newest message in queue
+	got   uint64        // number of the newest message from the peer
+	ended chan struct{} // closed when the reader of the newest connection has returned; nil: none yet
+	empty chan struct{} // closed when nothing is left to say; nil: nobody waits for it
+	needs chan struct{} // a member's dialer: connect again
+	trips []time.Duration
+}
+
+// A parcel is a message with its number.
+type parcel struct {
+	seq uint64
+	message
+}
+
+// A line is one connection of a peer.
+type line struct {
+	net.Conn
+	in      *bufio.Reader
+	wake    chan struct{} // there is something to write
+	done    chan struct{} // closed when the connection is given up
+	hung    sync.Once
+	readEnd chan struct{} // closed when its reader has returned
+	before  chan struct{} // closed when the reader before has returned; messages stay in order
+
+	// Guarded by the peer's mu.
+	written uint64 // number of the last message that was written here
+	ack     bool   // owed
+	ping    bool   // owed
+	pong    int64  // owed, when not 0
+}
+
+func newPeer(f *Fleet, rank int) *peer {
+	now := time.Now()
+	ctx, stop := context.WithCancel(f.ctx)
+	return &peer{fleet: f, rank: rank, ctx: ctx, stop: stop, heard: now, broken: now, needs: make(chan struct{}, 1)}
+}
+
+func (p *peer) String() string { return fmt.Sprint(p.fleet.world.Members[p.rank].Node) }
+
+// tell puts a message behind those that the peer has not got yet.
+func (p *peer) tell(m message) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lost != nil || p.left && !m.Bye {
+		return fmt.Errorf("fleet: %v is gone", p)
+	}
+	if len(p.queue) >= maxQueue || p.bytes+m.size() > maxBytes {
+		p.lose(fmt.Errorf("%d messages wait for it and it does not take them", len(p.queue)))
+		return fmt.Errorf("fleet: %v is gone: %w", p, p.lost)
+	}
+	p.last++
+	p.queue = append(p.queue, parcel{p.last, m})
+	p.bytes += m.size()
+	p.line.poke()
+	return nil
+}
+
+// silenced returns a channel that is closed when the peer has everything, or never will.
+func (p *peer) silenced() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.empty = make(chan struct{})
+	p.checkEmpty()
+	return p.empty
+}
+
+// checkEmpty is called with mu held. Who left and closed its connection does not want to hear more.
+func (p *peer) checkEmpty() {
+	if p.empty == nil || len(p.queue) > 0 && p.lost == nil && !(p.left && p.line == nil) && p.joined {
+		return
+	}
+	select {
+	case <-p.empty:
+	default:
+		close(p.empty)
+	}
+}
+
+// lose gives the peer up, for good. It is called with mu held.
+func (p *peer) lose(why error) {
+	if p.lost != nil {
+		return
+	}
+	p.lost = why
+	p.stop()
+	p.queue, p.bytes = nil, 0
+	p.line.hangUp()
+	p.checkEmpty()
+	poke(p.fleet.nudge)
+}
+
+func (p *peer) hangUp() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.line.hangUp()
+}
+
+// attach makes c the connection to the peer, in place of an older one, and resumes behind message got,
+// the last that the peer has. It refuses a peer that was lost.
+func (p *peer) attach(c net.Conn, in *bufio.Reader, got uint64) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lost != nil {
+		return p.lost
+	}
+	if got > p.last {
+		return fmt.Errorf("it acknowledges message %d of %d", got, p.last)
+	}
+	l := &line{
+		Conn: c, in: in, wake: make(chan struct{}, 1), done: make(chan struct{}), readEnd: make(chan struct{}),
+		before: p.ended, written: got, ping: true,
+	}
+	if !p.fleet.adopt(c) {
+		return errStopped
+	}
+	p.acknowledged(got)
+	p.line.hangUp()
+	p.line, p.ended, p.heard = l, l.readEnd, time.Now()
+	first := !p.joined
+	p.joined = true
+	p.fleet.owned.Go(func() { p.write(l) })
+	p.fleet.owned.Go(func() { p.read(l, first) })
+	return nil
+}
+
+// detach notes that a connection broke.
+func (p *peer) detach(l *line, why error) {
+	l.hangUp()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.line != l {
+		return
+	}
+	p.line, p.broken, p.cause = nil, time.Now(), why
+	p.checkEmpty()
+	poke(p.needs)
+}
+
+func (l *line) hangUp() {
+	if l != nil {
+		l.hung.Do(func() {
+			close(l.done)
+			l.Close()
+		})
+	}
+}
+
+func (l *line) poke() {
+	if l != nil {
+		poke(l.wake)
+	}
+}
+
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// read takes in what the peer sends, until the connection ends.
+func (p *peer) read(l *line, first bool) {
+	defer close(l.readEnd)
+	if l.before != nil {
+		<-l.before
+	}
+	if first {
+		p.fleet.emit(Event{Change: Joined, Peer: p.rank, Host: host(l), Received: time.Now()})
+	}
+	for {
+		var f frame
+		if err := readFrame(l.in, &f, maxFrame); err != nil {
+			p.detach(l, err)
+			return
+		}
+		if err := p.receive(l, f); err != nil {
+			p.detach(l, err)
+			return
+		}
+	}
+}
+
+// receive handles a frame. A message that came before, on an earlier connection, is dropped; one that
+// is missing in between means that the peer is broken.
+func (p *peer) receive(l *line, f frame) error {
+	now := time.Now()
+	fresh, rtt, err := p.note(l, f, now)
+	if err != nil || !fresh {
+		return err
+	}
+	e := Event{Change: Heard, Peer: p.rank, Received: now, RTT: rtt}
+	if f.Message.Bye {
+		e.Change = Left
+	} else {
+		e.Message = Message{From: p.rank, Kind: f.Message.Kind, Body: f.Message.Body}
+	}
+	p.fleet.emit(e)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.busy, p.heard = false, time.Now()
+	l.ack = true
+	l.poke()
+	return nil
+}
+
+func (p *peer) note(l *line, f frame, now time.Time) (fresh bool, rtt time.Duration, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.heard = now
+	if f.Ack > p.last {
+		return false, 0, fmt.Errorf("it acknowledges message %d of %d", f.Ack, p.last)
+	}
+	p.acknowledged(f.Ack)
+	if f.Pong != 0 {
+		p.trip(now.Sub(p.fleet.started) - time.Duration(f.Pong))
+	}
+	if f.Ping != 0 {
+		l.pong = f.Ping
+		l.poke()
+	}
+	if f.Message == nil {
+		return false, 0, nil
+	}
+	return p.number(l, f)
+}
+
+// number checks that a message is the next one, and marks the reader as busy until it is handed on.
+func (p *peer) number(l *line, f frame) (fresh bool, rtt time.Duration, err error) {
+	switch {
+	case f.Seq <= p.got:
+		l.ack = true
+		l.poke()
+		return false, 0, nil
+	case f.Seq > p.got+1:
+		return false, 0, fmt.Errorf("message %d came after message %d", f.Seq, p.got)
+	}
+	p.got = f.Seq
+	p.left = p.left || f.Message.Bye
+	p.busy = true
+	return true, p.rtt(), nil
+}
+
+// acknowledged forgets the messages that the peer has.
+func (p *peer) acknowledged(seq uint64) {
+	n := 0
+	for n < len(p.queue) && p.queue[n].seq <= seq {
+		p.bytes -= p.queue[n].size()
+		n++
+	}
+	p.queue = slices.Delete(p.queue, 0, n)
+	p.checkEmpty()
+}
+
+// trip notes a round trip. A negative one is the peer's invention.
+func (p *peer) trip(d time.Duration) {
+	if d < 0 {
+		return
+	}
+	p.trips = append(p.trips, d)
+	p.trips = slices.Delete(p.trips, 0, max(0, len(p.trips)-8))
+}
+
+func (p *peer) rtt() time.Duration {
+	if len(p.trips) == 0 {
+		return 0
+	}
+	return slices.Min(p.trips)
+}
+
+// write sends what is owed and told, until the connection ends. A peer that does not read for the
+// node time-out is lost, however lively its pings are.
+func (p *peer) write(l *line) {
+	for {
+		b := p.outgoing(l)
+		if len(b) == 0 {
+			select {
+			case <-l.wake:
+				continue
+			case <-l.done:
+				return
+			}
+		}
+		_ = l.SetWriteDeadline(time.Now().Add(p.fleet.NodeTimeout))
+		if _, err := l.Write(b); err != nil {
+			p.unsent(l, err)
+			return
+		}
+	}
+}
+
+func (p *peer) unsent(l *line, err error) {
+	var late net.Error
+	if errors.As(err, &late) && late.Timeout() {
+		p.mu.Lock()
+		p.lose(fmt.Errorf("it has read nothing for %v", p.fleet.NodeTimeout))
+		p.mu.Unlock()
+	}
+	p.detach(l, err)
+}
+
+// outgoing encodes the next frames for a connection.
+func (p *peer) outgoing(l *line) (b []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	talk := frame{Pong: l.pong}
+	if l.ping {
+		talk.Ping = max(1, int64(time.Since(p.fleet.started)))
+	}
+	if l.ack || l.ping {
+		talk.Ack = p.got
+	}
+	if l.ack || l.ping || l.pong != 0 {
+		b = appendFrame(b, talk)
+	}
+	l.ack, l.ping, l.pong = false, false, 0
+	for _, m := range p.queue {
+		if m.seq > l.written && len(b) < maxBatch {
+			b = appendFrame(b, frame{Seq: m.seq, Message: &m.message})
+			l.written = m.seq
+		}
+	}
+	return b
+}
+
+// host returns the remote address without the port.
+func host(c net.Conn) string {
+	addr := c.RemoteAddr().String()
+	if h, _, err := net.SplitHostPort(addr); err == nil {
+		return h
+	}
+	return addr
+}
+
+// ended names what a reader's end means to a person.
+func ended(err error) error {
+	if errors.Is(err, io.EOF) {
+		return errors.New("it closed the connection")
+	}
+	return err
+}
