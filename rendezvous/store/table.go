@@ -183,7 +183,7 @@ func (t *Table) Get(key []byte) ([]byte, bool) {
 func (t *Table) CompareSet(key, expected, desired []byte) ([]byte, error) {
 	now, present := t.Get(key)
 	if !present && len(expected) > 0 {
-		return expected, nil
+		return copyOf(expected), nil
 	}
 	if present && !bytes.Equal(now, expected) {
 		return now, nil

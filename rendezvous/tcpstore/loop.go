@@ -1,0 +1,399 @@
+package tcpstore
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A loop serves its connections on one goroutine, with one epoll instance: it waits for those that are ready, reads
+// what came, executes the complete requests, and writes the replies. A connection that is idle costs its conn and
+// nothing else; a connection whose client does not read is not read from either.
+type loop struct {
+	s    *Server
+	ep   int // epoll
+	bell int // eventfd, written to when mail comes while the loop sleeps
+
+	mu     sync.Mutex
+	mail   []letter
+	asleep bool
+
+	conns  []*conn // by file descriptor
+	doubts []*conn // whose bytes may be a whole request of 1.13, in the order of their time
+	slow   []*conn // whose replies wait for the socket
+	in     []byte  // what one read brings
+	out    outbox
+	req    request
+	stop   bool
+	done   chan struct{} // closed when run has returned
+}
+
+// A letter is news for a loop from another goroutine.
+type letter struct {
+	c     *conn
+	adopt bool   // the connection is new
+	turn  uint64 // of the wait that was released
+	event []byte // of a watched key
+	stop  bool   // end, no connection given
+}
+
+// readSize is what one read may bring. It is also how much one client can have executed before others have a turn.
+const readSize = 64 << 10
+
+// mostEvents bounds the bytes of changes that a client has not read.
+const mostEvents = 16 << 20
+
+func newLoop(s *Server) (*loop, error) {
+	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("epoll: %w", err)
+	}
+	bell, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		unix.Close(ep)
+		return nil, fmt.Errorf("eventfd: %w", err)
+	}
+	l := &loop{s: s, ep: ep, bell: bell, in: make([]byte, readSize), done: make(chan struct{})}
+	if err := l.control(unix.EPOLL_CTL_ADD, bell, unix.EPOLLIN); err != nil {
+		l.release()
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *loop) release() {
+	unix.Close(l.ep)
+	unix.Close(l.bell)
+}
+
+func (l *loop) control(op, fd int, events uint32) error {
+	return unix.EpollCtl(l.ep, op, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)})
+}
+
+// post gives the loop a letter. It never blocks, so that whoever wakes a waiter is not held up by it.
+func (l *loop) post(m letter) {
+	l.mu.Lock()
+	l.mail = append(l.mail, m)
+	ring := l.asleep
+	l.asleep = false
+	l.mu.Unlock()
+	if ring {
+		one := [8]byte{1}
+		_, _ = unix.Write(l.bell, one[:]) // cannot fail: the counter is 64 bits wide
+	}
+}
+
+func (l *loop) run() {
+	defer close(l.done)
+	defer l.release()
+	events := make([]unix.EpollEvent, 256)
+	for !l.stop {
+		for _, e := range events[:l.sleep(events)] {
+			l.ready(int(e.Fd), e.Events)
+		}
+		l.readMail()
+		l.tick()
+	}
+	for _, c := range l.conns {
+		if c != nil {
+			l.drop(c, nil)
+		}
+	}
+}
+
+// sleep waits until something is ready and returns how much.
+func (l *loop) sleep(events []unix.EpollEvent) int {
+	for {
+		n, err := unix.EpollWait(l.ep, events, l.patience())
+		l.mu.Lock()
+		l.asleep = false
+		l.mu.Unlock()
+		if err == nil {
+			return n
+		}
+		if err != unix.EINTR {
+			panic(fmt.Sprintf("tcpstore: epoll_wait: %v", err)) // a bad descriptor: our own mistake
+		}
+	}
+}
+
+// patience returns for how many milliseconds the loop may sleep; -1 is without end.
+func (l *loop) patience() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case len(l.mail) > 0:
+		return 0
+	case len(l.doubts) > 0:
+		l.asleep = true
+		return int(max(0, time.Until(l.doubts[0].doubt))/time.Millisecond) + 1
+	case len(l.slow) > 0:
+		l.asleep = true
+		return 1000
+	}
+	l.asleep = true
+	return -1
+}
+
+// ready serves one file descriptor.
+func (l *loop) ready(fd int, events uint32) {
+	if fd == l.bell {
+		var b [8]byte
+		_, _ = unix.Read(fd, b[:])
+		return
+	}
+	c := l.conns[fd]
+	if c == nil { // dropped earlier in this round
+		return
+	}
+	var err error
+	switch {
+	case events&unix.EPOLLOUT != 0:
+		err = l.resume(c)
+	case len(c.out) == 0:
+		err = l.read(c)
+	case events&(unix.EPOLLHUP|unix.EPOLLERR) != 0:
+		err = errGone
+	}
+	if err != nil {
+		l.drop(c, err)
+	}
+}
+
+// errGone ends a connection that the client has left.
+var errGone = errors.New("the client has gone")
+
+// read executes what has come on c.
+func (l *loop) read(c *conn) error {
+	n, err := unix.Read(c.fd, l.in)
+	switch {
+	case err == unix.EAGAIN || err == unix.EINTR:
+		return nil
+	case err != nil || n == 0:
+		return errGone
+	}
+	b := l.in[:n]
+	if len(c.in) > 0 {
+		if err := c.keep(append(c.in, b...)); err != nil {
+			return err
+		}
+		b = c.in
+	}
+	return l.execute(c, b)
+}
+
+// execute executes the complete requests in b, which is all that is unused of c's input, and keeps the rest.
+func (l *loop) execute(c *conn, b []byte) error {
+	for len(b) > 0 && len(c.out) == 0 {
+		n, err := c.next(b, &l.req, &l.out)
+		b = b[n:]
+		if err != nil {
+			return l.last(c, b, err)
+		}
+		if n == 0 { // the rest is to come
+			break
+		}
+		if l.out.full() {
+			if err := l.emit(c); err != nil {
+				return err
+			}
+		}
+	}
+	if err := l.emit(c); err != nil {
+		return err
+	}
+	return c.keepRest(b)
+}
+
+// last answers what was asked before the request that ends the connection.
+func (l *loop) last(c *conn, rest []byte, err error) error {
+	if errors.Is(err, errForeign) {
+		l.handOver(c, slices.Clone(rest))
+		return nil
+	}
+	_ = l.emit(c)
+	return err
+}
+
+// emit sends the outbox to c.
+func (l *loop) emit(c *conn) error {
+	defer l.out.reset()
+	from := 0
+	for _, r := range l.out.refs {
+		if err := l.send(c, l.out.buf[from:r.at], false); err != nil {
+			return err
+		}
+		if err := l.send(c, r.value, true); err != nil {
+			return err
+		}
+		from = r.at
+	}
+	return l.send(c, l.out.buf[from:], false)
+}
+
+// send writes b to c, or as much as the socket takes, and queues the rest. lasting says that b will not change.
+func (l *loop) send(c *conn, b []byte, lasting bool) error {
+	whole := b
+	if len(c.out) == 0 && len(b) > 0 {
+		n, err := write(c.fd, b)
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	if len(b) == 0 {
+		return nil
+	}
+	if len(c.out) == 0 {
+		if err := l.control(unix.EPOLL_CTL_MOD, c.fd, unix.EPOLLOUT); err != nil {
+			return fmt.Errorf("epoll: %w", err)
+		}
+		c.stalled = time.Now()
+		l.slow = append(l.slow, c)
+	}
+	return c.queue(b, whole, lasting)
+}
+
+// write is a write that takes what the socket takes now.
+func write(fd int, b []byte) (int, error) {
+	sent := 0
+	for sent < len(b) {
+		n, err := unix.SendmsgN(fd, b[sent:], nil, nil, unix.MSG_NOSIGNAL)
+		switch err {
+		case nil:
+			sent += n
+		case unix.EINTR:
+		case unix.EAGAIN:
+			return sent, nil
+		default:
+			return sent, errGone
+		}
+	}
+	return sent, nil
+}
+
+// resume goes on with a connection whose socket takes bytes again: first what is queued, then what had come.
+func (l *loop) resume(c *conn) error {
+	for len(c.out) > 0 {
+		n, err := write(c.fd, c.out[0].rest)
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			c.stalled = time.Now()
+		}
+		if !c.sent(n) {
+			return nil
+		}
+	}
+	l.slow = slices.DeleteFunc(l.slow, func(x *conn) bool { return x == c })
+	if err := l.control(unix.EPOLL_CTL_MOD, c.fd, unix.EPOLLIN); err != nil {
+		return fmt.Errorf("epoll: %w", err)
+	}
+	return l.execute(c, c.in)
+}
+
+// readMail does what other goroutines asked for.
+func (l *loop) readMail() {
+	l.mu.Lock()
+	mail := l.mail
+	l.mail = nil
+	l.mu.Unlock()
+	for _, m := range mail {
+		switch {
+		case m.stop:
+			l.stop = true
+		case m.adopt:
+			l.adopt(m.c)
+		case m.c.fd < 0: // dropped meanwhile
+		default:
+			if err := l.deliver(m); err != nil {
+				l.drop(m.c, err)
+			}
+		}
+	}
+}
+
+func (l *loop) adopt(c *conn) {
+	for len(l.conns) <= c.fd {
+		l.conns = append(l.conns, nil)
+	}
+	l.conns[c.fd] = c
+	if err := l.control(unix.EPOLL_CTL_ADD, c.fd, unix.EPOLLIN); err != nil {
+		l.drop(c, fmt.Errorf("epoll: %w", err))
+	}
+}
+
+// deliver tells a client that its wait is over, or what became of a key that it watches.
+func (l *loop) deliver(m letter) error {
+	if m.event != nil {
+		if m.c.outBytes > mostEvents {
+			return fmt.Errorf("its client reads the changes of watched keys too slowly")
+		}
+		return l.send(m.c, m.event, false)
+	}
+	if !m.c.waiting || m.c.turn != m.turn {
+		return nil
+	}
+	m.c.waiting = false
+	return l.send(m.c, []byte{0}, false)
+}
+
+// remind makes the loop look at c again when its doubt is over.
+func (l *loop) remind(c *conn) { l.doubts = append(l.doubts, c) }
+
+// tick looks at those whose time has come: doubts, and clients that do not read.
+func (l *loop) tick() {
+	if len(l.doubts) == 0 && len(l.slow) == 0 {
+		return
+	}
+	now := time.Now()
+	for len(l.doubts) > 0 && !now.Before(l.doubts[0].doubt) {
+		c := l.doubts[0]
+		l.doubts = l.doubts[1:]
+		if c.fd < 0 || c.doubt.IsZero() || len(c.out) > 0 {
+			continue
+		}
+		if err := l.execute(c, c.in); err != nil {
+			l.drop(c, err)
+		}
+	}
+	for _, c := range slices.Clone(l.slow) {
+		if now.Sub(c.stalled) > l.s.StallTimeout {
+			l.drop(c, fmt.Errorf("its client read nothing for %v", l.s.StallTimeout))
+		}
+	}
+}
+
+// drop closes a connection and forgets it. err is why; nil when the server ends.
+func (l *loop) drop(c *conn, err error) {
+	c.leave()
+	l.forget(c)
+	unix.Close(c.fd)
+	l.s.gone(c, err)
+	c.fd = -1
+}
+
+// forget removes a connection from the loop's books.
+func (l *loop) forget(c *conn) {
+	l.conns[c.fd] = nil
+	l.doubts = slices.DeleteFunc(l.doubts, func(x *conn) bool { return x == c })
+	l.slow = slices.DeleteFunc(l.slow, func(x *conn) bool { return x == c })
+	c.keepNothing()
+}
+
+// handOver gives the connection to those whose magic it opened with.
+func (l *loop) handOver(c *conn, head []byte) {
+	_ = l.control(unix.EPOLL_CTL_DEL, c.fd, 0)
+	l.forget(c)
+	conn, err := netConn(c.fd, head)
+	l.s.gone(c, err)
+	c.fd = -1
+	if err == nil {
+		l.s.Foreign(conn)
+	}
+}
