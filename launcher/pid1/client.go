@@ -1,0 +1,338 @@
+package pid1
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	ossignal "os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/muster-run/muster/proc"
+	"golang.org/x/sys/unix"
+)
+
+// ErrNone says that no first process started this one: it may become it, with Main.
+var ErrNone = errors.New("there is no first process")
+
+// ErrLost says that the first process is gone. As PID 1 it takes everything with it; elsewhere its workers are killed.
+var ErrLost = errors.New("the first process is gone")
+
+// A Client is the agent's side: through it the first process starts, signals and kills.
+// All methods may be called at once from many goroutines.
+type Client struct {
+	link    *link
+	signals chan os.Signal
+	lost    chan struct{} // closed when the first process is gone
+	done    chan struct{} // closed when receive has returned
+
+	sending sync.Mutex // around link.send
+
+	mu       sync.Mutex
+	closed   bool
+	next     uint64
+	waiting  map[uint64]chan message  // who waits for the answer
+	children map[int]chan<- proc.Exit // who waits for the end of a child
+	tags     map[int]string           // of children that may have left something behind
+}
+
+// Connect finds the first process that started this one, catches the signals that it forwards, and tells it so.
+// Without one the error is ErrNone. It must be called before other descriptors are opened, once.
+func Connect() (*Client, error) {
+	value, set := os.LookupEnv(marker)
+	os.Unsetenv(marker) // not for the workers
+	var fd, parent int
+	if !set {
+		return nil, ErrNone
+	}
+	if n, _ := fmt.Sscanf(value, "%d:%d", &fd, &parent); n != 2 || fd < 3 || parent != os.Getppid() {
+		return nil, ErrNone // somebody else's, by inheritance
+	}
+	unix.CloseOnExec(fd)
+	l, err := newLink(fd)
+	if err != nil {
+		return nil, fmt.Errorf("first process: descriptor %d: %w", fd, err)
+	}
+	c := newClient(l)
+	ossignal.Notify(c.signals, control...)
+	ossignal.Notify(make(chan os.Signal, 1), unix.SIGPIPE) // a closed standard output is an error, not an end
+	// We write to the terminal from the background (see startAgent), also where "stty tostop" is set.
+	// We have no children who could inherit this.
+	ossignal.Ignore(unix.SIGTTOU)
+	warm(16)
+	if err := c.send(message{Kind: tellHello}); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func newClient(l *link) *Client {
+	c := &Client{
+		link: l, signals: make(chan os.Signal, 64), lost: make(chan struct{}), done: make(chan struct{}),
+		waiting: map[uint64]chan message{}, children: map[int]chan<- proc.Exit{}, tags: map[int]string{},
+	}
+	go c.receive()
+	return c
+}
+
+// Signals delivers what was meant for the job, each signal once: TERM, INT, HUP, QUIT, USR1, USR2, WINCH.
+// None is lost between Connect and the first read.
+func (c *Client) Signals() <-chan os.Signal { return c.signals }
+
+// Lost is closed when the first process is gone.
+func (c *Client) Lost() <-chan struct{} { return c.lost }
+
+// Close says goodbye: the agent ends because it wants to, its exit code is the job's.
+// An agent that ends without it counts as dead, and its workers are stopped.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	again := c.closed
+	c.closed = true
+	c.mu.Unlock()
+	if again {
+		return nil
+	}
+	err := c.send(message{Kind: tellGoodbye})
+	c.link.conn.Close()
+	<-c.done
+	return err
+}
+
+// Start starts a process. The error is a *proc.StartError if it is the command's fault, ErrLost, or ctx's;
+// in the last case the process, if it comes to be, is killed.
+func (c *Client) Start(ctx context.Context, s proc.Spec) (*proc.Child, error) {
+	files, err := descriptors(s.Files)
+	if err != nil {
+		return nil, fmt.Errorf("start: %w", err)
+	}
+	dir := s.Dir
+	if dir == "" {
+		if dir, err = os.Getwd(); err != nil {
+			dir = "" // ours was removed; the first process stands in the same
+		}
+	}
+	m, err := c.ask(ctx, message{Kind: askStart, files: files, Spec: &spawnSpec{
+		Argv: s.Argv, Env: s.Env, Dir: dir, Stdin: s.Stdin, Output: s.Output,
+		Tag: s.Tag, Label: s.Label, Core: s.Core, OOM: s.OOM,
+	}})
+	if err != nil {
+		return nil, err
+	}
+	if m.Text != "" {
+		return nil, &proc.StartError{Code: m.Code, Text: m.Text}
+	}
+	child := &proc.Child{PID: m.PIDs[0], Exit: m.exit}
+	c.mu.Lock()
+	c.tags[child.PID] = s.Tag
+	c.mu.Unlock()
+	if len(m.files) == 2 {
+		child.Stdout = os.NewFile(uintptr(m.files[0]), "stdout")
+		child.Stderr = os.NewFile(uintptr(m.files[1]), "stderr")
+	}
+	return child, nil
+}
+
+// Signal sends sig to a child of the first process. proc.ErrEnded: it has ended, nobody was signalled.
+func (c *Client) Signal(pid int, sig syscall.Signal, scope proc.Scope) error {
+	m, err := c.ask(context.Background(), message{Kind: askSignal, PIDs: []int{pid}, Signal: sig, Scope: scope})
+	if err == nil && m.Gone {
+		return proc.ErrEnded
+	}
+	return err
+}
+
+// defaultKillTime is for a ctx without deadline: big address spaces with pinned memory die slowly.
+const defaultKillTime = time.Minute
+
+// KillTree kills children of the first process, alive or ended, with all they started, and returns when nobody of them is
+// left. When ctx ends first, the error names who does not die and in which state it is.
+func (c *Client) KillTree(ctx context.Context, pids ...int) error {
+	within := defaultKillTime
+	if t, ok := ctx.Deadline(); ok {
+		within = time.Until(t)
+	}
+	m, err := c.ask(context.WithoutCancel(ctx), message{Kind: askKill, PIDs: pids, Within: within})
+	if errors.Is(err, ErrLost) {
+		ctx, cancel := context.WithTimeout(ctx, within)
+		defer cancel()
+		return c.killAlone(ctx, pids)
+	}
+	if err == nil && m.Text != "" {
+		err = errors.New(m.Text)
+	}
+	if err == nil {
+		c.mu.Lock()
+		for _, pid := range pids {
+			delete(c.tags, pid)
+		}
+		c.mu.Unlock()
+	}
+	return err
+}
+
+// killAlone kills by tag, the only thing that is certain when the parent of the processes is gone.
+func (c *Client) killAlone(ctx context.Context, pids []int) error {
+	var targets []proc.Target
+	c.mu.Lock()
+	for _, pid := range pids {
+		targets = append(targets, proc.Target{Tag: c.tags[pid]})
+	}
+	c.mu.Unlock()
+	left := describe(table.Kill(ctx, func(all []proc.Process) []proc.Process { return table.Tree(all, targets...) }))
+	if left != "" {
+		return errors.New(left)
+	}
+	return nil
+}
+
+// LastWords leaves text, of at most 1 KiB, as the termination log's content, until the next text or a worse end.
+func (c *Client) LastWords(text string) error {
+	return c.send(message{Kind: tellWords, Text: clip(text, maxWords)})
+}
+
+// Orphans returns how many processes were adopted and reaped so far.
+func (c *Client) Orphans(ctx context.Context) (int, error) {
+	m, err := c.ask(ctx, message{Kind: askOrphans})
+	return m.Count, err
+}
+
+// ask sends a request and waits for its answer.
+func (c *Client) ask(ctx context.Context, m message) (message, error) {
+	back := make(chan message, 1)
+	c.mu.Lock()
+	c.next++
+	m.ID = c.next
+	c.waiting[m.ID] = back
+	c.mu.Unlock()
+	if err := c.send(m); err != nil {
+		c.drop(m.ID)
+		return message{}, err
+	}
+	select {
+	case m, ok := <-back:
+		if !ok {
+			return message{}, ErrLost
+		}
+		return m, nil
+	case <-ctx.Done():
+		if !c.drop(m.ID) { // the answer came at the same time
+			c.discard(<-back)
+		}
+		return message{}, ctx.Err()
+	}
+}
+
+// drop makes nobody wait for an answer any more. It reports whether anybody did.
+func (c *Client) drop(id uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, waited := c.waiting[id]
+	delete(c.waiting, id)
+	return waited
+}
+
+func (c *Client) send(m message) error {
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	if err := c.link.send(m); err != nil {
+		return fmt.Errorf("%w: %w", ErrLost, err)
+	}
+	return nil
+}
+
+// receive carries answers and exits to those who wait for them, until the link ends.
+func (c *Client) receive() {
+	defer close(c.done)
+	for {
+		m, err := c.link.receive()
+		if err != nil {
+			c.lose()
+			return
+		}
+		switch m.Kind {
+		case answer:
+			c.answered(m)
+		case tellExit:
+			c.exited(m)
+		}
+	}
+}
+
+func (c *Client) answered(m message) {
+	c.mu.Lock()
+	back := c.waiting[m.ID]
+	delete(c.waiting, m.ID)
+	if len(m.PIDs) == 1 && back != nil {
+		exit := make(chan proc.Exit, 1)
+		c.children[m.PIDs[0]] = exit
+		m.exit = exit
+	}
+	c.mu.Unlock()
+	if back == nil {
+		c.discard(m)
+		return
+	}
+	back <- m
+}
+
+// discard undoes a start for which nobody waits any more.
+func (c *Client) discard(m message) {
+	closeAll(m.files)
+	if len(m.PIDs) == 1 {
+		_ = c.send(message{Kind: askKill, PIDs: m.PIDs, Within: defaultKillTime})
+	}
+}
+
+func (c *Client) exited(m message) {
+	e := m.Exit.Exit
+	e.At = time.Now().Add(-time.Duration(clock() - m.Exit.Clock))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if exit := c.children[e.PID]; exit != nil {
+		exit <- e
+		delete(c.children, e.PID)
+	}
+}
+
+// lose tells everybody who waits that there is nothing to wait for.
+func (c *Client) lose() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, back := range c.waiting {
+		close(back)
+		delete(c.waiting, id)
+	}
+	for pid, exit := range c.children {
+		exit <- proc.Exit{PID: pid, At: time.Now(), Lost: ErrLost.Error()}
+		delete(c.children, pid)
+	}
+	if !c.closed {
+		close(c.lost)
+	}
+}
+
+// descriptors duplicates files for the way; they stay their owner's.
+func descriptors(files []*os.File) ([]int, error) {
+	if len(files) > maxFiles {
+		return nil, fmt.Errorf("%d extra files, at most %d are possible", len(files), maxFiles)
+	}
+	var fds []int
+	for _, f := range files {
+		raw, err := f.SyscallConn()
+		if err != nil {
+			return fds, err
+		}
+		err = raw.Control(func(fd uintptr) { fds = append(fds, duplicates([]int{int(fd)})...) })
+		if err != nil {
+			return fds, err
+		}
+	}
+	if len(fds) != len(files) {
+		closeAll(fds)
+		return nil, errors.New("too many open files")
+	}
+	return fds, nil
+}

@@ -1,0 +1,452 @@
+// Package pid1 is the first process: it owns every child process, their pipes and the last words, and outlives the agent.
+//
+// It is small so that it cannot fail. The agent, the same binary started again, decides everything and asks the first
+// process over a socketpair (wire.go) to start, signal and kill. One loop (loop) has all state; beside it run
+// one goroutine that starts processes (spawn.go), one that reads from the agent, one that writes to it, and, only when there
+// is something to kill or to drain, those who do that.
+package pid1
+
+import (
+	"context"
+	"fmt"
+	"os"
+	ossignal "os/signal"
+	"runtime"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/proc"
+	"golang.org/x/sys/unix"
+)
+
+// Config is what the first process must know before there is an agent to tell it.
+type Config struct {
+	Argv []string // the agent's command line; empty: os.Args
+
+	// TerminationLog is the file for the last words, made if need be.
+	// Empty: /dev/termination-log if there is one, as Kubernetes puts it into a container.
+	TerminationLog string
+
+	Grace    time.Duration // from TERM to KILL for the workers of an agent that died; 0: 5 s
+	LostCode int           // exit code when the agent died; 0: job.ExitRetry
+}
+
+const (
+	defaultGrace = 5 * time.Second
+	killTime     = 10 * time.Second // after the agent's end, for what is left to die
+	drainTime    = 2 * time.Second  // after that, for the pipes' last bytes
+)
+
+// marker is the variable that tells the agent its end of the socketpair: "<descriptor>:<PID of the first process>".
+const marker = "MUSTER_PID1"
+
+// Main is the whole life of the first process: it starts the agent, serves it, and when the agent has ended ends everything else.
+// It returns the exit code for main to leave with. Nothing else may have been started in this process.
+func Main(cfg Config) int {
+	if len(cfg.Argv) == 0 {
+		cfg.Argv = os.Args
+	}
+	if cfg.Grace == 0 {
+		cfg.Grace = defaultGrace
+	}
+	if cfg.LostCode == 0 {
+		cfg.LostCode = job.ExitRetry
+	}
+	runtime.LockOSThread() // to stop this thread, and with it the process, on Ctrl-Z
+	f := &first{
+		cfg:       cfg,
+		isInit:    os.Getpid() == 1,
+		spawner:   spawner{work: make(chan spawn), done: make(chan func())},
+		inbox:     make(chan message),
+		sending:   make(chan message),
+		children:  map[int]*child{},
+		unclaimed: map[int]proc.Exit{},
+		forwarded: map[os.Signal]bool{},
+		words:     openWords(cfg.TerminationLog),
+	}
+	prepare(f.isInit)
+	f.known = registry{pids: map[int]bool{}, inherited: inherited()}
+	for _, p := range f.known.inherited {
+		f.known.add(p.PID)
+	}
+	return f.run()
+}
+
+// first is the state of the first process. It belongs to the goroutine in loop, but for known.
+type first struct {
+	cfg    Config
+	isInit bool
+
+	spawner  spawner // its done also brings home other goroutines' results
+	queue    []spawn
+	forking  bool // a spawn is with the spawner
+	inbox    chan message
+	outbox   []message
+	sending  chan message
+	signals  chan os.Signal
+	children map[int]*child // by PID, until their trees and pipes are gone
+	known    registry
+
+	agent     int // its PID, 0 before it runs
+	agentEnd  *proc.Exit
+	hello     bool // the agent handles signals
+	goodbye   bool // the agent ends because it wants to
+	held      []os.Signal
+	forwarded map[os.Signal]bool
+
+	unclaimed map[int]proc.Exit // ended while a spawn was under way: perhaps its child
+	orphans   int               // adopted and reaped
+	drains    int               // pipes that are being drained
+	console   sync.Mutex        // whole lines of them
+
+	words *words
+}
+
+// A child is a process that the agent asked for.
+type child struct {
+	pid     int
+	started uint64 // proc.Process.Start
+	tag     string // not empty: a worker
+	label   string
+	pipes   []int // our duplicates of the read ends of its stdout and stderr
+	alive   bool
+}
+
+// registry is who may be a child of ours without being an orphan that we adopted.
+type registry struct {
+	fork sync.Mutex // held from before a fork until the child is in pids
+	mu   sync.Mutex
+	pids map[int]bool
+
+	inherited []proc.Process // children that we had before we became the first process
+}
+
+func (r *registry) add(pid int)    { r.mu.Lock(); r.pids[pid] = true; r.mu.Unlock() }
+func (r *registry) remove(pid int) { r.mu.Lock(); delete(r.pids, pid); r.mu.Unlock() }
+func (r *registry) has(pid int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.pids[pid]
+}
+
+func (f *first) run() int {
+	f.signals = make(chan os.Signal, 64)
+	catch(f.signals, f.isInit)
+	go f.spawner.run(&f.known) // lives as long as the process: its thread is the parent of all children
+	if err := f.startAgent(); err != nil {
+		complain("%v", err)
+		return job.ExitSystem
+	}
+	f.loop(func() bool { return f.agentEnd != nil }, nil)
+	f.loop(func() bool { return f.inbox == nil }, time.After(time.Second)) // its last messages
+	code := f.verdict()
+	f.stopWorkers()
+	f.sweep()
+	return code
+}
+
+// startAgent starts this binary again, with the same arguments and environment and our socket.
+func (f *first) startAgent() error {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return fmt.Errorf("start the agent: socketpair: %w", err)
+	}
+	ours, err := newLink(pair[0])
+	if err != nil {
+		unix.Close(pair[1])
+		return fmt.Errorf("start the agent: %w", err)
+	}
+	go f.receive(ours) // until the agent has closed its end
+	go f.send(ours)    // as long as the process
+	s := spawn{
+		path:       "/proc/self/exe",
+		argv:       f.cfg.Argv,
+		env:        append(os.Environ(), fmt.Sprintf("%s=3:%d", marker, os.Getpid())),
+		files:      []int{0, 1, 2, pair[1]},
+		closeAfter: pair[1:],
+		core:       true,
+	}
+	// In its own process group the agent does not get the terminal's signals, only what we forward: each once.
+	s.sys.Setpgid = true
+	if !f.isInit { // the kernel ends the whole namespace with its init, nobody needs to be told
+		s.sys.Pdeathsig = syscall.SIGTERM
+	}
+	var failed error
+	s.answer = func(pid int, _ uint64, err error) {
+		f.agent, failed = pid, err
+		f.claim(pid)
+	}
+	f.queue = append(f.queue, s)
+	f.loop(func() bool { return f.agent != 0 || failed != nil }, nil)
+	return failed
+}
+
+// receive brings the agent's messages into the loop until the agent is gone.
+func (f *first) receive(l *link) {
+	inbox := f.inbox
+	defer close(inbox)
+	for {
+		m, err := l.receive()
+		if err != nil {
+			return // its end will be reaped; that is the news
+		}
+		inbox <- m
+	}
+}
+
+// send takes what the loop has for the agent. It may stand still while the agent does; the loop must not.
+func (f *first) send(l *link) {
+	for m := range f.sending {
+		_ = l.send(m) // an agent that does not listen is dead or dying
+	}
+}
+
+// loop handles what happens until until is true, or, reporting false, until stop.
+func (f *first) loop(until func() bool, stop <-chan time.Time) bool {
+	childEnded := make(chan os.Signal, 1)
+	ossignal.Notify(childEnded, unix.SIGCHLD)
+	defer ossignal.Stop(childEnded)
+	tick := time.NewTicker(time.Second) // should a SIGCHLD be lost, the child is not
+	defer tick.Stop()
+	f.reap()
+	for !until() {
+		work, spawn := f.nextSpawn()
+		sending, out := f.nextMessage()
+		select {
+		case work <- spawn:
+			f.queue, f.forking = f.queue[1:], true
+		case sending <- out:
+			f.outbox = f.outbox[1:]
+		case done := <-f.spawner.done:
+			done()
+		case m, open := <-f.inbox:
+			if !open {
+				f.inbox = nil
+				break
+			}
+			f.serve(m)
+		case s := <-f.signals:
+			f.control(s)
+		case <-childEnded:
+			if f.reap() == reapAtOnce { // there may be more, but others have their turn first
+				again(childEnded)
+			}
+		case <-tick.C:
+			f.reap()
+			f.closePipes()
+			f.release()
+		case <-stop:
+			return false
+		}
+	}
+	return true
+}
+
+func (f *first) nextSpawn() (chan<- spawn, spawn) {
+	if len(f.queue) == 0 || f.forking {
+		return nil, spawn{}
+	}
+	return f.spawner.work, f.queue[0]
+}
+
+func (f *first) nextMessage() (chan<- message, message) {
+	if len(f.outbox) == 0 {
+		return nil, message{}
+	}
+	return f.sending, f.outbox[0]
+}
+
+func again(c chan os.Signal) {
+	select {
+	case c <- unix.SIGCHLD:
+	default:
+	}
+}
+
+func (f *first) tell(m message) { f.outbox = append(f.outbox, m) }
+
+// serve does what the agent asks.
+func (f *first) serve(m message) {
+	switch m.Kind {
+	case tellHello:
+		f.hello = true
+		f.release()
+	case tellGoodbye:
+		f.goodbye = true
+	case tellWords:
+		f.words.write(m.Text)
+	case askStart:
+		f.start(m)
+	case askSignal:
+		f.tell(message{Kind: answer, ID: m.ID, Gone: !f.signalChild(m)})
+	case askKill:
+		f.kill(m)
+	case askOrphans:
+		f.tell(message{Kind: answer, ID: m.ID, Count: f.orphans})
+	}
+}
+
+// start queues a process for the spawner, with pipes for its output.
+func (f *first) start(m message) {
+	if f.agentEnd != nil || m.Spec == nil {
+		closeAll(m.files)
+		return
+	}
+	c := &child{tag: m.Spec.Tag, label: m.Spec.Label, alive: true}
+	s, err := f.spawnOf(m, c)
+	if err != nil {
+		closeAll(m.files)
+		closeAll(c.pipes)
+		f.tell(message{Kind: answer, ID: m.ID, Code: 125, Text: fmt.Sprintf("start a process: %v", err)})
+		return
+	}
+	s.answer = func(pid int, started uint64, err error) {
+		c.pid, c.started = pid, started
+		f.started(m.ID, c, err)
+	}
+	f.queue = append(f.queue, s)
+}
+
+func (f *first) spawnOf(m message, c *child) (spawn, error) {
+	in := m.Spec
+	s := spawn{argv: in.Argv, env: slices.Clip(in.Env), dir: in.Dir, core: in.Core, oom: in.OOM, closeAfter: m.files}
+	if in.Tag != "" {
+		s.env = append(s.env, proc.TagName+"="+in.Tag)
+	}
+	// Its own process group, but our session: a signal from the terminal is not for it, a hang-up reaches us all.
+	s.sys.Setpgid = true
+	if !f.isInit {
+		s.sys.Pdeathsig = syscall.SIGKILL
+	}
+	s.files = []int{0, 1, 2}
+	if !in.Stdin {
+		null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return s, fmt.Errorf("%s: %w", os.DevNull, err)
+		}
+		s.files[0], s.closeAfter = null, append(s.closeAfter, null)
+	}
+	for i := 1; i <= 2 && !in.Output; i++ {
+		read, write, err := pipe()
+		if err != nil {
+			return s, err
+		}
+		c.pipes = append(c.pipes, read)
+		s.files[i], s.closeAfter = write, append(s.closeAfter, write)
+	}
+	s.files = append(s.files, m.files...)
+	return s, nil
+}
+
+// started tells the agent about its new child, and what has become of it meanwhile.
+func (f *first) started(id uint64, c *child, err error) {
+	if err != nil {
+		closeAll(c.pipes)
+		text, code := err.Error(), 125
+		if e, ok := err.(*proc.StartError); ok {
+			code = e.Code
+		}
+		f.tell(message{Kind: answer, ID: id, Code: code, Text: text})
+		f.claim(0)
+		return
+	}
+	if old := f.children[c.pid]; old != nil { // its number was free again: it and its tree are gone
+		closeAll(old.pipes)
+	}
+	f.children[c.pid] = c
+	f.tell(message{Kind: answer, ID: id, PIDs: []int{c.pid}, files: duplicates(c.pipes)})
+	if f.agentEnd != nil {
+		f.drain(c)
+	}
+	f.claim(c.pid)
+}
+
+// claim ends the time in which a reaped stranger may be the child whose PID we did not know yet: it was pid, or an orphan.
+func (f *first) claim(pid int) {
+	f.forking = false
+	for p, e := range f.unclaimed {
+		if p == pid {
+			f.ended(e)
+		} else {
+			f.orphans++
+		}
+	}
+	clear(f.unclaimed)
+}
+
+// ended takes note of a process that was reaped.
+func (f *first) ended(e proc.Exit) {
+	c := f.children[e.PID]
+	switch {
+	case e.PID == f.agent:
+		f.agentEnd = &e
+	case c != nil && c.alive:
+		c.alive = false
+		f.tell(message{Kind: tellExit, Exit: &wireExit{Exit: e, Clock: clock()}})
+	case f.forking:
+		f.unclaimed[e.PID] = e
+		return
+	default:
+		f.orphans++
+	}
+	f.known.remove(e.PID)
+}
+
+// signalChild reports false when there is no such process any more: only for those that we have not reaped can we know
+// whom a PID means.
+func (f *first) signalChild(m message) bool {
+	if len(m.PIDs) != 1 {
+		return false
+	}
+	c := f.children[m.PIDs[0]]
+	if c == nil || !c.alive || dead(c.pid) {
+		return false
+	}
+	pid := c.pid
+	if m.Scope == proc.Group {
+		pid = -pid
+	}
+	return unix.Kill(pid, m.Signal) == nil
+}
+
+// kill starts killing trees and answers when nobody of them is left, or time is up.
+func (f *first) kill(m message) {
+	ctx, cancel := context.WithTimeout(context.Background(), m.Within)
+	trees := f.treesOf(m.PIDs)
+	go func() {
+		defer cancel()
+		left := trees.kill(ctx)
+		f.spawner.done <- func() {
+			f.reap() // so that the agent hears of the leaders' ends before it hears that their trees are gone
+			f.forget(m.PIDs)
+			f.tell(message{Kind: answer, ID: m.ID, Text: left})
+		}
+	}()
+}
+
+// forget drops what we keep of children that ended and whose trees are gone. The agent has read their pipes or never will.
+func (f *first) forget(pids []int) {
+	for _, pid := range pids {
+		if c := f.children[pid]; c != nil && !c.alive {
+			closeAll(c.pipes)
+			delete(f.children, pid)
+		}
+	}
+}
+
+// closePipes drops children that ended, who are not workers, and whose pipes are read to the end.
+func (f *first) closePipes() {
+	for pid, c := range f.children {
+		if !c.alive && c.tag == "" && !slices.ContainsFunc(c.pipes, holdsMore) {
+			f.forget([]int{pid})
+		}
+	}
+}
+
+// complain speaks to a person. It must not be needed by anyone: nobody may be reading.
+func complain(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "muster: "+format+"\n", args...)
+}

@@ -1,0 +1,91 @@
+package pid1
+
+import (
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// prepare puts this process in order before it has children.
+func prepare(isInit bool) {
+	// In code, not by GOMAXPROCS and GOMEMLIMIT: workers would inherit those.
+	runtime.GOMAXPROCS(2) // a slow exec holds one of them
+	debug.SetMemoryLimit(64 << 20)
+	closeOnExec()
+	if !isInit {
+		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+			complain("cannot adopt orphans (PR_SET_CHILD_SUBREAPER: %v); a worker's daemons may outlive the job", err)
+		}
+	}
+	warm(8)
+}
+
+// closeOnExec keeps the descriptors that we inherited from our children; Go by itself does not.
+func closeOnExec() {
+	if unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC) == nil {
+		return
+	}
+	fds, _ := os.ReadDir("/proc/self/fd") // Linux before 5.11
+	for _, e := range fds {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+			unix.CloseOnExec(fd)
+		}
+	}
+}
+
+// warm makes the Go runtime start n threads now. It keeps them; should a worker use up all processes of the cgroup,
+// a thread that is needed later could not be made, and Go would give up.
+func warm(n int) {
+	var here, gone sync.WaitGroup
+	here.Add(n)
+	for range n {
+		gone.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			here.Done()
+			here.Wait()
+		})
+	}
+	gone.Wait()
+}
+
+// pipe makes a pipe for one stream of a child's output: wide, so that a busy reader does not hold the writer up, and
+// with a read end that does not block. The write end is the child's, and programs expect it to block.
+func pipe() (read, write int, err error) {
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+		return 0, 0, os.NewSyscallError("pipe", err)
+	}
+	if err := unix.SetNonblock(p[0], true); err != nil {
+		closeAll(p[:])
+		return 0, 0, os.NewSyscallError("fcntl", err)
+	}
+	for _, size := range []int{1 << 20, 256 << 10} { // without privilege there is a limit of the user's, 64 MiB in all
+		if _, err := unix.FcntlInt(uintptr(p[0]), unix.F_SETPIPE_SZ, size); err == nil {
+			break
+		}
+	}
+	return p[0], p[1], nil
+}
+
+// duplicates returns new descriptors of the same files, as many as there is room for.
+func duplicates(fds []int) []int {
+	var out []int
+	for _, fd := range fds {
+		if d, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3); err == nil {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// holdsMore reports whether the pipe has bytes or writers.
+func holdsMore(fd int) bool {
+	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	_, err := unix.Poll(p, 0)
+	return err != nil || p[0].Revents&unix.POLLIN != 0 || p[0].Revents&unix.POLLHUP == 0
+}

@@ -1,0 +1,120 @@
+package pid1
+
+import (
+	"os"
+	ossignal "os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// control are the signals by which a person or a platform steers a job. They go to the agent and to nobody else.
+// Not URG: Go's scheduler sends itself dozens a second under load. Not CHLD: it is news for us.
+var control = []os.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH}
+
+// catch directs the signals to c that have a meaning for the first process.
+//
+// Nothing is ever ignored with signal.Ignore: children would inherit it. A signal caught is reset to its default in a child.
+func catch(c chan os.Signal, isInit bool) {
+	ignored := ignoredSignals()
+	// SIGPIPE: else the Go runtime ends us when standard output is closed.
+	dropped := []os.Signal{unix.SIGPIPE}
+	for _, s := range control {
+		if ignored(s) { // by nohup, or a shell's "&" without job control: so be it, for the agent too, but not for workers
+			dropped = append(dropped, s)
+		} else {
+			ossignal.Notify(c, s)
+		}
+	}
+	switch {
+	case isInit: // Nobody could say "fg" to us; the kernel drops stop signals. Go's default for ABRT would end the container.
+		dropped = append(dropped, unix.SIGABRT)
+	case !ignored(unix.SIGTSTP):
+		ossignal.Notify(c, unix.SIGTSTP)
+	}
+	ossignal.Notify(make(chan os.Signal, 1), dropped...)
+}
+
+// ignoredSignals returns which signals are ignored at the moment. (os/signal knows it only of INT and HUP.)
+func ignoredSignals() func(os.Signal) bool {
+	var set uint64
+	status, _ := os.ReadFile("/proc/self/status")
+	for line := range strings.Lines(string(status)) {
+		if hex, ok := strings.CutPrefix(line, "SigIgn:"); ok {
+			set, _ = strconv.ParseUint(strings.TrimSpace(hex), 16, 64)
+		}
+	}
+	return func(s os.Signal) bool { return set>>(s.(syscall.Signal)-1)&1 == 1 }
+}
+
+// control handles a signal that came to the first process.
+func (f *first) control(s os.Signal) {
+	if s == unix.SIGTSTP {
+		f.suspend()
+		return
+	}
+	f.held = append(f.held, s)
+	if f.hello {
+		f.release()
+	}
+}
+
+// release forwards what was held back. Before hello a signal would kill an agent that has not yet had the time to catch it;
+// loop calls this each second, so that an agent that hangs before hello can be ended all the same.
+func (f *first) release() {
+	for _, s := range f.held {
+		if f.agent != 0 && f.agentEnd == nil {
+			_ = unix.Kill(f.agent, s.(syscall.Signal))
+			f.forwarded[s] = true
+		}
+	}
+	f.held = nil
+}
+
+// suspend does what Ctrl-Z means: everything stops, in the order in which nobody is surprised, and goes on at "fg" or "bg".
+func (f *first) suspend() {
+	f.groups(unix.SIGSTOP)
+	f.signalAgent(unix.SIGSTOP)
+	stopSelf()
+	f.signalAgent(unix.SIGCONT)
+	f.groups(unix.SIGCONT)
+}
+
+// stopSelf stops this process until somebody continues it. The signal goes to this very thread: it is stopped before the
+// call returns. With TSTP the shell would learn more exactly why, but Go keeps its handler for it.
+func stopSelf() {
+	if orphanedGroup() {
+		return // no shell is there to continue us, and the kernel would not have stopped us either
+	}
+	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGSTOP)
+}
+
+// orphanedGroup reports whether no parent outside our process group, but in our session, looks after it (POSIX.1).
+// It asks for our own parent only: whoever else is in the group came from the same shell.
+func orphanedGroup() bool {
+	parent := os.Getppid()
+	session, err := unix.Getsid(parent)
+	if err != nil {
+		return true
+	}
+	ours, _ := unix.Getsid(0)
+	group, _ := unix.Getpgid(parent)
+	return session != ours || group == unix.Getpgrp()
+}
+
+// groups sends s to the process group of every child that lives.
+func (f *first) groups(s syscall.Signal) {
+	for pid, c := range f.children {
+		if c.alive {
+			_ = unix.Kill(-pid, s)
+		}
+	}
+}
+
+func (f *first) signalAgent(s syscall.Signal) {
+	if f.agent != 0 && f.agentEnd == nil {
+		_ = unix.Kill(f.agent, s)
+	}
+}

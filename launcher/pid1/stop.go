@@ -1,0 +1,241 @@
+package pid1
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-run/muster/proc"
+	"golang.org/x/sys/unix"
+)
+
+// table is where we find processes.
+const table = proc.Root("/proc")
+
+// verdict is the exit code of it all: the agent's, if it ended of its own will.
+func (f *first) verdict() int {
+	e := f.agentEnd
+	switch {
+	case f.goodbye && e.Signal == 0, !f.hello && e.Signal == 0:
+		return e.Code
+	case f.forwarded[e.Signal]: // it had no handler for what was meant for it
+		return e.Status()
+	}
+	how := fmt.Sprintf("exit code %d", e.Code) // a panic is 2
+	if e.Signal != 0 {
+		how = fmt.Sprintf("signal %d", int(e.Signal))
+	}
+	text := fmt.Sprintf("the agent died (%s)", how)
+	if f.workers() > 0 {
+		text += "; workers were stopped"
+	}
+	complain("%s", text)
+	f.words.write(text) // now: our own end may have to wait for a process that does not die
+	return f.cfg.LostCode
+}
+
+func (f *first) workers() int {
+	n := 0
+	for _, c := range f.children {
+		if c.alive && c.tag != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// stopWorkers ends workers that the agent left, in order: TERM to each leader, the grace, and then sweep comes.
+func (f *first) stopWorkers() {
+	f.queue = nil // whatever was still to be started: nobody wants it
+	f.loop(func() bool { return !f.forking }, time.After(killTime))
+	for _, c := range f.children {
+		f.drain(c)
+	}
+	if f.workers() == 0 {
+		return
+	}
+	for pid, c := range f.children {
+		if c.alive && c.tag != "" {
+			_ = unix.Kill(pid, unix.SIGTERM)
+			_ = unix.Kill(-pid, unix.SIGCONT) // one that is stopped could not obey
+		}
+	}
+	if !f.loop(func() bool { return f.workers() == 0 }, time.After(f.cfg.Grace)) {
+		complain("%d workers did not end within %v of TERM and are killed", f.workers(), f.cfg.Grace)
+	}
+}
+
+// sweep kills everything below us that still lives, and reaps it. It does not wait for ever: a process in an
+// uninterruptible sleep does not die, and our caller waits for us.
+func (f *first) sweep() {
+	f.reap()
+	if !childless() {
+		f.killAll()
+	}
+	f.loop(func() bool { return f.drains == 0 }, time.After(drainTime))
+}
+
+func (f *first) killAll() {
+	spared := f.known.inherited
+	ctx, cancel := context.WithTimeout(context.Background(), killTime)
+	defer cancel()
+	over := false
+	go func() {
+		left, err := table.Kill(ctx, func(all []proc.Process) []proc.Process { return ours(all, spared) })
+		f.spawner.done <- func() {
+			over = true
+			if text := describe(left, err); text != "" {
+				complain("%s; going on without it", text)
+			}
+		}
+	}()
+	f.loop(func() bool { return over }, nil)
+	f.reap()
+}
+
+// ours is everything below this process, except what was here before us and its children.
+func ours(all []proc.Process, spared []proc.Process) []proc.Process {
+	keep := map[int]bool{}
+	for _, s := range spared {
+		keep[s.PID] = true
+		for _, p := range proc.Below(all, s.PID) {
+			keep[p.PID] = true
+		}
+	}
+	return slices.DeleteFunc(proc.Below(all, os.Getpid()), func(p proc.Process) bool { return keep[p.PID] })
+}
+
+// describe names processes that do not die: "" when there are none.
+func describe(left []proc.Process, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	if len(left) == 0 {
+		return ""
+	}
+	var why []string
+	for _, p := range left[:min(len(left), 8)] {
+		why = append(why, table.Why(p))
+	}
+	if len(left) > 8 {
+		why = append(why, fmt.Sprintf("and %d more", len(left)-8))
+	}
+	return strings.Join(why, ", ") + " and cannot be killed"
+}
+
+// trees are processes to be killed with all they started.
+type trees struct {
+	targets []proc.Target
+	leaders bool // one of them still lives
+	last    bool // no other worker lives
+	known   *registry
+}
+
+func (f *first) treesOf(pids []int) trees {
+	t := trees{known: &f.known, last: true}
+	for pid, c := range f.children {
+		switch {
+		case slices.Contains(pids, pid):
+			t.targets = append(t.targets, proc.Target{PID: pid, Start: c.started, Tag: c.tag})
+			t.leaders = t.leaders || c.alive
+		case c.alive && c.tag != "":
+			t.last = false
+		}
+	}
+	return t
+}
+
+// kill returns what could not be killed before ctx ended, in words.
+func (t trees) kill(ctx context.Context) string {
+	if len(t.targets) == 0 || !t.leaders && t.noStrangers(ctx) {
+		return ""
+	}
+	return describe(table.Kill(ctx, t.find))
+}
+
+// find picks the members of the trees. Once those are gone, and no other worker lives, every orphan that we adopted since
+// the leaders' start is a leftover too: one that left its session and wiped its environment is found no other way.
+func (t trees) find(all []proc.Process) []proc.Process {
+	found := table.Tree(all, t.targets...)
+	if !t.last || slices.ContainsFunc(found, func(p proc.Process) bool { return !p.Gone() }) {
+		return found
+	}
+	for _, p := range t.strangers(all) {
+		found = append(append(found, p), proc.Below(all, p.PID)...)
+	}
+	return found
+}
+
+// strangers are children of ours that we did not start, not older than the targets and not another worker's.
+func (t trees) strangers(all []proc.Process) []proc.Process {
+	t.known.fork.Lock() // a child just forked is in all, but perhaps not yet known
+	defer t.known.fork.Unlock()
+	oldest := slices.MinFunc(t.targets, func(a, b proc.Target) int { return int(int64(a.Start) - int64(b.Start)) }).Start
+	return slices.DeleteFunc(slices.Clone(all), func(p proc.Process) bool {
+		return p.Parent != os.Getpid() || p.Start < oldest || p.Gone() || t.known.has(p.PID) ||
+			table.Getenv(p.PID, proc.TagName) != ""
+	})
+}
+
+// noStrangers reports whether all our children are known to us: then the trees of leaders that have ended are gone as well,
+// because an orphan becomes our child. It saves three walks through /proc in the usual case. Three looks, as in proc.Kill.
+func (t trees) noStrangers(ctx context.Context) bool {
+	for range 3 {
+		pids, err := table.Children(os.Getpid())
+		if err != nil || slices.ContainsFunc(pids, func(pid int) bool { return !t.known.has(pid) }) {
+			return false
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return true
+}
+
+// drain carries to our own stdout and stderr what the agent did not read of c's pipes, line by line.
+func (f *first) drain(c *child) {
+	for i, fd := range c.pipes {
+		f.drains++
+		in, out := os.NewFile(uintptr(fd), "pipe"), []*os.File{os.Stdout, os.Stderr}[i]
+		go func() {
+			defer in.Close()
+			f.carry(out, in, c.label)
+			f.spawner.done <- func() { f.drains-- }
+		}()
+	}
+	c.pipes = nil
+}
+
+func (f *first) carry(out, in *os.File, label string) {
+	r := bufio.NewReaderSize(in, 64<<10)
+	for {
+		line, err := r.ReadSlice('\n') // or 64 KiB of one
+		if len(line) > 0 {
+			f.console.Lock()
+			_, _ = out.Write(append([]byte(label), line...)) // closed: the worker must not block all the same
+			f.console.Unlock()
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return
+		}
+	}
+}
+
+// inherited returns the children that this process had before it became the first process: a shell's that said exec.
+func inherited() []proc.Process {
+	pids, _ := table.Children(os.Getpid())
+	var found []proc.Process
+	for _, pid := range pids {
+		if p, err := table.Process(pid); err == nil {
+			found = append(found, p)
+		}
+	}
+	return found
+}

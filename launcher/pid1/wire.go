@@ -1,0 +1,204 @@
+package pid1
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/muster-run/muster/proc"
+	"golang.org/x/sys/unix"
+)
+
+// What the agent and the first process say to each other. The agent asks, the first process answers under the
+// same ID; what is told is not answered.
+type kind int
+
+const (
+	tellHello   kind = iota // agent: my signal handlers stand, forward what you have
+	tellGoodbye             // agent: I am about to end of my own will
+	askStart                // agent: start Spec; answer: PID, descriptors of stdout and stderr
+	askSignal               // agent: send Signal to PIDs[0] in Scope
+	askKill                 // agent: kill PIDs with all they started, within Within; answer: Text names survivors
+	tellWords               // agent: Text is to be found in the termination log if nothing comes after it
+	askOrphans              // agent: how many processes have been adopted and reaped? answer: Count
+	answer                  // first process
+	tellExit                // first process: Exit of a started process
+)
+
+// A message is one frame. Fields that its kind does not name are empty.
+type message struct {
+	Kind   kind
+	ID     uint64
+	Spec   *spawnSpec
+	PIDs   []int
+	Signal syscall.Signal
+	Scope  proc.Scope
+	Within time.Duration
+	Text   string // of words, or the error of an answer
+	Code   int    // of an answer: proc.StartError.Code
+	Gone   bool   // of an answer: there is no such process any more
+	Count  int
+	Exit   *wireExit
+
+	files []int            // descriptors that travel with it; the sender's are closed when it is sent
+	exit  <-chan proc.Exit // on the agent's side, of an answer to askStart
+}
+
+// spawnSpec is proc.Spec without its files, which travel beside it.
+type spawnSpec struct {
+	Argv, Env     []string
+	Dir           string
+	Stdin, Output bool
+	Tag, Label    string
+	Core          bool
+	OOM           int
+}
+
+// wireExit is proc.Exit with a time that both processes understand: nanoseconds of CLOCK_MONOTONIC.
+type wireExit struct {
+	proc.Exit
+	Clock int64
+}
+
+const (
+	headerSize = 5
+	maxFrame   = 16 << 20 // the kernel lets arguments and environment have 6 MiB
+	maxFiles   = 64
+)
+
+// A link carries messages over a stream socket: the length in four bytes, the number of descriptors in one,
+// and gob. Not JSON: arguments and environments are bytes, not text. One goroutine may send, another receive.
+type link struct {
+	conn *net.UnixConn
+
+	out bytes.Buffer
+	enc *gob.Encoder // over out; it tells each type once in the life of the link
+
+	in  bytes.Buffer
+	dec *gob.Decoder // over in
+}
+
+// newLink takes fd over.
+func newLink(fd int) (*link, error) {
+	f := os.NewFile(uintptr(fd), "first process")
+	defer f.Close() // FileConn has its own
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		c.Close()
+		return nil, errors.New("not a unix socket")
+	}
+	l := &link{conn: u}
+	l.enc, l.dec = gob.NewEncoder(&l.out), gob.NewDecoder(&l.in)
+	return l, nil
+}
+
+// send writes m. The descriptors go with the first byte, so they are there when its reader has the header.
+func (l *link) send(m message) error {
+	defer closeAll(m.files)
+	l.out.Reset()
+	if err := l.enc.Encode(m); err != nil {
+		return err
+	}
+	var header [headerSize]byte
+	binary.LittleEndian.PutUint32(header[:], uint32(l.out.Len()))
+	header[4] = byte(len(m.files))
+	var rights []byte
+	if len(m.files) > 0 {
+		rights = unix.UnixRights(m.files...)
+	}
+	if n, _, err := l.conn.WriteMsgUnix(header[:], rights, nil); err != nil || n < headerSize {
+		return errors.Join(err, io.ErrShortWrite)
+	}
+	_, err := l.conn.Write(l.out.Bytes())
+	return err
+}
+
+// receive waits for the next message. Its files are the receiver's to close.
+func (l *link) receive() (m message, err error) {
+	var header [headerSize]byte
+	n, files, err := l.receiveHeader(header[:])
+	if err != nil {
+		return message{}, err
+	}
+	if n < headerSize {
+		if _, err := io.ReadFull(l.conn, header[n:]); err != nil {
+			closeAll(files)
+			return message{}, err
+		}
+	}
+	size := int64(binary.LittleEndian.Uint32(header[:]))
+	if size > maxFrame || int(header[4]) != len(files) {
+		closeAll(files)
+		return message{}, fmt.Errorf("a frame of %d bytes and %d of %d descriptors", size, len(files), header[4])
+	}
+	l.in.Reset()
+	if _, err = io.CopyN(&l.in, l.conn, size); err == nil {
+		err = l.dec.Decode(&m)
+	}
+	if err != nil {
+		closeAll(files)
+		return message{}, err
+	}
+	m.files = files
+	return m, nil
+}
+
+func (l *link) receiveHeader(header []byte) (int, []int, error) {
+	oob := make([]byte, unix.CmsgSpace(maxFiles*4))
+	n, oobn, flags, _, err := l.conn.ReadMsgUnix(header, oob)
+	if err != nil {
+		return 0, nil, err
+	}
+	files, err := parseRights(oob[:oobn])
+	switch {
+	case err != nil:
+		return 0, nil, err
+	case flags&unix.MSG_CTRUNC != 0:
+		closeAll(files)
+		return 0, nil, errors.New("descriptors were lost: too many open files")
+	case n == 0:
+		closeAll(files)
+		return 0, nil, io.EOF
+	}
+	return n, files, nil
+}
+
+func parseRights(oob []byte) ([]int, error) {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, err
+	}
+	var files []int
+	for i := range messages {
+		fds, err := unix.ParseUnixRights(&messages[i])
+		if err != nil {
+			return files, err
+		}
+		files = append(files, fds...)
+	}
+	return files, nil
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+}
+
+// clock reads CLOCK_MONOTONIC, which all processes of a machine share.
+func clock() int64 {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // cannot fail with this clock
+	return t.Nano()
+}

@@ -1,0 +1,73 @@
+package pid1
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	defaultWords = "/dev/termination-log"
+	maxWords     = 1 << 10
+)
+
+// words is the termination log. nil: there is none.
+type words struct {
+	file *os.File
+	size int // what stands in it
+}
+
+// openWords opens path, or what Kubernetes put there. It opens once, while there are descriptors.
+func openWords(path string) *words {
+	flags := os.O_WRONLY
+	if path == "" {
+		path = defaultWords
+	} else {
+		flags |= os.O_CREATE
+	}
+	f, err := os.OpenFile(path, flags, 0o644)
+	if err != nil {
+		if !os.IsNotExist(err) || flags&os.O_CREATE != 0 {
+			complain("no last words: %v", err)
+		}
+		return nil
+	}
+	w := &words{file: f}
+	if info, err := f.Stat(); err == nil {
+		w.size = int(min(info.Size(), 4*maxWords))
+	}
+	return w
+}
+
+// write replaces what stands there. Whoever reads meanwhile, or after we were killed in the middle, finds one text or the
+// other, never nothing and never a mix: one write covers all of the old text, and only then is the file cut.
+func (w *words) write(text string) {
+	if w == nil {
+		return
+	}
+	text = clip(strings.TrimRight(text, "\n"), maxWords-1) + "\n"
+	padded := []byte(text)
+	if pad := w.size - len(padded); pad > 0 {
+		padded = append(padded, bytes.Repeat([]byte{' '}, pad)...)
+	}
+	_, err := w.file.WriteAt(padded, 0)
+	if err == nil {
+		err = w.file.Truncate(int64(len(text)))
+	}
+	if err != nil {
+		complain("last words: %v", err)
+	}
+	w.size = len(text)
+}
+
+// clip cuts text to at most n bytes, between characters.
+func clip(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return text[:n]
+}

@@ -1,0 +1,132 @@
+package proc
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TagName is the variable by which a worker's processes are known, whatever they did to
+// parent, process group and session: MUSTER_WORKER=<job>/<rank>/<round>/<nonce>.
+const TagName = "MUSTER_WORKER"
+
+// A Target is the root of a tree of processes: a leader that lives or has lived.
+type Target struct {
+	PID   int
+	Start uint64 // its Process.Start; 0 if it was gone before anybody looked
+	Tag   string // value of TagName in its environment; "": it has none
+}
+
+// Tree returns the members of targets' trees among all: each leader, who is in its process group or session,
+// who carries its tag, and everything below those. Processes from outside the namespace are never members.
+func (r Root) Tree(all []Process, targets ...Target) []Process {
+	tags := map[string]bool{}
+	oldest := ^uint64(0)
+	for _, t := range targets {
+		tags[t.Tag] = t.Tag != ""
+		oldest = min(oldest, t.Start)
+	}
+	return below(all, func(p Process) bool {
+		if slices.ContainsFunc(targets, func(t Target) bool { return t.leads(p, all) }) {
+			return true
+		}
+		// Reading an environment is dear; nothing that a leader started is older than the leader.
+		return p.Start >= oldest && !p.Gone() && tags[r.Getenv(p.PID, TagName)]
+	})
+}
+
+// Below returns every process among all that descends from pid.
+func Below(all []Process, pid int) []Process {
+	return below(all, func(p Process) bool { return p.Parent == pid })
+}
+
+// leads reports whether p is t's leader or in a process group or session that has the leader's number.
+// The kernel does not reuse that number while such a group exists; if a younger process has it, the group is not ours.
+func (t Target) leads(p Process, all []Process) bool {
+	if p.PID != t.PID && p.Group != t.PID && p.Session != t.PID {
+		return false
+	}
+	return t.Start != 0 && !slices.ContainsFunc(all, func(q Process) bool { return q.PID == t.PID && q.Start != t.Start })
+}
+
+// below returns the processes that root picks and all their descendants.
+func below(all []Process, root func(Process) bool) []Process {
+	children := map[int][]Process{}
+	for _, p := range all {
+		children[p.Parent] = append(children[p.Parent], p)
+	}
+	var members []Process
+	seen := map[int]bool{os.Getpid(): true}
+	var add func(p Process)
+	add = func(p Process) {
+		if seen[p.PID] || p.Parent == 0 {
+			return
+		}
+		seen[p.PID] = true
+		members = append(members, p)
+		for _, c := range children[p.PID] {
+			add(c)
+		}
+	}
+	for _, p := range all {
+		if p.Parent != 0 && !seen[p.PID] && root(p) {
+			add(p)
+		}
+	}
+	return members
+}
+
+// quiet is how many looks in a row must find nobody: a chain of forks can slip through one look.
+const quiet = 3
+
+// Kill sends SIGKILL to what find picks of all processes, again and again until three looks in a row find nobody.
+// It returns nil then. When ctx ends first it returns those that still live.
+func (r Root) Kill(ctx context.Context, find func(all []Process) []Process) ([]Process, error) {
+	for calm, pause := 0, time.Millisecond; calm < quiet; pause = min(2*pause, 50*time.Millisecond) {
+		all, err := r.All()
+		if err != nil {
+			return nil, err
+		}
+		alive := slices.DeleteFunc(find(all), Process.Gone)
+		if len(alive) == 0 {
+			calm, pause = calm+1, time.Millisecond
+			if calm == quiet {
+				break
+			}
+		} else {
+			calm = 0
+		}
+		for _, p := range alive {
+			r.signal(p, unix.SIGKILL)
+		}
+		select {
+		case <-ctx.Done():
+			return alive, nil
+		case <-time.After(pause):
+		}
+	}
+	return nil, nil
+}
+
+// signal sends sig to p and to nobody else: the PID may have a new owner since we looked, so it is pinned by a
+// pidfd and looked at again. Kernels before 5.3 have no pidfd; there a tiny window is left.
+func (r Root) signal(p Process, sig unix.Signal) {
+	fd, err := unix.PidfdOpen(p.PID, 0)
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
+		if now, err := r.Process(p.PID); err == nil && now.Start == p.Start {
+			_ = unix.Kill(p.PID, sig)
+		}
+		return
+	}
+	if err != nil {
+		return // it is gone
+	}
+	defer unix.Close(fd)
+	if now, err := r.Process(p.PID); err == nil && now.Start == p.Start {
+		_ = unix.PidfdSendSignal(fd, sig, nil, 0) // it may end at any time, and that is what we want
+	}
+}

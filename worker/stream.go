@@ -1,0 +1,249 @@
+package worker
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+)
+
+const (
+	readSize = 64 << 10
+	maxLine  = 1 << 20
+	cutMark  = " [muster: cut here, the line goes on]\n"
+
+	// A worker that writes line by line would wake us for each. After a short read that followed closely upon another we
+	// sleep for a moment and let the pipe gather some.
+	shortRead = 8 << 10
+	nap       = time.Millisecond
+)
+
+// A stream carries stdout or stderr of one worker to the console: whole lines, each with the prefix.
+//
+// A carriage return without newline is a progress bar that draws over itself. On a console of many ranks each of its states is
+// a line of its own: the newest one every barEvery, and the last one in any case. (A bar that were held until its newline would
+// look like a hang, and all of its states would drown everything else.)
+type stream struct {
+	in     *os.File
+	queue  *queue
+	prefix []byte
+	raw    bool
+	tail   *tail
+
+	partial []byte // of a line whose newline has not come
+	batch   []byte // lines for the console, built up and handed over
+	bar     bool   // partial is a progress bar
+	shown   []byte // state of the bar on the console
+	showAt  time.Time
+	wake    time.Time // the read deadline
+
+	last atomic.Int64  // when the last bytes came, Unix nanoseconds
+	done chan struct{} // closed when carry has returned
+}
+
+func newStream(in *os.File, to *sink, prefix string, raw bool, t *tail) *stream {
+	s := &stream{in: in, queue: to.newQueue(prefix), prefix: []byte(prefix), raw: raw, tail: t, done: make(chan struct{})}
+	s.last.Store(time.Now().UnixNano())
+	go s.carry()
+	return s
+}
+
+// settle returns at the end of the stream, or when nothing has come for a while: a grandchild may hold it open for ever.
+func (s *stream) settle() {
+	for {
+		left := quiet - time.Since(time.Unix(0, s.last.Load()))
+		if left <= 0 {
+			return
+		}
+		select {
+		case <-s.done:
+			return
+		case <-time.After(left):
+		}
+	}
+}
+
+// close ends the stream, whoever still holds the other end.
+func (s *stream) close() {
+	s.in.Close()
+	<-s.done
+}
+
+// carry reads until the end.
+func (s *stream) carry() {
+	defer close(s.done)
+	buf := make([]byte, readSize)
+	for {
+		n, err := s.in.Read(buf)
+		if n > 0 {
+			before := s.last.Swap(time.Now().UnixNano())
+			s.feed(buf[:n])
+			if n < shortRead && s.last.Load()-before < 2*int64(nap) {
+				time.Sleep(nap)
+			}
+		}
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			s.showBar()
+		case err != nil:
+			s.finish()
+			return
+		}
+		s.wakeForBar()
+	}
+}
+
+// feed takes the next bytes.
+func (s *stream) feed(b []byte) {
+	switch {
+	case s.raw:
+		s.tail.add(b)
+		s.batch = append(s.batch, b...)
+	case s.bar || bytes.IndexByte(b, '\r') >= 0:
+		s.slow(b)
+	default:
+		s.fast(b)
+	}
+	s.flush()
+}
+
+// fast handles bytes without carriage return, a block of lines at a time.
+func (s *stream) fast(b []byte) {
+	if len(s.partial) > 0 {
+		b = s.complete(b)
+	}
+	end := bytes.LastIndexByte(b, '\n') + 1
+	s.tail.add(b[:end])
+	s.batch = prefixed(s.batch, s.prefix, b[:end])
+	s.hold(b[end:])
+}
+
+// complete ends the partial line with the first line of b, if it is there, and returns the rest.
+func (s *stream) complete(b []byte) []byte {
+	i := bytes.IndexByte(b, '\n')
+	if i < 0 {
+		return b
+	}
+	s.hold(b[:i])
+	s.line(s.partial)
+	s.partial = s.partial[:0]
+	return b[i+1:]
+}
+
+// prefixed appends the lines of b to out, each behind prefix.
+func prefixed(out, prefix, b []byte) []byte {
+	if len(prefix) == 0 {
+		return append(out, b...)
+	}
+	for len(b) > 0 {
+		i := bytes.IndexByte(b, '\n') + 1
+		out = append(out, prefix...)
+		out = append(out, b[:i]...)
+		b = b[i:]
+	}
+	return out
+}
+
+// slow handles bytes line by line, with progress bars among them.
+func (s *stream) slow(b []byte) {
+	for len(b) > 0 {
+		i := bytes.IndexByte(b, '\n')
+		if i < 0 {
+			s.hold(b)
+			break
+		}
+		s.hold(b[:i])
+		s.endLine()
+		b = b[i+1:]
+	}
+	if s.bar = bytes.IndexByte(s.partial, '\r') >= 0; s.bar {
+		// What was drawn over is not needed any more.
+		s.partial = append(s.partial[:0], s.partial[max(0, stateStart(s.partial)-1):]...)
+		if !time.Now().Before(s.showAt) {
+			s.showBar()
+		}
+	}
+}
+
+// endLine takes the partial line as complete. Of a bar the last state is kept, unless it is on the console already, or it was
+// wiped out with blanks.
+func (s *stream) endLine() {
+	text := lastState(s.partial)
+	bar := stateStart(s.partial) > 0
+	if !bar || !blank(text) && !bytes.Equal(text, s.shown) {
+		s.line(text)
+	}
+	s.partial, s.shown = s.partial[:0], s.shown[:0]
+}
+
+// showBar puts the state of the bar on the console.
+func (s *stream) showBar() {
+	text := lastState(s.partial)
+	if blank(text) || bytes.Equal(text, s.shown) {
+		return
+	}
+	s.line(text)
+	s.shown = append(s.shown[:0], text...)
+	s.showAt = time.Now().Add(s.queue.sink.barEvery)
+	s.flush()
+}
+
+// wakeForBar lets the next read end in time to show a bar that stands still.
+func (s *stream) wakeForBar() {
+	var at time.Time
+	if text := lastState(s.partial); s.bar && !blank(text) && !bytes.Equal(text, s.shown) {
+		at = s.showAt
+	}
+	if !at.Equal(s.wake) {
+		s.wake = at
+		_ = s.in.SetReadDeadline(at) // not a pipe: then the bar waits for its next byte
+	}
+}
+
+// lastState returns what a terminal would show of a line: the text behind the last carriage return that is followed by any.
+func lastState(line []byte) []byte {
+	return bytes.TrimRight(line[stateStart(line):], "\r")
+}
+
+func stateStart(line []byte) int {
+	return bytes.LastIndexByte(bytes.TrimRight(line, "\r"), '\r') + 1
+}
+
+func blank(text []byte) bool { return len(bytes.TrimSpace(text)) == 0 }
+
+// hold appends to the partial line, and cuts it where it gets too long.
+func (s *stream) hold(b []byte) {
+	s.partial = append(s.partial, b...)
+	for len(s.partial) > maxLine {
+		n := maxLine
+		for n > maxLine-utf8.UTFMax && !utf8.RuneStart(s.partial[n]) {
+			n--
+		}
+		s.batch = append(append(append(s.batch, s.prefix...), s.partial[:n]...), cutMark...)
+		s.tail.add(s.partial[:n])
+		s.tail.add([]byte(cutMark))
+		s.partial = append(s.partial[:0], s.partial[n:]...)
+	}
+}
+
+// line puts one line, without its newline, on its way.
+func (s *stream) line(text []byte) {
+	s.tail.add(text, []byte{'\n'})
+	s.batch = append(append(append(s.batch, s.prefix...), text...), '\n')
+}
+
+func (s *stream) flush() {
+	if len(s.batch) > 0 {
+		s.batch = s.queue.put(s.batch)[:0]
+	}
+}
+
+// finish ends a last line that has no newline of its own.
+func (s *stream) finish() {
+	if len(s.partial) > 0 {
+		s.endLine()
+	}
+	s.flush()
+}

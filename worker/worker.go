@@ -1,0 +1,294 @@
+// Package worker runs tasks through the first process, carries their output, and says how they ended.
+package worker
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/proc"
+)
+
+// Processes is whoever starts and ends processes for us: the first process.
+type Processes interface {
+	Start(context.Context, proc.Spec) (*proc.Child, error)
+	Signal(pid int, sig syscall.Signal, scope proc.Scope) error
+	KillTree(ctx context.Context, pids ...int) error
+}
+
+// Options are the surroundings of a group.
+type Options struct {
+	Processes Processes
+	Console   *Console
+	Environ   []string // under each task's own variables; in the form of os.Environ
+	Dir       string   // "": the agent's
+	Job       string   // the job's id
+	Round     int      // which world of the job this is
+	Bare      bool     // no rank before the lines; the output of a single task then passes as it is, byte by byte
+}
+
+const (
+	quiet     = 500 * time.Millisecond // without a byte from a pipe whose worker ended: what holds it open does not write
+	killTime  = time.Minute            // from KILL until we give up: pinned memory takes long to be given back
+	startStop = 2 * time.Second        // grace for those that were started when another one could not be
+	moreOOM   = 500                    // the kernel shall take a worker for its memory, not the agent
+)
+
+// A Group is the workers of this node in one round.
+type Group struct {
+	processes Processes
+	members   []*member
+	exits     chan Exit
+	gone      chan struct{} // closed when nothing of the group is left
+
+	mu  sync.Mutex
+	err error // what could not be killed
+}
+
+// An Exit is the end of one worker.
+type Exit struct {
+	Task    job.Task
+	PID     int
+	Exit    job.Exit
+	At      time.Time // when the kernel told it, on this process's monotonic clock
+	Tail    []string  // its last lines, stdout and stderr as they came
+	Process proc.Exit // with what it used
+}
+
+// member is one worker.
+type member struct {
+	task    job.Task
+	child   *proc.Child
+	streams []*stream
+	tail    *tail
+	given   chan struct{} // closed when we gave up on it: it does not die
+
+	mu     sync.Mutex
+	ended  bool // and reaped: its PID may be somebody else's
+	termed bool // a signal of ours reached it
+	killed bool
+	over   bool // nothing of it is left
+}
+
+// Start starts one process for each task. If one cannot be started the others are stopped, and nothing is left when Start
+// returns; the error then wraps a *proc.StartError if the command is to blame.
+func Start(ctx context.Context, tasks []job.Task, opt Options) (*Group, error) {
+	g := &Group{processes: opt.Processes, exits: make(chan Exit, len(tasks)), gone: make(chan struct{})}
+	nonce := rand.Text()[:8]
+	var failed error
+	for _, t := range tasks {
+		m, err := start(ctx, t, opt, nonce, len(tasks) == 1)
+		if err != nil {
+			failed = fmt.Errorf("worker: rank %d: %w", t.Rank, err)
+			break
+		}
+		g.members = append(g.members, m)
+	}
+	go g.watch()
+	if failed != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startStop)
+		defer cancel()
+		return nil, errors.Join(failed, g.Stop(ctx))
+	}
+	return g, nil
+}
+
+func start(ctx context.Context, t job.Task, opt Options, nonce string, alone bool) (*member, error) {
+	prefix := fmt.Sprintf("[rank %d] ", t.Rank)
+	if opt.Bare {
+		prefix = ""
+	}
+	child, err := opt.Processes.Start(ctx, proc.Spec{
+		Argv: t.Argv, Env: t.Env.Over(foreign(opt.Environ)), Dir: opt.Dir,
+		Tag:   fmt.Sprintf("%s/%d/%d/%s", opt.Job, t.Rank, opt.Round, nonce),
+		Label: prefix, OOM: moreOOM,
+	})
+	if err != nil {
+		return nil, err
+	}
+	m := &member{task: t, child: child, tail: &tail{}, given: make(chan struct{})}
+	raw := opt.Bare && alone
+	m.streams = []*stream{
+		newStream(child.Stdout, opt.Console.out, prefix, raw, m.tail),
+		newStream(child.Stderr, opt.Console.err, prefix, raw, m.tail),
+	}
+	return m, nil
+}
+
+// foreign returns environ without what is meant for this program and its Go runtime. A worker written in Go that
+// needs such a variable gets it as the task's own.
+func foreign(environ []string) []string {
+	ours := []string{"GODEBUG", "GOTRACEBACK", "GOGC", "GOMEMLIMIT", "GOMAXPROCS", proc.TagName}
+	return slices.DeleteFunc(slices.Clone(environ), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return slices.Contains(ours, name)
+	})
+}
+
+// Exits delivers the end of each worker once its output has been read, and is closed when all of them are gone with
+// all they started, and all output is with the console. It need not be read.
+func (g *Group) Exits() <-chan Exit { return g.exits }
+
+// PIDs returns the workers' process numbers, in the order of the tasks.
+func (g *Group) PIDs() []int {
+	var pids []int
+	for _, m := range g.members {
+		pids = append(pids, m.child.PID)
+	}
+	return pids
+}
+
+// Tail returns the last lines of the i-th task so far.
+func (g *Group) Tail(i int) []string { return g.members[i].tail.lines() }
+
+// Stop ends the workers: TERM to each of them, not to what they started, since a worker needs its helpers (PyTorch's
+// data loaders) to write a checkpoint. When ctx ends what is left of their trees is killed. Stop returns when
+// nothing of the group is left; the error names what does not die. It may be called again, and at any time.
+func (g *Group) Stop(ctx context.Context) error {
+	for _, m := range g.members {
+		m.term(g.processes)
+	}
+	select {
+	case <-g.gone:
+	case <-ctx.Done():
+		g.kill()
+		<-g.gone
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.err
+}
+
+// Signal sends sig to every worker that has a handler for it; the others would die of it. It returns how many there were.
+func (g *Group) Signal(sig syscall.Signal) int {
+	n := 0
+	for _, m := range g.members {
+		if m.signal(g.processes, sig) {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *member) signal(p Processes, sig syscall.Signal) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	pid := m.child.PID
+	return !m.ended && proc.Root("/proc").Catches(pid, sig) && p.Signal(pid, sig, proc.Leader) == nil
+}
+
+func (g *Group) kill() {
+	var pids []int
+	for _, m := range g.members {
+		m.mu.Lock()
+		m.killed = true
+		if !m.over {
+			pids = append(pids, m.child.PID)
+		}
+		m.mu.Unlock()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), killTime)
+	defer cancel()
+	if err := g.processes.KillTree(ctx, pids...); err != nil {
+		g.fail(err)
+		for _, m := range g.members {
+			m.giveUp()
+		}
+	}
+}
+
+func (g *Group) fail(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.err == nil {
+		g.err = fmt.Errorf("worker: %w", err)
+	}
+}
+
+// watch sees every worker to its end.
+func (g *Group) watch() {
+	var all sync.WaitGroup
+	for _, m := range g.members {
+		all.Go(func() { g.see(m) })
+	}
+	all.Wait()
+	for _, m := range g.members {
+		for _, s := range m.streams {
+			s.queue.flush()
+		}
+	}
+	close(g.exits)
+	close(g.gone)
+}
+
+// see waits for the end of m, reports it, and ends what m left behind.
+func (g *Group) see(m *member) {
+	e := m.wait()
+	var leftovers sync.WaitGroup
+	leftovers.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), killTime)
+		defer cancel()
+		if err := g.processes.KillTree(ctx, m.child.PID); err != nil {
+			g.fail(err)
+		}
+	})
+	for _, s := range m.streams {
+		s.settle()
+	}
+	g.exits <- Exit{Task: m.task, PID: m.child.PID, Exit: m.judge(e), At: e.At, Tail: m.tail.lines(), Process: e}
+	leftovers.Wait()
+	for _, s := range m.streams {
+		s.settle() // the tree is dead: this is its last output
+		s.close()
+	}
+	m.mu.Lock()
+	m.over = true
+	m.mu.Unlock()
+}
+
+// wait returns how m ended, or that we know no better.
+func (m *member) wait() proc.Exit {
+	select {
+	case e := <-m.child.Exit:
+		return e
+	case <-m.given:
+		return proc.Exit{PID: m.child.PID, At: time.Now(), Signal: syscall.SIGKILL, Lost: "it does not die"}
+	}
+}
+
+func (m *member) giveUp() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	select {
+	case <-m.given:
+	default:
+		close(m.given)
+	}
+}
+
+// term sends TERM, once. The lock is held until we know whether it arrived, so that judge knows it too.
+func (m *member) term(p Processes) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.termed && !m.ended {
+		m.termed = p.Signal(m.child.PID, syscall.SIGTERM, proc.Leader) == nil
+	}
+}
+
+// judge puts e in the words of a job: was it the worker's end, or our doing?
+func (m *member) judge(e proc.Exit) job.Exit {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ended = true
+	return job.Exit{
+		Code: e.Code, Signal: int(e.Signal), Core: e.Core, Err: e.Lost,
+		Sent: m.termed || m.killed && e.Signal == syscall.SIGKILL,
+	}
+}

@@ -1,0 +1,192 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/worker"
+)
+
+// A run is a group under test, with what it wrote.
+type run struct {
+	*worker.Group
+	t        *testing.T
+	console  *worker.Console
+	out, err *capture
+}
+
+// capture reads a pipe to its end.
+type capture struct {
+	w    *os.File
+	buf  bytes.Buffer
+	done chan struct{}
+}
+
+func newCapture(t *testing.T) *capture {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &capture{w: w, done: make(chan struct{})}
+	go func() {
+		defer close(c.done)
+		defer r.Close()
+		_, _ = io.Copy(&c.buf, r)
+	}()
+	return c
+}
+
+func (c *capture) text() string {
+	c.w.Close()
+	<-c.done
+	return c.buf.String()
+}
+
+// shell makes one task of each script.
+func shell(scripts ...string) []job.Task {
+	var tasks []job.Task
+	for i, s := range scripts {
+		tasks = append(tasks, job.Task{Rank: i, LocalRank: i, Argv: []string{"sh", "-c", s}})
+	}
+	return tasks
+}
+
+func options(c *worker.Console) worker.Options {
+	return worker.Options{Processes: first, Console: c, Environ: os.Environ(), Job: "test", Round: 1}
+}
+
+func start(t *testing.T, tasks []job.Task, change ...func(*worker.Options)) *run {
+	t.Helper()
+	r := &run{t: t, out: newCapture(t), err: newCapture(t)}
+	r.console = worker.NewConsole(r.out.w, r.err.w)
+	opt := options(r.console)
+	for _, c := range change {
+		c(&opt)
+	}
+	g, err := worker.Start(t.Context(), tasks, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Group = g
+	return r
+}
+
+// end waits for everything and returns the exits in the order of ranks.
+func (r *run) end() []worker.Exit {
+	r.t.Helper()
+	var exits []worker.Exit
+	for e := range r.Exits() {
+		exits = append(exits, e)
+	}
+	if err := r.console.Close(context.Background()); err != nil {
+		r.t.Error(err)
+	}
+	slices.SortFunc(exits, func(a, b worker.Exit) int { return a.Task.Rank - b.Task.Rank })
+	return exits
+}
+
+func TestExits(t *testing.T) {
+	r := start(t, shell("exit 0", "exit 42", "kill -9 $$", "echo last words >&2; exit 1", "ulimit -c; kill -SEGV $$"))
+	want := []job.Exit{{}, {Code: 42}, {Signal: 9}, {Code: 1}, {Signal: 11}}
+	for i, e := range r.end() {
+		if e.Exit != want[i] || e.Task.Rank != i || e.PID != r.PIDs()[i] {
+			t.Errorf("rank %d: %+v, want %+v", i, e, want[i])
+		}
+		if i == 3 && !slices.Equal(e.Tail, []string{"last words"}) {
+			t.Errorf("tail %q", e.Tail)
+		}
+		if age := time.Since(e.At); age < 0 || age > 10*time.Second {
+			t.Errorf("rank %d ended %v ago", i, age)
+		}
+	}
+	if out := r.out.text(); out != "[rank 4] 0\n" { // no cores unless asked for
+		t.Errorf("stdout %q", out)
+	}
+	if err := r.err.text(); err != "[rank 3] last words\n" {
+		t.Errorf("stderr %q", err)
+	}
+}
+
+func TestStartFails(t *testing.T) {
+	tasks := shell("exec sleep 1000", "exit 0")
+	tasks[1].Argv = []string{"no-such-program"}
+	out := newCapture(t)
+	_, err := worker.Start(t.Context(), tasks, options(worker.NewConsole(out.w, out.w)))
+	var e *proc.StartError
+	if !errors.As(err, &e) || e.Code != 127 || !strings.Contains(err.Error(), "worker: rank 1: start no-such-program: no such command in PATH") {
+		t.Errorf("error %v", err)
+	}
+	nobody(t)
+}
+
+// nobody fails the test if a process carries a worker's tag.
+func nobody(t *testing.T) {
+	t.Helper()
+	all, err := proc.Root("/proc").All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range all {
+		if tag := proc.Root("/proc").Getenv(p.PID, proc.TagName); strings.HasPrefix(tag, "test/") && !p.Gone() {
+			t.Errorf("left over: %+v of %s", p, tag)
+		}
+	}
+}
+
+func TestStop(t *testing.T) {
+	r := start(t, shell(
+		"trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.01; done",
+		"trap '' TERM; setsid sleep 1000 & echo up; while :; do sleep 0.01; done",
+		"echo up; exec sleep 1000",
+	))
+	for range 3 {
+		r.await("up")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := r.Stop(ctx); err != nil {
+		t.Error(err)
+	}
+	nobody(t)
+	want := []job.Exit{{Sent: true}, {Signal: 9, Sent: true}, {Signal: 15, Sent: true}}
+	for i, e := range r.end() {
+		if e.Exit != want[i] {
+			t.Errorf("rank %d: %+v, want %+v", i, e.Exit, want[i])
+		}
+	}
+	if err := r.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if out := r.out.text(); !strings.Contains(out, "[rank 0] saved\n") {
+		t.Errorf("stdout %q", out)
+	}
+}
+
+// await waits until each worker has a line that contains text in its tail.
+func (r *run) await(text string) {
+	r.t.Helper()
+	for i := range r.PIDs() {
+		for deadline := time.After(10 * time.Second); !strings.Contains(strings.Join(r.Tail(i), "\n"), text); {
+			select {
+			case <-deadline:
+				r.t.Fatalf("rank %d never said %q, but %q", i, text, r.Tail(i))
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}
+}
+
+var _ = fmt.Sprint
+var _ = syscall.SIGTERM
