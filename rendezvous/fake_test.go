@@ -1,116 +1,91 @@
 package rendezvous
 
 import (
-	"bytes"
 	"context"
-	"strconv"
-	"sync"
+	"strings"
 	"sync/atomic"
 
 	"github.com/muster-run/muster/rendezvous/store"
 )
 
-// A shared is a store in memory, with the verbs that a meeting uses. It counts what it is asked.
+// A shared is a store in memory that counts what it is asked, and whose connections break on demand.
 type shared struct {
-	store.Store // the verbs that are not used
-	mu          sync.Mutex
-	keys        map[string][]byte
-	changed     chan struct{}
-	calls       atomic.Int64
-	torn        atomic.Int64 // so many of the next changes take effect and report a broken connection
+	*store.Memory
+	calls atomic.Int64
+	torn  atomic.Int64 // so many of the next changes take effect and report a broken connection
+	away  atomic.Bool  // calls fail with lost: the store's host is gone
 }
 
-func newShared() *shared {
-	return &shared{keys: map[string][]byte{}, changed: make(chan struct{})}
-}
+func newShared() *shared { return &shared{Memory: new(store.Memory)} }
 
-func (s *shared) update(change func()) {
-	s.calls.Add(1)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	change()
-	close(s.changed)
-	s.changed = make(chan struct{})
-}
-
-func (s *shared) tear() error {
-	if s.torn.Add(-1) >= 0 {
+func (s *shared) tear(err error) error {
+	if err == nil && s.torn.Load() > 0 && s.torn.Add(-1) >= 0 {
 		return store.ErrUncertain
 	}
-	s.torn.Store(0)
-	return nil
+	return err
 }
 
 func (s *shared) Set(ctx context.Context, key string, value []byte) error {
-	s.update(func() { s.keys[key] = value })
-	return nil
-}
-
-func (s *shared) CompareSet(ctx context.Context, key string, expected, desired []byte) (got []byte, err error) {
 	s.calls.Add(1)
-	s.mu.Lock()
-	have, found := s.keys[key]
-	s.mu.Unlock()
-	if found && !bytes.Equal(have, expected) {
-		return have, ctx.Err()
-	}
-	if !found && len(expected) > 0 {
-		return expected, ctx.Err()
-	}
-	s.update(func() {
-		if now, found := s.keys[key]; !found || bytes.Equal(now, expected) {
-			s.keys[key] = desired
-		}
-		got = s.keys[key]
-	})
-	return got, s.tear()
+	return s.Memory.Set(ctx, key, value)
 }
 
-func (s *shared) Add(ctx context.Context, key string, delta int64) (sum int64, err error) {
-	s.update(func() {
-		sum, _ = strconv.ParseInt(string(s.keys[key]), 10, 64)
-		sum += delta
-		s.keys[key] = strconv.AppendInt(nil, sum, 10)
-	})
-	if err := ctx.Err(); err != nil {
-		return 0, err
+func (s *shared) CompareSet(ctx context.Context, key string, expected, desired []byte) ([]byte, error) {
+	s.calls.Add(1)
+	got, err := s.Memory.CompareSet(ctx, key, expected, desired)
+	return got, s.tear(err)
+}
+
+func (s *shared) Add(ctx context.Context, key string, delta int64) (int64, error) {
+	s.calls.Add(1)
+	if s.away.Load() && strings.HasSuffix(key, keyAlive) {
+		return 0, store.ErrClosed
 	}
-	return sum, s.tear()
+	sum, err := s.Memory.Add(ctx, key, delta)
+	return sum, s.tear(err)
 }
 
 func (s *shared) Get(ctx context.Context, key string) ([]byte, error) {
-	values, err := s.MultiGet(ctx, key)
-	if err != nil {
-		return nil, err
-	}
-	return values[0], nil
+	s.calls.Add(2) // a c10d client waits, and then gets
+	return s.Memory.Get(ctx, key)
 }
 
 func (s *shared) MultiGet(ctx context.Context, keys ...string) ([][]byte, error) {
-	s.calls.Add(1)
-	for {
-		s.mu.Lock()
-		values, changed := s.find(keys), s.changed
-		s.mu.Unlock()
-		if values != nil {
-			return values, nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+	s.calls.Add(2)
+	return s.Memory.MultiGet(ctx, keys...)
+}
+
+// empty makes the store forget everything, as one that was started again.
+func (s *shared) empty() {
+	keys, _ := s.ListKeys(context.Background())
+	for _, k := range keys {
+		s.Delete(context.Background(), k)
 	}
 }
 
-func (s *shared) find(keys []string) [][]byte {
-	values := make([][]byte, len(keys))
-	for i, k := range keys {
-		v, found := s.keys[k]
-		if !found {
-			return nil
-		}
-		values[i] = v
+// A mortal is one node's way to a shared store, until it dies: then nothing of it reaches the store any more.
+type mortal struct {
+	store.Store
+	dead atomic.Bool
+}
+
+func (m *mortal) Set(ctx context.Context, key string, value []byte) error {
+	if m.dead.Load() {
+		return store.ErrClosed
 	}
-	return values
+	return m.Store.Set(ctx, key, value)
+}
+
+func (m *mortal) CompareSet(ctx context.Context, key string, expected, desired []byte) ([]byte, error) {
+	if m.dead.Load() {
+		return nil, store.ErrClosed
+	}
+	return m.Store.CompareSet(ctx, key, expected, desired)
+}
+
+func (m *mortal) Add(ctx context.Context, key string, delta int64) (int64, error) {
+	if m.dead.Load() {
+		return 0, store.ErrClosed
+	}
+	return m.Store.Add(ctx, key, delta)
 }

@@ -240,6 +240,9 @@ func (n *node) outlive(ctx context.Context, past *outcome) error {
 	if past.World == nil {
 		return errAgain
 	}
+	if why := contradiction(n.record(), n.record()); why != nil {
+		return &Refusal{why.Error()}
+	}
 	n.tell(Status{Here: here(past.World), Count: len(past.World.Members), Expected: n.spec.Nodes, Running: n.generation})
 	if err := n.mourn(ctx); err != nil {
 		return err

@@ -1,0 +1,622 @@
+package rendezvous
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/rendezvous/store"
+)
+
+// A scene is a meeting in fake time. Its nodes come and go by name.
+type scene struct {
+	*testing.T
+	store *shared
+	came  map[string]*arrival
+	ways  map[string]*mortal
+}
+
+func play(t *testing.T, script func(s *scene)) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scene{T: t, store: newShared(), came: map[string]*arrival{}, ways: map[string]*mortal{}}
+		script(s)
+		for _, a := range s.came {
+			a.cancel()
+			<-a.done
+			if a.session != nil {
+				a.session.Close()
+			}
+		}
+	})
+}
+
+// comes makes a node join, and lets it get as far as it can.
+func (s *scene) comes(spec job.Spec, o Options) *arrival {
+	life := spec.Self.Incarnation
+	s.ways[life] = &mortal{Store: s.store}
+	s.came[life] = join(s.ways[life], spec, o)
+	synctest.Wait()
+	return s.came[life]
+}
+
+// dies stops a node without a word, as kill -9 does.
+func (s *scene) dies(a *arrival) {
+	for life, b := range s.came {
+		if a == b {
+			s.ways[life].dead.Store(true)
+		}
+	}
+}
+
+// passes lets time pass.
+func (s *scene) passes(d time.Duration) {
+	time.Sleep(d) // fake time: see play
+	synctest.Wait()
+}
+
+func (s *scene) agree(want []string, all ...*arrival) {
+	s.Helper()
+	for _, a := range all {
+		if got := a.world(s.T); !slices.Equal(got, want) {
+			s.Fatalf("the world is %v, want %v", got, want)
+		}
+	}
+}
+
+func (s *scene) fails(a *arrival, want string, as any) {
+	s.Helper()
+	select {
+	case <-a.done:
+	case <-time.After(time.Hour):
+		s.Fatalf("no end, want %q", want)
+	}
+	if a.err == nil || !strings.Contains(a.err.Error(), want) || !errors.As(a.err, as) {
+		s.Errorf("it ended with\n%v, want\n%s", a.err, want)
+	}
+}
+
+func (s *scene) waits(all ...*arrival) {
+	s.Helper()
+	synctest.Wait()
+	for _, a := range all {
+		select {
+		case <-a.done:
+			s.Fatalf("it does not wait any more: %+v, %v", a.session, a.err)
+		default:
+		}
+	}
+}
+
+func (a *arrival) last() Status { return a.said[len(a.said)-1] }
+
+// life makes spec another process of the same node.
+func life(spec job.Spec, incarnation string) job.Spec {
+	spec.Self.Incarnation = incarnation
+	return spec
+}
+
+func TestLeaderDies(t *testing.T) {
+	play(t, func(s *scene) {
+		a := s.comes(agent("a", 3), Options{})
+		b := s.comes(agent("b", 3), Options{})
+		s.dies(a)
+		s.passes(20 * time.Second)
+		c := s.comes(agent("c", 3), Options{})
+		s.waits(b, c)
+		s.passes(2 * time.Second)
+		if st := c.last(); st.Count != 2 || !slices.Equal(st.Here, []string{"b", "c"}) {
+			t.Errorf("c was told %+v", st)
+		}
+		d := s.comes(agent("d", 3), Options{})
+		s.agree([]string{"b", "c", "d"}, b, c, d)
+		if d.after > time.Second {
+			t.Errorf("the last node waited %v", d.after)
+		}
+	})
+}
+
+func TestLeaderGivesUp(t *testing.T) {
+	play(t, func(s *scene) {
+		a := s.comes(agent("a", 3), Options{})
+		b := s.comes(agent("b", 3), Options{})
+		a.cancel()
+		s.passes(1500 * time.Millisecond)
+		if st := b.last(); st.Count != 1 {
+			t.Errorf("b still sees %v", st)
+		}
+		c, d := s.comes(agent("c", 3), Options{}), s.comes(agent("d", 3), Options{})
+		s.agree([]string{"b", "c", "d"}, b, c, d)
+		if d.after > 0 {
+			t.Errorf("the last node waited %v", d.after)
+		}
+	})
+}
+
+// A leader that was stopped for a while finds another in its place, and follows it.
+func TestLeaderWakesUp(t *testing.T) {
+	play(t, func(s *scene) {
+		a := s.comes(agent("a", 3), Options{})
+		b := s.comes(agent("b", 3), Options{})
+		key := s.key("leader/2")
+		s.store.Set(t.Context(), key, []byte("2"))
+		s.passes(10 * time.Second)
+		s.waits(a, b)
+		if st := a.last(); st.Count != 2 {
+			t.Errorf("a sees %v", st)
+		}
+		c := s.comes(agent("c", 3), Options{})
+		s.agree([]string{"a", "b", "c"}, a, b, c)
+	})
+}
+
+// key finds the full name of a key of the current meeting.
+func (s *scene) key(name string) string {
+	s.Helper()
+	keys, _ := s.store.ListKeys(context.Background())
+	for _, k := range keys {
+		if prefix, ok := strings.CutSuffix(k, keyTickets); ok {
+			return prefix + name
+		}
+	}
+	s.Fatal("there is no meeting")
+	return ""
+}
+
+func TestFollowerDies(t *testing.T) {
+	play(t, func(s *scene) {
+		a := s.comes(agent("a", 3), Options{})
+		b := s.comes(agent("b", 3), Options{})
+		s.dies(b)
+		s.passes(10 * time.Second)
+		if st := a.last(); st.Count != 1 {
+			t.Errorf("a sees %v", st)
+		}
+		c := s.comes(agent("c", 3), Options{})
+		s.passes(3 * time.Second)
+		s.waits(a, c)
+		d := s.comes(agent("d", 3), Options{})
+		s.agree([]string{"a", "c", "d"}, a, c, d)
+	})
+}
+
+// The records of a job that was killed while it met do not count.
+func TestAllDied(t *testing.T) {
+	play(t, func(s *scene) {
+		for _, name := range []string{"a", "b"} {
+			s.dies(s.comes(agent(name, 3), Options{}))
+		}
+		s.passes(time.Hour)
+		c := s.comes(agent("c", 3), Options{})
+		d := s.comes(agent("d", 3), Options{})
+		s.passes(10 * time.Second)
+		s.waits(c, d)
+		e := s.comes(agent("e", 3), Options{})
+		s.agree([]string{"c", "d", "e"}, c, d, e)
+	})
+}
+
+// A ticket without a record holds the others up for a few seconds, not for ever.
+func TestHoles(t *testing.T) {
+	for _, holes := range []int64{1, 3} {
+		play(t, func(s *scene) {
+			a := s.comes(agent("a", 3), Options{})
+			s.store.Add(t.Context(), s.key("tickets"), holes)
+			b := s.comes(agent("b", 3), Options{})
+			c := s.comes(agent("c", 3), Options{})
+			s.agree([]string{"a", "b", "c"}, a, b, c)
+			if a.after > 8*time.Second {
+				t.Errorf("%d holes cost %v", holes, a.after)
+			}
+		})
+	}
+}
+
+// Whoever comes too late with its record finds its ticket void, and draws again.
+func TestVoidTicket(t *testing.T) {
+	play(t, func(s *scene) {
+		a := s.comes(agent("a", 2), Options{})
+		s.store.Set(t.Context(), s.key("ticket/2"), []byte(void))
+		b := s.comes(agent("b", 2), Options{})
+		s.agree([]string{"a", "b"}, a, b)
+	})
+}
+
+func TestConnectionsBreak(t *testing.T) {
+	for torn := range int64(12) {
+		play(t, func(s *scene) {
+			a := s.comes(agent("a", 2), Options{})
+			s.store.torn.Store(torn)
+			b := s.comes(agent("b", 2), Options{})
+			s.agree([]string{"a", "b"}, a, b)
+		})
+	}
+}
+
+func TestStoreComesBackEmpty(t *testing.T) {
+	play(t, func(s *scene) {
+		a := s.comes(agent("a", 3), Options{Seen: 4})
+		b := s.comes(agent("b", 3), Options{})
+		s.store.empty()
+		s.passes(3 * time.Second)
+		c := s.comes(agent("c", 3), Options{})
+		s.agree([]string{"a", "b", "c"}, a, b, c)
+		if g := a.session.World.Generation; g != 5 {
+			t.Errorf("generation %d, want 5", g)
+		}
+	})
+}
+
+// Those who begin under too low a number, because the store has forgotten, go on under the right one.
+func TestSeenMovesTheMeeting(t *testing.T) {
+	play(t, func(s *scene) {
+		a := s.comes(agent("a", 3), Options{})
+		b := s.comes(agent("b", 3), Options{Seen: 7})
+		c := s.comes(agent("c", 3), Options{Seen: 2})
+		s.agree([]string{"a", "b", "c"}, a, b, c)
+		if g := a.session.World.Generation; g != 8 {
+			t.Errorf("generation %d, want 8", g)
+		}
+	})
+}
+
+func TestJobsStayApart(t *testing.T) {
+	play(t, func(s *scene) {
+		ids := []string{"a", "a/b", "a%2Fb", strings.Repeat("x", 1000), strings.Repeat("x", 1001), "..", "1"}
+		for i, id := range ids {
+			spec := life(agent(fmt.Sprint("host", i), 2), id)
+			spec.ID = id
+			s.waits(s.comes(spec, Options{}))
+		}
+		for life, a := range s.came {
+			if a.last().Count != 1 {
+				t.Errorf("%.10s meets somebody: %v", life, a.last())
+			}
+		}
+	})
+}
+
+func TestNewestOfOneIndexWins(t *testing.T) {
+	play(t, func(s *scene) {
+		a := s.comes(numberedAgent(0, 3), Options{})
+		old := s.comes(numberedAgent(2, 3), Options{})
+		fresh := s.comes(life(numberedAgent(2, 3), "second"), Options{})
+		s.fails(old, "another process took my place as host2 (node 2): host2 (node 2), incarnation second, ticket 3", new(*Excluded))
+		if old.after > 3*time.Second {
+			t.Errorf("it was told after %v", old.after)
+		}
+		s.waits(a, fresh)
+		b := s.comes(numberedAgent(1, 3), Options{})
+		s.agree([]string{"host0", "host1", "host2"}, a, b, fresh)
+		if w := a.session.World; w.Members[2].Incarnation != "second" {
+			t.Errorf("%+v", w)
+		}
+	})
+}
+
+// The leader itself may be the one that was replaced.
+func TestLeaderIsReplaced(t *testing.T) {
+	play(t, func(s *scene) {
+		old := s.comes(numberedAgent(0, 2), Options{})
+		fresh := s.comes(life(numberedAgent(0, 2), "second"), Options{})
+		s.fails(old, "another process took my place as host0 (node 0)", new(*Excluded))
+		b := s.comes(numberedAgent(1, 2), Options{})
+		s.agree([]string{"host0", "host1"}, fresh, b)
+		if b.after > 5*time.Second {
+			t.Errorf("it took %v", b.after)
+		}
+	})
+}
+
+func TestTwoAgentsOfOneHost(t *testing.T) {
+	at := func(addr job.Addr, incarnation string) job.Spec {
+		s := life(agent("host0", 2), incarnation)
+		s.Self.Addrs = []job.Addr{addr}
+		return s
+	}
+	play(t, func(s *scene) {
+		a := s.comes(at("10.0.0.1:29400", "one"), Options{})
+		b := s.comes(at("10.0.0.1:29401", "two"), Options{})
+		s.agree([]string{"host0", "host0"}, a, b)
+		if a.after > 0 {
+			t.Errorf("it took %v", a.after)
+		}
+	})
+	play(t, func(s *scene) {
+		old := s.comes(at("10.0.0.1:29400", "one"), Options{})
+		fresh := s.comes(at("10.0.0.1:29400", "two"), Options{})
+		s.fails(old, "another process took my place as host0", new(*Excluded))
+		s.waits(fresh)
+	})
+}
+
+// Whoever came to the meeting and found no seat is told at once.
+func TestOneTooMany(t *testing.T) {
+	play(t, func(s *scene) {
+		a := s.comes(agent("a", 2), Options{})
+		s.store.Add(t.Context(), s.key("tickets"), 1) // keeps a busy until all have drawn
+		b := s.comes(agent("b", 2), Options{})
+		c := s.comes(agent("c", 2), Options{})
+		s.agree([]string{"a", "b"}, a, b)
+		s.fails(c, "this job has 2 nodes and they are here without c: a, b; give all nodes a higher --nnodes, or start fewer", new(*Excluded))
+		if c.after > b.after {
+			t.Errorf("it was told after %v", c.after)
+		}
+	})
+}
+
+// Whoever could not be part of any world of this job need not wait for the next.
+func TestLateAndWrong(t *testing.T) {
+	play(t, func(s *scene) {
+		a := s.comes(agent("a", 1), Options{})
+		s.agree([]string{"a"}, a)
+		b := s.comes(numberedAgent(1, 1), Options{})
+		s.fails(b, "host1 (node 1) has an index beyond the last of 1 nodes, which is 0", new(*Refusal))
+	})
+}
+
+func TestContradictions(t *testing.T) {
+	with := func(change func(n *job.Spec)) job.Spec {
+		s := numberedAgent(1, 3)
+		change(&s)
+		return s
+	}
+	for _, c := range []struct {
+		name string
+		spec job.Spec
+		want string
+	}{
+		{"nodes", numberedAgent(1, 4), "host0 (node 0) expects 3 nodes, host1 (node 1) expects 4; give all nodes the same --nnodes"},
+		{"index", with(func(s *job.Spec) { s.Self.Index = 3 }), "host1 (node 3) has an index beyond the last of 3 nodes, which is 2"},
+		{"none", with(func(s *job.Spec) { s.Self.Slots = 0 }), "host1 (node 1) brings no slots, so no worker would run there"},
+		{"less", with(func(s *job.Spec) { s.Self.Slots = -1 }), "host1 (node 1) brings -1 slots"},
+		{"uneven", with(func(s *job.Spec) { s.Self.Slots = 4 }), "host0 (node 0) brings 8 slots, host1 (node 1) brings 4; say --uneven on all nodes if that is meant"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			play(t, func(s *scene) {
+				first := s.comes(numberedAgent(0, 3), Options{})
+				third := s.comes(numberedAgent(2, 3), Options{})
+				wrong := s.comes(c.spec, Options{})
+				for _, a := range []*arrival{first, third, wrong} {
+					s.fails(a, c.want, new(*Refusal))
+					if a.err.Error() != first.err.Error() {
+						t.Errorf("two sentences:\n%v\n%v", a.err, first.err)
+					}
+				}
+				if wrong.after > 0 {
+					t.Errorf("it took %v", wrong.after)
+				}
+			})
+		})
+	}
+}
+
+// A refused meeting is not the end of the job's name: the next try meets anew, and is told why.
+func TestAfterARefusal(t *testing.T) {
+	play(t, func(s *scene) {
+		s.comes(agent("a", 2), Options{})
+		s.comes(agent("b", 3), Options{})
+		c := s.comes(agent("c", 2), Options{})
+		if !strings.Contains(c.last().String(), "an earlier meeting was refused: a expects 2 nodes, b expects 3") {
+			t.Errorf("c was told %v", c.last())
+		}
+		d := s.comes(agent("d", 2), Options{})
+		s.agree([]string{"c", "d"}, c, d)
+	})
+}
+
+func TestUneven(t *testing.T) {
+	play(t, func(s *scene) {
+		small := agent("b", 2)
+		small.Self.Slots = 0
+		a := s.comes(agent("a", 2), Options{Uneven: true})
+		b := s.comes(small, Options{Uneven: true})
+		s.agree([]string{"a", "b"}, a, b)
+	})
+	play(t, func(s *scene) {
+		none := func(name string) job.Spec { n := agent(name, 2); n.Self.Slots = 0; return n }
+		a := s.comes(none("a"), Options{Uneven: true})
+		b := s.comes(none("b"), Options{Uneven: true})
+		s.fails(a, "no node brings a slot", new(*Refusal))
+		s.fails(b, "no node brings a slot", new(*Refusal))
+	})
+}
+
+// Records of other versions of muster, and of nobody.
+func TestForeignRecords(t *testing.T) {
+	record := func(protocol int) string {
+		b, _ := json.Marshal(record{Protocol: protocol, Nodes: 2, Node: job.Node{
+			Name: "new", Index: -1, Slots: 8, Incarnation: "newlife", Version: "v9.0.0",
+		}})
+		return strings.Replace(string(b), "{", `{"unheard_of":[1,2],`, 1)
+	}
+	for _, c := range []struct{ record, want string }{
+		{record(Protocol + 1), ""},
+		{record(Protocol + 2), "a runs muster v0.1.0, which speaks meeting protocol 1, and new runs muster v9.0.0, which speaks 3"},
+		{"\x80\x04\x95pickle", "ticket 2 holds nothing that muster can read"},
+		{strings.Repeat("x", maxRecord+1), "ticket 2 holds nothing that muster can read: 65537 bytes are more than the 65536"},
+	} {
+		play(t, func(s *scene) {
+			a := s.comes(agent("a", 2), Options{})
+			ctx := t.Context()
+			s.store.Add(ctx, s.key("tickets"), 1)
+			s.store.Add(ctx, s.key("presence/2"), 1)
+			s.store.Set(ctx, s.key("ticket/2"), []byte(c.record))
+			if c.want == "" {
+				s.agree([]string{"a", "new"}, a)
+				return
+			}
+			s.fails(a, c.want, new(*Refusal))
+		})
+	}
+}
+
+func TestLateComerWaitsForTheEnd(t *testing.T) {
+	play(t, func(s *scene) {
+		a := s.comes(agent("a", 2), Options{})
+		b := s.comes(agent("b", 2), Options{})
+		s.agree([]string{"a", "b"}, a, b)
+		s.passes(89500 * time.Millisecond) // between two beats
+		c := s.comes(agent("c", 2), Options{})
+		s.passes(30 * time.Second)
+		s.waits(c)
+		want := "generation 1 of this job has been running for 2m0s on a, b; waiting for its end"
+		if got := c.last().String(); got != want {
+			t.Errorf("c was told %q, want %q", got, want)
+		}
+		if err := a.session.End(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		d := s.comes(agent("d", 2), Options{})
+		s.agree([]string{"c", "d"}, c, d)
+		if g := d.session.World.Generation; g != 2 || d.after > 0 {
+			t.Errorf("generation %d after %v", g, d.after)
+		}
+	})
+}
+
+func TestLateComerWaitsForTheLeadersSilence(t *testing.T) {
+	play(t, func(s *scene) {
+		a := s.comes(agent("a", 2), Options{})
+		b := s.comes(agent("b", 2), Options{})
+		s.agree([]string{"a", "b"}, a, b)
+		c := s.comes(agent("c", 2), Options{})
+		s.passes(time.Minute)
+		s.waits(c)
+		s.dies(a)
+		d := s.comes(agent("d", 2), Options{})
+		s.agree([]string{"c", "d"}, c, d)
+		if d.after < 4*time.Second || d.after > 8*time.Second {
+			t.Errorf("the world was given up after %v", d.after)
+		}
+	})
+}
+
+// The members of a world meet again when it is over, without waiting for anything.
+func TestNextRound(t *testing.T) {
+	play(t, func(s *scene) {
+		a := s.comes(agent("a", 2), Options{})
+		b := s.comes(agent("b", 2), Options{})
+		s.agree([]string{"a", "b"}, a, b)
+		a.session.Close()
+		w := a.session.World
+		again := Options{Seen: w.Generation, Previous: &w}
+		b2 := s.comes(life(agent("b", 2), "b-life1"), again)
+		a2 := s.comes(life(agent("a", 2), "a-life1"), again)
+		s.agree([]string{"a", "b"}, a2, b2)
+		if a2.session.World.Generation != 2 || a2.session.World.Nonce == w.Nonce || a2.after > 0 {
+			t.Errorf("%+v after %v", a2.session.World, a2.after)
+		}
+	})
+}
+
+// The store carries the meeting only: a world outlives it.
+func TestStoreGoesAwayUnderTheWorld(t *testing.T) {
+	play(t, func(s *scene) {
+		a := s.comes(agent("a", 1), Options{})
+		s.agree([]string{"a"}, a)
+		s.store.away.Store(true)
+		s.passes(time.Minute)
+		s.store.away.Store(false)
+		s.passes(2 * time.Second)
+		b, _ := s.store.Get(t.Context(), s.key(keyAlive))
+		if n, err := number(keyAlive, b); err != nil || n > 5 {
+			t.Errorf("alive is %d, %v", n, err)
+		}
+		if err := a.session.End(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestTimeouts(t *testing.T) {
+	play(t, func(s *scene) {
+		a := s.comes(numberedAgent(0, 4), Options{Timeout: time.Minute})
+		b := s.comes(numberedAgent(3, 4), Options{Timeout: 30 * time.Second})
+		s.fails(b, "rendezvous: gave up after 30s: 2 of 4 nodes here (host0 (node 0), host3 (node 3)), missing nodes 1, 2", new(*Missing))
+		s.fails(a, "rendezvous: gave up after 1m0s: 1 of 4 nodes here (host0 (node 0)), missing nodes 1, 2, 3", new(*Missing))
+	})
+	play(t, func(s *scene) {
+		a := s.comes(agent("a", 3), Options{})
+		b := s.comes(agent("b", 3), Options{Timeout: time.Minute})
+		s.fails(b, "gave up after 1m0s: 2 of 3 nodes here (a, b)", new(*Missing))
+		a.cancel()
+		<-a.done
+		if !errors.Is(a.err, context.Canceled) || errors.As(a.err, new(*Missing)) {
+			t.Errorf("called off with %v", a.err)
+		}
+	})
+	play(t, func(s *scene) {
+		a := s.comes(agent("a", 1), Options{})
+		s.agree([]string{"a"}, a)
+		b := s.comes(agent("b", 1), Options{Timeout: time.Minute})
+		s.fails(b, "gave up after 1m0s: generation 1 of this job has been running for", new(*Missing))
+	})
+}
+
+func TestProgress(t *testing.T) {
+	play(t, func(s *scene) {
+		a := s.comes(numberedAgent(0, 4), Options{})
+		s.passes(time.Second)
+		b := s.comes(numberedAgent(3, 4), Options{})
+		s.passes(time.Second)
+		c := s.comes(numberedAgent(1, 4), Options{})
+		s.passes(2 * time.Second)
+		want := "3 of 4 nodes here (host0 (node 0), host3 (node 3), host1 (node 1)), missing node 2"
+		for _, x := range []*arrival{a, b, c} {
+			if got := x.last().String(); got != want {
+				t.Errorf("told %q, want %q", got, want)
+			}
+		}
+		if n := len(b.said); n > 5 {
+			t.Errorf("%d reports in three seconds", n)
+		}
+	})
+}
+
+func TestIncomplete(t *testing.T) {
+	for want, spec := range map[string]job.Spec{
+		"the job has no id":            {Nodes: 1, Self: job.Node{Incarnation: "x"}},
+		"a world of 0 nodes":           {ID: "x", Self: job.Node{Incarnation: "x"}},
+		"this node has no incarnation": {ID: "x", Nodes: 1},
+	} {
+		if _, err := Join(t.Context(), new(store.Memory), spec, Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+// A meeting costs a fixed number of operations per node.
+func TestCostIsLinear(t *testing.T) {
+	for _, n := range []int{10, 100, 1000} {
+		play(t, func(s *scene) {
+			var all []*arrival
+			for i := range n {
+				all = append(all, join(s.store, agent(fmt.Sprint("host", i), n), Options{}))
+			}
+			for _, a := range all {
+				<-a.done
+				if a.err != nil {
+					t.Fatal(a.err)
+				}
+				if a.session.Rank == 0 {
+					a.session.Close()
+				}
+			}
+			for _, a := range all {
+				a.cancel()
+			}
+			calls := s.store.calls.Load()
+			if calls > int64(13*n+10) {
+				t.Errorf("%d nodes cost %d calls", n, calls)
+			}
+			t.Logf("%d nodes: %d calls", n, calls)
+		})
+	}
+}
