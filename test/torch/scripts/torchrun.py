@@ -1,0 +1,4 @@
+"""Is torchrun."""
+from torch.distributed.run import main
+
+main()
