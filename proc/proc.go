@@ -49,8 +49,23 @@ func (r Root) Process(pid int) (Process, error) {
 	return parseStat(string(b))
 }
 
-// All returns every process, in no particular order. One that ends meanwhile is left out.
+// All returns every process, the highest PID first: those come and go most quickly. One that ends meanwhile is left out.
 func (r Root) All() ([]Process, error) {
+	pids, err := r.pids()
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Process, 0, len(pids))
+	for _, pid := range pids {
+		if p, err := r.Process(pid); err == nil {
+			all = append(all, p)
+		}
+	}
+	return all, nil
+}
+
+// pids lists the processes, the highest number first.
+func (r Root) pids() ([]int, error) {
 	d, err := os.Open(string(r))
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
@@ -60,17 +75,14 @@ func (r Root) All() ([]Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
-	all := make([]Process, 0, len(names))
+	pids := make([]int, 0, len(names))
 	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
-		if p, err := r.Process(pid); err == nil {
-			all = append(all, p)
+		if pid, err := strconv.Atoi(name); err == nil {
+			pids = append(pids, pid)
 		}
 	}
-	return all, nil
+	slices.SortFunc(pids, func(a, b int) int { return b - a })
+	return pids, nil
 }
 
 // Children returns the PIDs whose parent is pid. It costs less than All, and asks for a kernel with

@@ -80,28 +80,40 @@ func below(all []Process, root func(Process) bool) []Process {
 	return members
 }
 
-// quiet is how many looks in a row must find nobody: a chain of forks can slip through one look.
-const quiet = 3
+// A Hunt says whom to kill.
+type Hunt struct {
+	Find func(all []Process) []Process // among all processes
+	Tags []string                      // who carries one of these is killed on sight, if it is one of the newest processes
 
-// Kill sends SIGKILL to what find picks of all processes, again and again until three looks in a row find nobody.
+	// Ended counts processes that have ended. A look during which somebody ended does not count as quiet: he may have left a
+	// child that we did not see. nil: nobody counts.
+	Ended func() int64
+}
+
+const (
+	quiet    = 3               // looks in a row must find nobody: a chain of forks can slip through one look
+	restless = 2 * time.Second // for so long an end anywhere counts; some machines are never quiet
+)
+
+// Kill sends SIGKILL to those whom h finds, again and again until three looks in a row find nobody.
 // It returns nil then. When ctx ends first it returns those that still live.
-func (r Root) Kill(ctx context.Context, find func(all []Process) []Process) ([]Process, error) {
-	for calm, pause := 0, time.Millisecond; calm < quiet; pause = min(2*pause, 50*time.Millisecond) {
-		all, err := r.All()
+func (r Root) Kill(ctx context.Context, h Hunt) ([]Process, error) {
+	began := time.Now()
+	for calm, pause := 0, time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		alive, ended, err := r.look(h)
 		if err != nil {
 			return nil, err
 		}
-		alive := slices.DeleteFunc(find(all), Process.Gone)
-		if len(alive) == 0 {
-			calm, pause = calm+1, time.Millisecond
-			if calm == quiet {
-				break
-			}
-		} else {
+		switch {
+		case len(alive) > 0:
 			calm = 0
+		case ended && time.Since(began) < restless:
+			calm, pause = 0, 0
+		default:
+			calm, pause = calm+1, time.Millisecond
 		}
-		for _, p := range alive {
-			r.signal(p, unix.SIGKILL)
+		if calm == quiet {
+			return nil, nil
 		}
 		select {
 		case <-ctx.Done():
@@ -109,7 +121,56 @@ func (r Root) Kill(ctx context.Context, find func(all []Process) []Process) ([]P
 		case <-time.After(pause):
 		}
 	}
-	return nil, nil
+}
+
+// look kills those whom it finds, once, and returns them, and whether anybody ended meanwhile.
+func (r Root) look(h Hunt) (alive []Process, ended bool, err error) {
+	before := h.ended()
+	if err := r.snipe(h.Tags); err != nil {
+		return nil, false, err
+	}
+	all, err := r.All()
+	if err != nil {
+		return nil, false, err
+	}
+	alive = slices.DeleteFunc(h.Find(all), Process.Gone)
+	for _, p := range alive {
+		r.signal(p, unix.SIGKILL)
+	}
+	return alive, h.ended() != before, nil
+}
+
+func (h Hunt) ended() int64 {
+	if h.Ended == nil {
+		return 0
+	}
+	return h.Ended()
+}
+
+// newest is how many processes snipe looks at.
+const newest = 64
+
+// snipe kills the newest processes that carry one of tags, without a look at anything else first: of a chain in which each
+// process forks the next and ends, a member lives for a millisecond.
+func (r Root) snipe(tags []string) error {
+	if len(tags) == 0 {
+		return nil
+	}
+	pids, err := r.pids()
+	if err != nil {
+		return err
+	}
+	for _, pid := range pids[:min(len(pids), newest)] {
+		fd, err := unix.PidfdOpen(pid, 0) // first, so that what we kill is what we see, or nothing
+		if err != nil {
+			continue
+		}
+		if slices.Contains(tags, r.Getenv(pid, TagName)) {
+			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+		}
+		unix.Close(fd)
+	}
+	return nil
 }
 
 // signal sends sig to p and to nobody else: the PID may have a new owner since we looked, so it is pinned by a

@@ -181,7 +181,8 @@ func (c *Client) killAlone(ctx context.Context, pids []int) error {
 		targets = append(targets, proc.Target{Tag: c.tags[pid]})
 	}
 	c.mu.Unlock()
-	left := describe(table.Kill(ctx, func(all []proc.Process) []proc.Process { return table.Tree(all, targets...) }))
+	h := proc.Hunt{Find: func(all []proc.Process) []proc.Process { return table.Tree(all, targets...) }}
+	left := describe(table.Kill(ctx, h))
 	if left != "" {
 		return errors.New(left)
 	}

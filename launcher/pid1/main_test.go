@@ -1,18 +1,219 @@
 package pid1
 
 import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
 	"os"
+	"strings"
+	"sync"
 	"testing"
+	"time"
+
+	"github.com/muster-run/muster/proc"
+	"golang.org/x/sys/unix"
 )
 
-// The test binary is also the binary under test: MUSTER_TEST_AGENT names what it shall do as an agent, behind a first
-// process, and MUSTER_TEST_INIT makes it "muster init".
+// client is the first process of the tests themselves.
+var client *Client
+
+// TestMain runs the tests as an agent: the test binary becomes a first process, which starts it again.
+// It is also the binary under test: MUSTER_TEST_AGENT names what it shall do as another agent behind a first process of its
+// own, MUSTER_TEST_INIT makes it "muster init".
 func TestMain(m *testing.M) {
-	switch {
-	case os.Getenv("MUSTER_TEST_AGENT") != "":
-		os.Exit(agentMain())
-	case os.Getenv("MUSTER_TEST_INIT") != "":
-		os.Exit(initMain())
+	if os.Getenv("MUSTER_TEST_INIT") != "" {
+		os.Exit(initMain(os.Args[1:]))
 	}
-	os.Exit(m.Run())
+	role := os.Getenv("MUSTER_TEST_AGENT")
+	if role == "deaf" && os.Getenv(marker) != "" {
+		os.Stdout.WriteString("deaf\n")
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	}
+	c, err := Connect()
+	if errors.Is(err, ErrNone) {
+		os.Exit(Main(Config{TerminationLog: os.Getenv("MUSTER_TERMINATION_LOG"), Grace: time.Second}))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(70)
+	}
+	if role != "" {
+		os.Exit(agentMain(c, role))
+	}
+	client = c
+	code := m.Run()
+	c.Close()
+	os.Exit(code)
+}
+
+// agentMain starts each argument as a worker, a shell script, carries its output, and tells of signals.
+func agentMain(c *Client, role string) int {
+	a := agent{c: c, code: -1}
+	fmt.Printf("agent %d, first process %d\n", os.Getpid(), os.Getppid())
+	for i, script := range os.Args[1:] {
+		a.start(i, script)
+	}
+	defer c.Close()
+	switch role {
+	case "run":
+		return a.run()
+	case "panic":
+		go func() { panic("on purpose") }()
+		select {}
+	case "leave":
+		a.up.Wait()
+		return 5
+	case "vanish":
+		a.up.Wait()
+		os.Exit(6)
+	case "words":
+		for _, text := range []string{"a long sentence, to be replaced", "short", "agent's last words"} {
+			if err := c.LastWords(text); err != nil {
+				panic(err)
+			}
+		}
+	}
+	return 0
+}
+
+// agent is a launcher in miniature.
+type agent struct {
+	c    *Client
+	all  sync.WaitGroup
+	up   sync.WaitGroup // every worker has said "up"
+	mu   sync.Mutex
+	pids []int
+	code int // of the first worker that ended
+}
+
+func (a *agent) start(rank int, script string) {
+	label := fmt.Sprintf("[rank %d] ", rank)
+	child, err := a.c.Start(context.Background(), proc.Spec{
+		Argv: []string{"sh", "-c", script}, Env: os.Environ(), Label: label, Tag: fmt.Sprintf("test/%d/1/x", rank),
+	})
+	if err != nil {
+		panic(err)
+	}
+	a.pids = append(a.pids, child.PID)
+	a.up.Add(1)
+	a.all.Go(func() {
+		said := false
+		for s := bufio.NewScanner(child.Stdout); s.Scan(); {
+			fmt.Printf("%s%s\n", label, s.Text())
+			if s.Text() == "up" && !said {
+				said = true
+				a.up.Done()
+			}
+		}
+		e := <-child.Exit
+		fmt.Printf("%s%v\n", label, e)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.code < 0 {
+			a.code = e.Status()
+		}
+	})
+}
+
+func (a *agent) run() int {
+	done := make(chan struct{})
+	go func() { a.all.Wait(); close(done) }()
+	for {
+		select {
+		case <-done:
+			_ = a.c.KillTree(context.Background(), a.pids...)
+			return a.code
+		case s := <-a.c.Signals():
+			fmt.Printf("agent got %v\n", s)
+			if s == unix.SIGTERM || s == unix.SIGINT {
+				for _, pid := range a.pids {
+					_ = a.c.Signal(pid, unix.SIGTERM, proc.Leader)
+				}
+			}
+		}
+	}
+}
+
+// A life is a first process under test, from outside.
+type life struct {
+	t     *testing.T
+	PID   int // as the test sees it
+	in    io.WriteCloser
+	lines chan string
+	seen  []string
+	code  chan int
+}
+
+// world starts the binary under test somewhere.
+type world struct {
+	name  string
+	start func(t *testing.T, env []string, argv ...string) *life
+}
+
+var worlds = []world{
+	{"subreaper", func(t *testing.T, env []string, argv ...string) *life {
+		return launch(t, 0, env, append([]string{"/proc/self/exe"}, argv...))
+	}},
+	// The shell is PID 1 of a new namespace, mounts its /proc, and becomes the binary under test.
+	{"init", func(t *testing.T, env []string, argv ...string) *life {
+		return launch(t, unix.CLONE_NEWPID, env, append([]string{"/bin/sh", "-c", `mount -t proc proc /proc && exec "$@"`, "sh", self()}, argv...))
+	}},
+}
+
+func everywhere(t *testing.T, f func(t *testing.T, w world)) {
+	for _, w := range worlds {
+		t.Run(w.name, func(t *testing.T) { f(t, w) })
+	}
+}
+
+// next returns the next line of output.
+func (l *life) next() string {
+	l.t.Helper()
+	select {
+	case line, ok := <-l.lines:
+		if !ok {
+			l.t.Fatalf("it ended after %q", l.seen)
+		}
+		l.seen = append(l.seen, line)
+		return line
+	case <-time.After(30 * time.Second):
+		l.t.Fatalf("nothing more after %q", l.seen)
+	}
+	return ""
+}
+
+// await returns the next line that contains text.
+func (l *life) await(text string) string {
+	l.t.Helper()
+	for {
+		if line := l.next(); strings.Contains(line, text) {
+			return line
+		}
+	}
+}
+
+// end waits for the end and returns the exit code and all the output.
+func (l *life) end() (int, string) {
+	l.t.Helper()
+	for {
+		select {
+		case line, ok := <-l.lines:
+			if ok {
+				l.seen = append(l.seen, line)
+				continue
+			}
+			return <-l.code, strings.Join(l.seen, "\n")
+		case <-time.After(30 * time.Second):
+			l.t.Fatalf("it does not end after %q", l.seen)
+		}
+	}
+}
+
+func (l *life) signal(s unix.Signal) {
+	l.t.Helper()
+	if err := unix.Kill(l.PID, s); err != nil {
+		l.t.Fatal(err)
+	}
 }

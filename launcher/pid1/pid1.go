@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -75,7 +76,7 @@ func Main(cfg Config) int {
 	return f.run()
 }
 
-// first is the state of the first process. It belongs to the goroutine in loop, but for known.
+// first is the state of the first process. It belongs to the goroutine in loop, but for known and orphans.
 type first struct {
 	cfg    Config
 	isInit bool
@@ -98,7 +99,7 @@ type first struct {
 	forwarded map[os.Signal]bool
 
 	unclaimed map[int]proc.Exit // ended while a spawn was under way: perhaps its child
-	orphans   int               // adopted and reaped
+	orphans   atomic.Int64      // adopted and reaped
 	drains    int               // pipes that are being drained
 	console   sync.Mutex        // whole lines of them
 
@@ -285,7 +286,7 @@ func (f *first) serve(m message) {
 	case askKill:
 		f.kill(m)
 	case askOrphans:
-		f.tell(message{Kind: answer, ID: m.ID, Count: f.orphans})
+		f.tell(message{Kind: answer, ID: m.ID, Count: int(f.orphans.Load())})
 	}
 }
 
@@ -371,7 +372,7 @@ func (f *first) claim(pid int) {
 		if p == pid {
 			f.ended(e)
 		} else {
-			f.orphans++
+			f.orphans.Add(1)
 		}
 	}
 	clear(f.unclaimed)
@@ -390,7 +391,7 @@ func (f *first) ended(e proc.Exit) {
 		f.unclaimed[e.PID] = e
 		return
 	default:
-		f.orphans++
+		f.orphans.Add(1)
 	}
 	f.known.remove(e.PID)
 }

@@ -53,7 +53,6 @@ func (s *spawner) run(known *registry) {
 		closeAll(w.closeAfter)
 		var start uint64
 		if err == nil {
-			raiseOOM(pid, w.oom)
 			p, _ := table.Process(pid) // it may have ended and been reaped: then 0
 			start = p.Start
 		}
@@ -79,6 +78,7 @@ func fork(w spawn) (int, error) {
 		_ = unix.PthreadSigmask(unix.SIG_SETMASK, new(unix.Sigset_t), nil)
 	}
 	defer limitCore(w.core)()
+	defer raiseOOM(w.oom)()
 	attr := &syscall.ProcAttr{Dir: w.dir, Env: w.env, Sys: &w.sys}
 	for _, fd := range w.files {
 		attr.Files = append(attr.Files, uintptr(fd))
@@ -112,14 +112,17 @@ func limitCore(keep bool) (undo func()) {
 	return func() { _ = unix.Setrlimit(unix.RLIMIT_CORE, &old) }
 }
 
-// raiseOOM makes pid likelier to be killed for memory than we are. Raising needs no privilege; failing does no harm.
-func raiseOOM(pid, by int) {
-	if by == 0 {
-		return
-	}
-	b, _ := os.ReadFile("/proc/self/oom_score_adj")
+// raiseOOM makes the next child likelier to be killed for memory than we are, and returns what undoes it for us. To raise needs
+// no privilege, nor to lower again what was raised without one. Failing does no harm.
+func raiseOOM(by int) (undo func()) {
+	const file = "/proc/self/oom_score_adj"
+	b, err := os.ReadFile(file)
 	ours, _ := strconv.Atoi(strings.TrimSpace(string(b)))
-	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte(strconv.Itoa(min(ours+by, 1000))), 0)
+	if by == 0 || err != nil {
+		return func() {}
+	}
+	_ = os.WriteFile(file, []byte(strconv.Itoa(min(ours+by, 1000))), 0)
+	return func() { _ = os.WriteFile(file, b, 0) }
 }
 
 // lookPath finds the file that execvp(3) would run in dir with env: errors are those of a shell, 127 when there is

@@ -86,7 +86,10 @@ func (f *first) killAll() {
 	defer cancel()
 	over := false
 	go func() {
-		left, err := table.Kill(ctx, func(all []proc.Process) []proc.Process { return ours(all, spared) })
+		left, err := table.Kill(ctx, proc.Hunt{
+			Find:  func(all []proc.Process) []proc.Process { return ours(all, spared) },
+			Ended: f.orphans.Load,
+		})
 		f.spawner.done <- func() {
 			over = true
 			if text := describe(left, err); text != "" {
@@ -134,10 +137,11 @@ type trees struct {
 	leaders bool // one of them still lives
 	last    bool // no other worker lives
 	known   *registry
+	ended   func() int64 // counts orphans
 }
 
 func (f *first) treesOf(pids []int) trees {
-	t := trees{known: &f.known, last: true}
+	t := trees{known: &f.known, ended: f.orphans.Load, last: true}
 	for pid, c := range f.children {
 		switch {
 		case slices.Contains(pids, pid):
@@ -155,7 +159,13 @@ func (t trees) kill(ctx context.Context) string {
 	if len(t.targets) == 0 || !t.leaders && t.noStrangers(ctx) {
 		return ""
 	}
-	return describe(table.Kill(ctx, t.find))
+	h := proc.Hunt{Find: t.find, Ended: t.ended}
+	for _, target := range t.targets {
+		if target.Tag != "" {
+			h.Tags = append(h.Tags, target.Tag)
+		}
+	}
+	return describe(table.Kill(ctx, h))
 }
 
 // find picks the members of the trees. Once those are gone, and no other worker lives, every orphan that we adopted since

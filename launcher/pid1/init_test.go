@@ -1,0 +1,3 @@
+package pid1
+
+func initMain(argv []string) int { return 0 }
