@@ -107,6 +107,9 @@ func (l *loop) run() {
 
 // sleep waits until something is ready and returns how much.
 func (l *loop) sleep(events []unix.EpollEvent) int {
+	if n, err := poll(l.ep, events); n > 0 && err == nil { // a busy loop never sleeps
+		return n
+	}
 	for {
 		n, err := unix.EpollWait(l.ep, events, l.patience())
 		l.mu.Lock()
@@ -169,7 +172,7 @@ var errGone = errors.New("the client has gone")
 
 // read executes what has come on c.
 func (l *loop) read(c *conn) error {
-	n, err := unix.Read(c.fd, l.in)
+	n, err := receive(c.fd, l.in)
 	switch {
 	case err == unix.EAGAIN || err == unix.EINTR:
 		return nil
@@ -262,7 +265,7 @@ func (l *loop) send(c *conn, b []byte, lasting bool) error {
 func write(fd int, b []byte) (int, error) {
 	sent := 0
 	for sent < len(b) {
-		n, err := unix.SendmsgN(fd, b[sent:], nil, nil, unix.MSG_NOSIGNAL)
+		n, err := send(fd, b[sent:])
 		switch err {
 		case nil:
 			sent += n
