@@ -124,7 +124,9 @@ type outcome struct {
 	Output string   `json:"output"`
 }
 
-func (o outcome) ok() bool { return !slices.ContainsFunc(o.Ends, func(e string) bool { return e != "ok" }) }
+func (o outcome) ok() bool {
+	return !slices.ContainsFunc(o.Ends, func(e string) bool { return e != "ok" })
+}
 
 // run runs a world to its end.
 func (s *stage) run(t *testing.T, w world) outcome {

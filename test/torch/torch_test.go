@@ -29,6 +29,7 @@ func TestTorch(t *testing.T) {
 			t.Run("requests", s.requests)
 			t.Run("second attempt", s.secondAttempt)
 			t.Run("rank 0 hosts", s.rankZeroHosts)
+			t.Run("torchrun", s.torchrun)
 		})
 	}
 }
@@ -340,4 +341,3 @@ func TestOnePort(t *testing.T) {
 	}
 	all.Wait()
 }
-
