@@ -1,0 +1,750 @@
+package fleet
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/muster-run/muster/job"
+)
+
+// A wire is a network in which connections can be cut, and members reach the leader without TCP.
+type wire struct {
+	mu     sync.Mutex
+	leader *Fleet
+	open   []net.Conn
+	down   error // why nobody gets through
+}
+
+func (w *wire) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.down != nil {
+		return nil, w.down
+	}
+	a, b := net.Pipe()
+	w.open = append(w.open, a, b)
+	w.leader.Handle(b)
+	return a, nil
+}
+
+// cut closes every connection; later ones fail with why, unless it is nil.
+func (w *wire) cut(why error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.open {
+		c.Close()
+	}
+	w.open, w.down = nil, why
+}
+
+// pair is a leader and a member over a wire.
+func pair(t *testing.T, o Options) (*wire, *Fleet, *Fleet) {
+	w := &wire{leader: Lead(world(2), o)}
+	o.Dial = w.dial
+	member, err := Follow(t.Context(), world(2), 1, []job.Addr{"leader"}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, w.leader, Joined, 1)
+	want(t, member, Joined, 0)
+	return w, w.leader, member
+}
+
+func closeAll(fleets ...*Fleet) {
+	for _, f := range fleets {
+		f.Close()
+	}
+}
+
+var errRefused = errors.New("connection refused")
+
+func TestBrokenConnectionLosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, leader, member := pair(t, Options{})
+		defer closeAll(leader, member)
+		for round := range 20 {
+			for i := range 10 {
+				if i == round%10 {
+					w.cut(nil)
+				}
+				leader.Tell(fmt.Sprint("l", i), nil)
+				member.Tell(fmt.Sprint("m", i), nil)
+			}
+			for i := range 10 {
+				heard(t, leader, 1, fmt.Sprint("m", i))
+				heard(t, member, 0, fmt.Sprint("l", i))
+			}
+		}
+		quiet(t, leader)
+		quiet(t, member)
+	})
+}
+
+// quiet checks that nothing more happens for a while.
+func quiet(t *testing.T, f *Fleet) {
+	t.Helper()
+	select {
+	case e := <-f.Events():
+		t.Fatalf("got %v from %d: %v", e.Change, e.Peer, e.Why)
+	case <-time.After(time.Minute):
+	}
+}
+
+func TestNoRedialIsDeath(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, leader, member := pair(t, Options{})
+		defer closeAll(leader, member)
+		member.Tell("last words", nil)
+		synctest.Wait()
+		cut := time.Now()
+		w.cut(errRefused)
+		heard(t, leader, 1, "last words")
+		e := want(t, leader, Lost, 1)
+		if d := e.Received.Sub(cut); d < 250*time.Millisecond || d > 350*time.Millisecond {
+			t.Errorf("the leader noticed after %v", d)
+		}
+		if got := e.Why.Error(); !strings.Contains(got, "it closed the connection, and was not back within 250ms") {
+			t.Errorf("the leader says %q", got)
+		}
+		e = want(t, member, Lost, 0)
+		if got := e.Why.Error(); !strings.Contains(got, "connection refused, and was not back within 250ms") {
+			t.Errorf("the member says %q", got)
+		}
+		if err := member.Tell("anybody?", nil); err == nil {
+			t.Error("a message to nobody was taken")
+		}
+	})
+}
+
+// Who was given up is told so, and not let in again.
+func TestTheLostStayOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{leader: Lead(world(2), Options{Arrival: time.Second})}
+		defer closeAll(w.leader)
+		want(t, w.leader, Lost, 1)
+		_, err := Follow(t.Context(), world(2), 1, []job.Addr{"leader"}, Options{Dial: w.dial})
+		if err == nil || !strings.Contains(err.Error(), "refused: host1 (node 1) was given up: it did not join within 1s") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// A net that swallows everything: nobody sees a closed connection, and a new one does not come about.
+type swamp struct {
+	net.Conn
+	mu    sync.Mutex
+	stuck bool
+	freed *sync.Cond
+}
+
+func (s *swamp) sink(stuck bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stuck = stuck
+	s.freed.Broadcast()
+}
+
+func (s *swamp) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	for s.stuck {
+		s.freed.Wait()
+	}
+	s.mu.Unlock()
+	return s.Conn.Write(b)
+}
+
+// A bog is a network of swamps.
+type bog struct {
+	leader *Fleet
+	mu     sync.Mutex
+	last   *swamp
+	closed bool // dials hang
+}
+
+func (b *bog) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	near, far := net.Pipe()
+	b.last = &swamp{Conn: far}
+	b.last.freed = sync.NewCond(&b.last.mu)
+	b.leader.Handle(b.last)
+	return near, nil
+}
+
+// sink swallows what the leader writes on the newest connection, and dials too if so wished.
+func (b *bog) sink(dials bool) *swamp {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = dials
+	b.last.sink(true)
+	return b.last
+}
+
+func TestSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &bog{leader: Lead(world(2), Options{})}
+		member, err := Follow(t.Context(), world(2), 1, []job.Addr{"leader"}, Options{Dial: b.dial})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeAll(b.leader, member)
+		want(t, member, Joined, 0)
+		time.Sleep(100 * time.Second) // nothing to tell is not silence
+		synctest.Wait()
+
+		begun := time.Now()
+		line := b.sink(true)
+		e := want(t, member, Suspect, 0)
+		if d := e.Received.Sub(begun); d < 2*time.Second || d > 3200*time.Millisecond {
+			t.Errorf("suspect after %v", d)
+		}
+		time.Sleep(time.Second)
+		line.sink(false)
+		want(t, member, Back, 0)
+
+		begun = time.Now()
+		line.sink(true)
+		want(t, member, Suspect, 0)
+		e = want(t, member, Lost, 0)
+		if d := e.Received.Sub(begun); d < 9*time.Second || d > 10200*time.Millisecond || !strings.Contains(e.Why.Error(), "silent for 10") {
+			t.Errorf("lost after %v: %v", d, e.Why)
+		}
+		line.sink(false)
+	})
+}
+
+// A member that hears nothing tries a new connection; where that works, nobody is lost.
+func TestSuspicionDialsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &bog{leader: Lead(world(2), Options{})}
+		member, err := Follow(t.Context(), world(2), 1, []job.Addr{"leader"}, Options{Dial: b.dial})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeAll(b.leader, member)
+		want(t, member, Joined, 0)
+		want(t, b.leader, Joined, 1)
+		synctest.Wait()
+		line := b.sink(false)
+		b.leader.Tell("stuck", nil)
+		want(t, member, Suspect, 0)
+		e := next(t, member)
+		if e.Change == Back {
+			e = next(t, member)
+		}
+		if e.Change != Heard || e.Message.Kind != "stuck" {
+			t.Errorf("got %v", e)
+		}
+		line.sink(false)
+	})
+}
+
+// A peer that takes nothing is given up; the others do not notice.
+func TestSlowPeer(t *testing.T) {
+	w := world(3)
+	leader, addr := lead(t, w, Options{NodeTimeout: 300 * time.Millisecond, Suspect: 200 * time.Millisecond})
+	good := follow(t, w, 1, Options{}, addr)
+	want(t, leader, Joined, 1)
+	bad := stuck(t, w, 2, addr)
+	defer bad.Close()
+	want(t, leader, Joined, 2)
+	want(t, good, Joined, 0)
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() { // it does everything but read
+		for i := 1; ; i++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(20 * time.Millisecond):
+				bad.Write(appendFrame(nil, frame{Ping: int64(i)}))
+			}
+		}
+	}()
+	body := strings.Repeat("x", MaxMessage/2)
+	lost := false
+	for i := 0; !lost; i++ {
+		begun := time.Now()
+		if err := leader.Tell(fmt.Sprint(i), body); err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Since(begun); d > 2*time.Second {
+			t.Errorf("Tell took %v", d)
+		}
+		heard(t, good, 0, fmt.Sprint(i))
+		select {
+		case e := <-leader.Events():
+			if e.Change == Lost && e.Peer == 2 {
+				lost = true
+			} else if e.Peer != 2 {
+				t.Fatalf("%v of %d: %v", e.Change, e.Peer, e.Why)
+			}
+		default:
+		}
+	}
+}
+
+// stuck opens a connection as member self does, and reads no further.
+func stuck(t *testing.T, w job.World, self int, addr job.Addr) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", string(addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFleet(w, self, Options{})
+	k, err := f.call(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := send(k, ready{Proof: proof(w.Nonce, "member", k.salt, k.me)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.answer(); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetDeadline(time.Time{})
+	return c
+}
+
+func TestFullQueue(t *testing.T) {
+	f := Lead(world(2), Options{})
+	defer f.Close()
+	var err error
+	for i := 0; err == nil && i <= maxQueue; i++ {
+		err = f.TellOne(1, "x", i)
+	}
+	if err == nil || !strings.Contains(err.Error(), "1024 messages wait for it and it does not take them") {
+		t.Errorf("got %v", err)
+	}
+	want(t, f, Lost, 1)
+}
+
+func TestMessageTooLarge(t *testing.T) {
+	f := Lead(world(2), Options{})
+	defer f.Close()
+	if err := f.Tell("big", strings.Repeat("x", MaxMessage)); err == nil {
+		t.Error("it was taken")
+	}
+	if err := f.Tell(strings.Repeat("k", maxKind+1), 1); err == nil {
+		t.Error("its kind was taken")
+	}
+	if err := f.Tell("no json", func() {}); err == nil {
+		t.Error("a function was taken")
+	}
+	if err := f.TellOne(7, "x", 1); err == nil {
+		t.Error("a message to nobody was taken")
+	}
+}
+
+// A message of the largest size arrives, whatever is in it.
+func TestLargestMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, leader, member := pair(t, Options{})
+		defer closeAll(leader, member)
+		body := strings.Repeat("<", (MaxMessage-maxKind-2)/6)
+		kind := strings.Repeat("\x01", maxKind)
+		if err := member.Tell(kind, body); err != nil {
+			t.Fatal(err)
+		}
+		heard(t, leader, 1, kind)
+	})
+}
+
+// Strangers are refused, on both sides with a reason, and the world does not mind them.
+func TestStrangers(t *testing.T) {
+	other := func(change func(w *job.World)) job.World { w := world(3); change(&w); return w }
+	for _, c := range []struct {
+		name       string
+		world      job.World
+		self       int
+		told, said string // by the member, and in the leader's log
+	}{
+		{"job", other(func(w *job.World) { w.ID = "job8" }), 1, "refused: this is job \\\"job7\\\", it wants job \\\"job8\\\"", "it wants job"},
+		{"generation", other(func(w *job.World) { w.Generation = 2 }), 1, "refused: this is generation 3 of the job, it wants 2", "it wants 2"},
+		{"nonce", other(func(w *job.World) { w.Nonce = "guess" }), 1, "who answers there does not know this world's nonce", "node 1 did not go on"},
+		{"process", other(func(w *job.World) { w.Members[1].Incarnation = "old" }), 1, "refused: it is another process than the member host1 (node 1)", "another process"},
+		{"rank", world(5), 4, "refused: it says it is node 4, and this world expects no such node to call", "no such node"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log syncBuffer
+				w := &wire{leader: Lead(world(3), Options{Arrival: time.Hour, Log: slog.New(slog.NewTextHandler(&log, nil))})}
+				defer closeAll(w.leader)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				_, err := Follow(ctx, c.world, c.self, []job.Addr{"leader"}, Options{Dial: w.dial})
+				if err == nil || !strings.Contains(err.Error(), strings.ReplaceAll(c.told, `\"`, `"`)) || !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("the stranger was told %v", err)
+				}
+				if !strings.Contains(log.String(), c.said) || !strings.Contains(log.String(), "from=pipe") {
+					t.Errorf("the log says %s", log.String())
+				}
+				quiet(t, w.leader)
+			})
+		})
+	}
+}
+
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(b)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// A stranger that knows the public half of everything but not the nonce is refused at the last step.
+func TestImpostor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{leader: Lead(world(2), Options{Arrival: time.Hour})}
+		defer closeAll(w.leader)
+		c, _ := w.dial(t.Context(), "", "")
+		in := bufio.NewReader(c)
+		m := world(2).Members[1]
+		h := hello{Protocol: Protocol, Job: "job7", Generation: 3, Rank: 1, Incarnation: m.Incarnation, Salt: "s"}
+		c.Write(appendFrame([]byte(Magic), h))
+		var a welcome
+		if err := readFrame(in, &a, maxHello); err != nil || a.Proof == "" {
+			t.Fatalf("%+v, %v", a, err)
+		}
+		send(c, ready{Proof: a.Proof}) // the leader's own proof will not do
+		if err := readFrame(in, &a, maxHello); err != nil || a.Refused != "it does not know this world's nonce" {
+			t.Errorf("%+v, %v", a, err)
+		}
+		c.Close()
+	})
+}
+
+// Garbage, floods and silence at the door cost the guest its connection, and nothing else.
+func TestGarbage(t *testing.T) {
+	big := binary.BigEndian.AppendUint32([]byte(Magic), maxHello+1)
+	for name, c := range map[string]struct {
+		bytes []byte
+		said  string
+	}{
+		"http":   {[]byte("GET / HTTP/1.1\r\n\r\n"), "it opened with"},
+		"large":  {big, "a frame of 4097 bytes is more than the 4096"},
+		"huge":   {append([]byte(Magic), 0xff, 0xff, 0xff, 0xff), "a frame of 4294967295 bytes"},
+		"nojson": {append([]byte(Magic), 0, 0, 0, 2, '{', 'x'), "a frame is not understood"},
+		"rank":   {appendFrame([]byte(Magic), map[string]any{"protocol": 1, "job": "job7", "generation": 3, "rank": -1}), "no such node"},
+		"silent": {nil, "i/o timeout"},
+		"half":   {[]byte(Magic[:4]), "i/o timeout"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log syncBuffer
+				w := &wire{leader: Lead(world(2), Options{Arrival: time.Hour, Log: slog.New(slog.NewTextHandler(&log, nil))})}
+				defer closeAll(w.leader)
+				guest, _ := w.dial(t.Context(), "", "")
+				guest.Write(c.bytes)
+				begun := time.Now()
+				io.Copy(io.Discard, guest) // until the leader hangs up
+				if d := time.Since(begun); d > helloTime {
+					t.Errorf("it took %v", d)
+				}
+				synctest.Wait()
+				if !strings.Contains(log.String(), c.said) {
+					t.Errorf("the log says %s", log.String())
+				}
+				guest.Close()
+				quiet(t, w.leader)
+			})
+		})
+	}
+}
+
+func TestTooManyGuests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{leader: Lead(world(2), Options{Arrival: time.Hour})}
+		defer closeAll(w.leader)
+		for range 66 {
+			w.dial(t.Context(), "", "")
+		}
+		last, _ := w.dial(t.Context(), "", "")
+		begun := time.Now()
+		if _, err := last.Read(make([]byte, 1)); err == nil || time.Since(begun) > 0 {
+			t.Errorf("one guest too many was let in: %v", err)
+		}
+	})
+}
+
+// What a member sends after it was let in is bounded too.
+func TestUnrulyMember(t *testing.T) {
+	for name, b := range map[string][]byte{
+		"frame of 2 GiB":                   {0x7f, 0xff, 0xff, 0xff},
+		"no json":                          {0, 0, 0, 1, '}'},
+		"gap":                              appendFrame(nil, frame{Seq: 2, Message: &message{Kind: "x"}}),
+		"acknowledges what was never sent": appendFrame(nil, frame{Ack: 1}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := world(2)
+			leader, addr := lead(t, w, Options{})
+			c := stuck(t, w, 1, addr)
+			defer c.Close()
+			want(t, leader, Joined, 1)
+			c.Write(b)
+			want(t, leader, Lost, 1)
+		})
+	}
+}
+
+func TestMemberDies(t *testing.T) {
+	w := world(3)
+	leader, addr := lead(t, w, Options{})
+	follow(t, w, 1, Options{}, addr)
+	want(t, leader, Joined, 1)
+	c := stuck(t, w, 2, addr)
+	want(t, leader, Joined, 2)
+	begun := time.Now()
+	c.Close()
+	want(t, leader, Lost, 2)
+	if d := time.Since(begun); d > 500*time.Millisecond {
+		t.Errorf("noticed after %v", d)
+	}
+}
+
+// The leader's process ends: every member knows within half a second.
+func TestLeaderDies(t *testing.T) {
+	w := world(5)
+	leader, addr := lead(t, w, Options{})
+	var members []*Fleet
+	for i := 1; i < 5; i++ {
+		m := follow(t, w, i, Options{}, addr)
+		want(t, m, Joined, 0)
+		members = append(members, m)
+	}
+	begun := time.Now()
+	leader.hangUp() // as the kernel does for a process that is gone
+	for _, m := range members {
+		want(t, m, Lost, 0)
+	}
+	if d := time.Since(begun); d > 500*time.Millisecond {
+		t.Errorf("noticed after %v", d)
+	}
+}
+
+// A connection that the network resets is dialled again, over real TCP.
+func TestResetTCP(t *testing.T) {
+	w := world(2)
+	leader, addr := lead(t, w, Options{})
+	var conns []net.Conn
+	dial := dialTCP(10 * time.Second)
+	member := follow(t, w, 1, Options{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := dial(ctx, network, addr)
+		conns = append(conns, c)
+		return c, err
+	}}, addr)
+	want(t, leader, Joined, 1)
+	want(t, member, Joined, 0)
+	for i := range 50 {
+		member.Tell(fmt.Sprint(i), nil)
+		leader.Tell(fmt.Sprint(i), nil)
+		if i%10 == 5 {
+			t := conns[len(conns)-1].(*net.TCPConn)
+			t.SetLinger(0) // a reset instead of a goodbye
+			t.Close()
+		}
+		heard(t, leader, 1, fmt.Sprint(i))
+		heard(t, member, 0, fmt.Sprint(i))
+	}
+	if len(conns) < 5 {
+		t.Errorf("%d connections", len(conns))
+	}
+}
+
+// An address where somebody else answers, or nobody, does not keep a member from its leader.
+func TestCandidateAddresses(t *testing.T) {
+	w := world(2)
+	other := world(2)
+	other.ID = "job8"
+	_, wrong := lead(t, other, Options{Arrival: time.Hour})
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	leader, right := lead(t, w, Options{})
+	member := follow(t, w, 1, Options{}, wrong, job.Addr(closed.Addr().String()), "no.such.host.invalid:1", right)
+	want(t, leader, Joined, 1)
+	want(t, member, Joined, 0)
+	leader.Tell("hello", nil)
+	heard(t, member, 0, "hello")
+}
+
+// The leader may come up after its members.
+func TestLeaderComesLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{leader: Lead(world(2), Options{}), down: errRefused}
+		go func() {
+			time.Sleep(5 * time.Second)
+			w.cut(nil)
+		}()
+		begun := time.Now()
+		member, err := Follow(t.Context(), world(2), 1, []job.Addr{"leader"}, Options{Dial: w.dial})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeAll(w.leader, member)
+		if d := time.Since(begun); d > 5300*time.Millisecond {
+			t.Errorf("it took %v", d)
+		}
+	})
+}
+
+// A launcher that is busy elsewhere makes nobody suspect.
+func TestSlowReaderOfEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, leader, member := pair(t, Options{})
+		defer closeAll(leader, member)
+		for i := range 600 {
+			member.Tell(fmt.Sprint(i), nil)
+		}
+		time.Sleep(9 * time.Second)
+		for i := range 600 {
+			heard(t, leader, 1, fmt.Sprint(i))
+		}
+		quiet(t, leader)
+		quiet(t, member)
+	})
+}
+
+func TestRoundTripTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, leader, member := pair(t, Options{})
+		defer closeAll(leader, member)
+		time.Sleep(3 * time.Second)
+		member.Tell("x", nil)
+		if e := heard(t, leader, 1, "x"); e.RTT != 0 || time.Since(e.Received) != 0 {
+			t.Errorf("round trip %v, received %v ago", e.RTT, time.Since(e.Received))
+		}
+	})
+	w := world(2)
+	leader, addr := lead(t, w, Options{})
+	member := follow(t, w, 1, Options{}, addr)
+	want(t, leader, Joined, 1)
+	for range 20 {
+		member.Tell("x", nil)
+		if e := heard(t, leader, 1, "x"); e.RTT > 0 && e.RTT < time.Second {
+			return
+		}
+	}
+	t.Error("no round trip was measured")
+}
+
+// Everything that was told before Close arrives, and then the goodbye.
+func TestCloseFlushes(t *testing.T) {
+	w := world(2)
+	leader, addr := lead(t, w, Options{})
+	member := follow(t, w, 1, Options{}, addr)
+	want(t, leader, Joined, 1)
+	for i := range 500 {
+		if err := member.Tell(fmt.Sprint(i), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	done := make(chan error, 1)
+	go func() { done <- member.Close() }()
+	for i := range 500 {
+		heard(t, leader, 1, fmt.Sprint(i))
+	}
+	want(t, leader, Left, 1)
+	<-done
+	for range member.Events() { // closed
+	}
+	if err := member.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Closing does not wait long for who does not listen.
+func TestCloseIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, leader, member := pair(t, Options{})
+		for i := range 600 { // more than the member's launcher takes
+			leader.Tell(fmt.Sprint(i), nil)
+		}
+		begun := time.Now()
+		leader.Close()
+		if d := time.Since(begun); d > time.Second {
+			t.Errorf("it took %v", d)
+		}
+		member.Close()
+	})
+}
+
+// relay tells all members what one told, as a launcher does, until the fleet is closed.
+func relay(f *Fleet) {
+	for e := range f.Events() {
+		if e.Change == Heard {
+			f.Tell(e.Message.Kind, e.Message.Body)
+		}
+	}
+}
+
+func crew(t testing.TB, n int) (members []*Fleet) {
+	w := world(n + 1)
+	leader, addr := lead(t, w, Options{})
+	var relayed sync.WaitGroup
+	relayed.Go(func() { relay(leader) })
+	t.Cleanup(func() { leader.Close(); relayed.Wait() })
+	for i := range n {
+		m := follow(t, w, i+1, Options{}, addr)
+		want(t, m, Joined, 0)
+		members = append(members, m)
+	}
+	return members
+}
+
+func TestBroadcast(t *testing.T) {
+	members := crew(t, 64)
+	for i, m := range members {
+		if err := m.Tell("news", i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, m := range members {
+		for range members {
+			heard(t, m, 0, "news")
+		}
+	}
+}
+
+// BenchmarkTell is one member's message on its way to all the others.
+func BenchmarkTell(b *testing.B) {
+	for _, n := range []int{1, 10, 100} {
+		b.Run(fmt.Sprintf("members=%d", n), func(b *testing.B) {
+			members := crew(b, n)
+			for b.Loop() {
+				members[0].Tell("failed", job.Failure{Node: "host7", Rank: 7})
+				for _, m := range members {
+					heard(b, m, 0, "failed")
+				}
+			}
+		})
+	}
+}
