@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	ossignal "os/signal"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -51,6 +52,8 @@ func Connect() (*Client, error) {
 		return nil, ErrNone // somebody else's, by inheritance
 	}
 	unix.CloseOnExec(fd)
+	// The kernel named us "exe", by /proc/self/exe; people look for us under the name that they called.
+	_ = os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0)
 	l, err := newLink(fd)
 	if err != nil {
 		return nil, fmt.Errorf("first process: descriptor %d: %w", fd, err)

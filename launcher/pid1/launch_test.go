@@ -23,6 +23,9 @@ func self() string {
 	return path
 }
 
+// environ is ours, and lets a binary built with -race end without a second of sleep.
+func environ() []string { return append(os.Environ(), "GORACE=atexit_sleep_ms=0") }
+
 // launch starts argv. By os/exec: this test binary is an agent, and agents have no children of their own but these.
 func launch(t *testing.T, flags uintptr, env, argv []string) *life {
 	t.Helper()
@@ -30,7 +33,7 @@ func launch(t *testing.T, flags uintptr, env, argv []string) *life {
 		argv[0] = self()
 	}
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Env = append(os.Environ(), env...)
+	cmd.Env = append(environ(), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags}
 	if flags&unix.CLONE_NEWPID != 0 {
 		cmd.SysProcAttr.Unshareflags = unix.CLONE_NEWNS // with it, Go makes the mounts private

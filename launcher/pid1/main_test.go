@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -50,6 +51,9 @@ func TestMain(m *testing.M) {
 
 // agentMain starts each argument as a worker, a shell script, carries its output, and tells of signals.
 func agentMain(c *Client, role string) int {
+	if role == "storm" {
+		return stormMain(c)
+	}
 	a := agent{c: c, code: -1}
 	fmt.Printf("agent %d, first process %d\n", os.Getpid(), os.Getppid())
 	for i, script := range os.Args[1:] {
@@ -68,6 +72,15 @@ func agentMain(c *Client, role string) int {
 	case "vanish":
 		a.up.Wait()
 		os.Exit(6)
+	case "wordy":
+		for i := range 1 << 30 {
+			if err := c.LastWords([]string{"short", strings.Repeat("long", 200)}[i%2]); err != nil {
+				return 1
+			}
+			if i == 2 {
+				fmt.Println("writing")
+			}
+		}
 	case "words":
 		for _, text := range []string{"a long sentence, to be replaced", "short", "agent's last words"} {
 			if err := c.LastWords(text); err != nil {
@@ -134,6 +147,49 @@ func (a *agent) run() int {
 			}
 		}
 	}
+}
+
+// stormMain runs a maker of 1,000 orphans, and 400 workers beside it, eight at a time, each of which leaves two more.
+func stormMain(c *Client) int {
+	maker, err := c.Start(context.Background(), proc.Spec{Argv: []string{"python3", "-c", os.Args[1]}, Env: os.Environ(), Output: true})
+	if err != nil {
+		panic(err)
+	}
+	var right atomic.Int64
+	var all sync.WaitGroup
+	for lane := range 8 {
+		all.Go(func() {
+			for i := range 50 {
+				code := (lane*50 + i) % 256
+				child, err := c.Start(context.Background(), proc.Spec{
+					Argv: []string{"sh", "-c", fmt.Sprintf("(sleep 0.001 &); (sleep 0.01 &); exit %d", code)},
+					Env:  os.Environ(), Output: true, Tag: fmt.Sprintf("storm/%d/%d/x", lane, i),
+				})
+				if err != nil {
+					panic(err)
+				}
+				if e := <-child.Exit; e.Code == code && e.Signal == 0 && e.PID == child.PID {
+					right.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	<-maker.Exit
+	// Only the agent is left below the first process when the last orphan has been reaped.
+	var pids []int
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+		if pids, err = table.Children(os.Getppid()); err != nil {
+			panic(err)
+		}
+		if len(pids) == 1 {
+			break
+		}
+	}
+	n, _ := c.Orphans(context.Background())
+	fmt.Printf("%d of 400 exits, %d zombies, %d orphans\n", right.Load(), len(pids)-1, n)
+	c.Close()
+	return 0
 }
 
 // A life is a first process under test, from outside.

@@ -40,8 +40,8 @@ func openWords(path string) *words {
 	return w
 }
 
-// write replaces what stands there. Whoever reads meanwhile, or after we were killed in the middle, finds one text or the
-// other, never nothing and never a mix: one write covers all of the old text, and only then is the file cut.
+// write replaces what stands there. Wherever we are killed, one text or the other is left, never nothing and never a mix: one
+// write covers all of the old text, and only then is the file cut.
 func (w *words) write(text string) {
 	if w == nil {
 		return
