@@ -125,5 +125,8 @@ func (f Failure) String() string {
 		fmt.Fprintf(&b, ", pid %d", f.PID)
 	}
 	fmt.Fprintf(&b, ") %s", f.Exit)
+	if f.Exception != "" {
+		b.WriteString(": " + f.Exception)
+	}
 	return b.String()
 }

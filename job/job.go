@@ -154,6 +154,7 @@ type Failure struct {
 	LocalRank int           `json:"local_rank"`
 	PID       int           `json:"pid"`
 	Exit      Exit          `json:"exit"`
-	Ago       time.Duration `json:"ago"` // between its end and the telling, by the teller's own clock
-	Tail      []string      `json:"tail,omitempty"`
+	Ago       time.Duration `json:"ago"`                 // between its end and the telling, by the teller's own clock
+	Exception string        `json:"exception,omitempty"` // what the script said it failed of, in a line
+	Tail      []string      `json:"tail,omitempty"`      // its last lines of output
 }

@@ -1,0 +1,55 @@
+# muster. `make help` lists the targets.
+
+SHELL  := bash
+export GOFLAGS := -trimpath
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.6.1
+BENCHSTAT   := golang.org/x/perf/cmd/benchstat@latest
+FUZZTIME ?= 60s
+BENCH    ?= .
+
+.PHONY: help build test race fuzz bench lint cover golden demo image clean prepare
+
+help: ## show this list
+	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build bin/muster: static, reproducible, for this machine (GOARCH=arm64 for another)
+	CGO_ENABLED=0 go build -ldflags=-s\ -w -o bin/muster ./cmd/muster
+	@size=$$(stat -c %s bin/muster); [ $$size -le $$((25 << 20)) ] || { echo "bin/muster has $$size bytes, more than 25 MiB"; exit 1; }
+
+prepare: ## install what the tests need: Debian's PyTorch, PyPI's newest, and those between in chroots
+	test/prepare
+
+test: prepare lint race ## everything: prepare, lint, all tests with the race detector
+
+race: build ## all tests with the race detector, against what is prepared
+	CGO_ENABLED=1 go test -race -timeout 30m ./...
+
+fuzz: ## fuzz each decoder for FUZZTIME
+	@set -e; go list ./... | while read -r pkg; do \
+	  for f in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+	    echo "== $$pkg $$f"; go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg; done; done
+
+bench: build ## benchmarks, and side by side with torchrun
+	go test -run '^$$' -bench '$(BENCH)' -benchmem ./... 2>&1 | grep -v '^?\|no test files'
+	test/bench/bench
+
+lint: ## gofmt, go vet, staticcheck, govulncheck
+	@out=$$(gofmt -l .); [ -z "$$out" ] || { echo "gofmt would change: $$out"; exit 1; }
+	go vet ./...
+	go run $(STATICCHECK) ./...
+	test/vulncheck
+
+cover: ## test coverage, as an HTML page in bin/cover.html
+	mkdir -p bin && go test -coverprofile bin/cover.out ./... && go tool cover -html bin/cover.out -o bin/cover.html
+
+golden: ## write the golden files anew; read the diff before you commit it
+	go test ./framework ./cmd/muster -run Golden -update
+
+demo: build ## train a small real model on two nodes of two workers on this machine
+	test/demo
+
+image: build ## an image that holds nothing but muster, to copy from
+	buildah bud --isolation chroot -t muster -f images/Dockerfile .
+
+clean: ## remove what was built here; what is prepared stays in the user's cache
+	rm -rf bin

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/launcher"
+)
+
+// commands is every command, in the order in which the help shows them.
+func commands() []*cli.Command {
+	return []*cli.Command{runCommand(), envCommand(), storeCommand(), initCommand(), versionCommand()}
+}
+
+// An exit ends the program with a code and without a word: all was said.
+type exit int
+
+func (exit) Error() string { return "" }
+
+// exitCode is the exit status for an error of a command.
+func exitCode(err error) int {
+	var code exit
+	var usage usageError
+	switch {
+	case errors.As(err, &code):
+		return int(code)
+	case errors.As(err, &usage):
+		return job.ExitUsage
+	}
+	return launcher.ExitCode(err)
+}
+
+// commandLine finds the command that args name, prepares its flags and runs it.
+func commandLine(args []string) error {
+	if len(args) < 2 || slices.Contains([]string{"help", "--help", "-h"}, args[1]) {
+		overview(os.Stdout)
+		if len(args) < 2 {
+			return exit(job.ExitUsage)
+		}
+		return nil
+	}
+	if args[1] == "--version" {
+		args = []string{args[0], "version"}
+	}
+	c := find(commands(), args[1])
+	if c == nil {
+		return unknownCommand("muster", args[1], commands())
+	}
+	return dispatch(c, args[2:])
+}
+
+func find(all []*cli.Command, name string) *cli.Command {
+	i := slices.IndexFunc(all, func(c *cli.Command) bool { return c.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return all[i]
+}
+
+func unknownCommand(of, name string, all []*cli.Command) error {
+	var names []string
+	for _, c := range all {
+		names = append(names, c.Name)
+	}
+	if best := nearest(name, names); best != "" {
+		return wrong("unknown command %q; did you mean %s %s?", name, of, best)
+	}
+	return wrong("unknown command %q; %s --help lists them", name, of)
+}
+
+// dispatch goes down to the sub-command, prints its help if that is asked for, or runs it.
+func dispatch(c *cli.Command, args []string) error {
+	if len(c.Subcommands) > 0 {
+		if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+			sub := find(c.Subcommands, args[0])
+			if sub == nil {
+				return unknownCommand("muster "+c.Name, args[0], c.Subcommands)
+			}
+			sub.Name = c.Name + " " + sub.Name
+			return dispatch(sub, args[1:])
+		}
+		group(os.Stdout, c)
+		if len(args) == 0 {
+			return exit(job.ExitUsage)
+		}
+		return nil
+	}
+	flags := slices.Concat(c.Flags, []cli.Flag{&cli.BoolFlag{Name: "help", Aliases: []string{"h"}}, &cli.BoolFlag{Name: "help-all"}})
+	args, given, err := normalise(flags, args)
+	if err != nil {
+		return wrong("%s: %v", c.Name, err)
+	}
+	_, some := given["help"]
+	_, all := given["help-all"]
+	if some || all {
+		help(os.Stdout, c, all)
+		return nil
+	}
+	return execute(c, args, sources(c.Flags, given))
+}
+
+// execute lets the library parse what normalise prepared, and runs the command.
+func execute(c *cli.Command, args []string, given map[string]string) error {
+	for _, f := range c.Flags {
+		bindEnv(f)
+	}
+	app := &cli.App{
+		Name: "muster", HideHelp: true, HideVersion: true, Writer: io.Discard, ErrWriter: io.Discard,
+		Flags: c.Flags, Action: c.Action, Metadata: map[string]any{"given": given},
+		OnUsageError:   func(_ *cli.Context, err error, _ bool) error { return wrong("%s: %v", c.Name, err) },
+		ExitErrHandler: func(*cli.Context, error) {},
+	}
+	err := app.Run(append([]string{"muster"}, args...))
+	if err != nil && strings.HasPrefix(err.Error(), "could not parse ") { // of a variable; the library has no type for it
+		return wrong("%s: %v", c.Name, err)
+	}
+	return err
+}
+
+// givenBy is who set each flag of a command: a flag's own words, or a variable.
+func givenBy(x *cli.Context) map[string]string {
+	return x.App.Metadata["given"].(map[string]string)
+}
+
+// overview is `muster --help`.
+func overview(w io.Writer) {
+	fmt.Fprint(w, "muster starts distributed training: a container's entrypoint, and a replacement for torchrun\n\n"+
+		"  muster run --nnodes 2 --rdzv-endpoint host0:29400 train.py --lr 1e-4\n\n")
+	list(w, commands())
+	fmt.Fprint(w, "\nmuster COMMAND --help says more about each.\n")
+}
+
+// group is the help of a command that has commands of its own.
+func group(w io.Writer, c *cli.Command) {
+	fmt.Fprintf(w, "muster %s: %s\n\n", c.Name, c.Usage)
+	list(w, c.Subcommands)
+	if c.Description != "" {
+		fmt.Fprintf(w, "\n%s\n", c.Description)
+	}
+}
+
+func list(w io.Writer, all []*cli.Command) {
+	for _, c := range all {
+		if !c.Hidden {
+			fmt.Fprintf(w, "  %-12s %s\n", c.Name, c.Usage)
+		}
+	}
+}

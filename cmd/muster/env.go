@@ -1,0 +1,54 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/muster-run/muster/launcher"
+)
+
+func envCommand() *cli.Command {
+	var c launcher.Config
+	rank := &cli.IntFlag{Name: "rank", Usage: "`N` whose environment is shown; 0 if not given"}
+	return &cli.Command{
+		Name: "env", Usage: "show what a worker would get, and why; starts nothing", ArgsUsage: "[--rank N] [flags of run] script.py [argument...]",
+		Description: "  muster env --rank 3 --nnodes 2 --nproc-per-node 2 --rdzv-endpoint host0:29400 train.py",
+		Flags:       append(jobFlags(&c), rank),
+		Action: func(x *cli.Context) error {
+			if err := configure(x, &c); err != nil {
+				return err
+			}
+			dry, err := launcher.DryRun(c, x.Int("rank"))
+			if err != nil {
+				return err
+			}
+			return printEnv(os.Stdout, dry)
+		},
+	}
+}
+
+// printEnv prints what was decided and by whom, and every variable that muster sets, with its reason.
+func printEnv(w io.Writer, d launcher.Dry) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "# decided\tvalue\tby")
+	for _, s := range d.Plan.Settings {
+		fmt.Fprintf(t, "# %s\t%s\t%s\n", s.Name, s.Value, s.From)
+	}
+	for _, note := range d.Plan.Notes {
+		fmt.Fprintf(t, "# note: %s\n", note)
+	}
+	fmt.Fprintf(t, "# rank %d runs: %q\n", d.Task.Rank, d.Task.Argv)
+	for _, v := range d.Task.Env {
+		why := v.Why
+		if old, set := d.User(v.Name); set && old != v.Value {
+			why += fmt.Sprintf(" (was %q)", old)
+		}
+		fmt.Fprintf(t, "%s=%s\t# %s\n", v.Name, v.Value, why)
+	}
+	fmt.Fprintf(t, "# and %d variables of this environment, as they are\n", d.Kept)
+	return t.Flush()
+}

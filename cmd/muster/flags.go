@@ -1,0 +1,217 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+)
+
+// A usageError is a command line that cannot be right. It ends with code 2.
+type usageError struct{ text string }
+
+func (e usageError) Error() string { return e.text }
+
+func wrong(format string, args ...any) error { return usageError{fmt.Sprintf(format, args...)} }
+
+// normalise writes the flags of one command in one way, as the parser below wants them: underscores become
+// dashes, and what torchrun's users are used to (--nproc_per_node=2) is understood. It stops where the user's own
+// command begins, of which not a byte is changed. given has the flags that it saw, by their names.
+func normalise(flags []cli.Flag, args []string) (out []string, given map[string]string, err error) {
+	given = map[string]string{}
+	for i := 0; i < len(args); i++ {
+		arg := args[i]
+		if arg == "--" || arg == "-" || !strings.HasPrefix(arg, "-") {
+			return append(out, args[i:]...), given, nil
+		}
+		name, value, inline := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		name = strings.ReplaceAll(name, "_", "-")
+		flag := lookup(flags, name)
+		if flag == nil {
+			return nil, nil, unknown(flags, arg, name)
+		}
+		given[flag.Names()[0]] = dashes(name) + name
+		switch {
+		case isBool(flag) || inline:
+			out = append(out, join(name, value, inline))
+		case i+1 == len(args):
+			return nil, nil, wrong("%s needs a value", arg)
+		default:
+			i++
+			out = append(out, join(name, args[i], true))
+		}
+	}
+	return out, given, nil
+}
+
+func dashes(name string) string {
+	if len(name) == 1 {
+		return "-"
+	}
+	return "--"
+}
+
+func join(name, value string, withValue bool) string {
+	if !withValue {
+		return dashes(name) + name
+	}
+	return dashes(name) + name + "=" + value
+}
+
+func lookup(flags []cli.Flag, name string) cli.Flag {
+	i := slices.IndexFunc(flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), name) })
+	if i < 0 {
+		return nil
+	}
+	return flags[i]
+}
+
+func isBool(f cli.Flag) bool {
+	_, ok := f.(*cli.BoolFlag)
+	return ok
+}
+
+// unknown names the flag that was probably meant.
+func unknown(flags []cli.Flag, arg, name string) error {
+	var names []string
+	for _, f := range flags {
+		for _, n := range f.Names() {
+			if len(n) > 1 {
+				names = append(names, n)
+			}
+		}
+	}
+	shown, _, _ := strings.Cut(arg, "=")
+	if best := nearest(name, names); best != "" {
+		return wrong("unknown flag %s; did you mean --%s?", shown, best)
+	}
+	return wrong("unknown flag %s; --help lists them, and the script's own flags stand behind the script", shown)
+}
+
+// nearest returns the one of names that takes the fewest edits to become, if those are few enough to be a slip:
+// a third of the word, or the beginning of one word alone.
+func nearest(word string, names []string) string {
+	best, edits := "", len(word)/3+1
+	for _, n := range names {
+		if d := distance(word, n); d < edits {
+			best, edits = n, d
+		}
+	}
+	if best != "" || len(word) < 3 {
+		return best
+	}
+	for _, n := range names {
+		if strings.HasPrefix(n, word) {
+			if best != "" {
+				return ""
+			}
+			best = n
+		}
+	}
+	return best
+}
+
+// distance is the number of letters to insert, remove or replace (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// seconds is a duration as a flag: 90s, 10m, or a bare number of seconds, as torchrun has it.
+type seconds struct{ d *time.Duration }
+
+func (s seconds) Set(text string) error {
+	if n, err := strconv.ParseFloat(text, 64); err == nil && n >= 0 && n < 1e9 {
+		*s.d = time.Duration(n * float64(time.Second))
+		return nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return fmt.Errorf("%q is no duration: give 90s, 10m or a number of seconds", text)
+	}
+	*s.d = d
+	return nil
+}
+
+func (s seconds) String() string {
+	if s.d == nil {
+		return ""
+	}
+	return s.d.String()
+}
+
+// nodes is --nnodes: N, or torchrun's MIN:MAX where both are the same.
+type nodes struct{ n *int }
+
+func (v nodes) Set(text string) error {
+	low, high, ranged := strings.Cut(text, ":")
+	n, err := strconv.Atoi(low)
+	switch {
+	case err != nil || n < 1:
+		return fmt.Errorf("%q is no number of nodes", text)
+	case ranged && low != high:
+		return fmt.Errorf("%q is a range of nodes: worlds that change their size are not in this version", text)
+	}
+	*v.n = n
+	return nil
+}
+
+func (v nodes) String() string {
+	if v.n == nil || *v.n == 0 {
+		return ""
+	}
+	return strconv.Itoa(*v.n)
+}
+
+// env returns the variable that sets a flag when the command line does not: MUSTER_ and its name.
+func env(flag string) []string {
+	return []string{"MUSTER_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))}
+}
+
+// sources completes given with the flags that the environment set.
+func sources(flags []cli.Flag, given map[string]string) map[string]string {
+	for _, f := range flags {
+		name := f.Names()[0]
+		for _, v := range env(name) {
+			if _, seen := given[name]; !seen && os.Getenv(v) != "" {
+				given[name] = v
+			}
+		}
+	}
+	return given
+}
+
+// bindEnv gives a flag the variable that sets it.
+func bindEnv(f cli.Flag) {
+	switch f := f.(type) {
+	case *cli.StringFlag:
+		f.EnvVars = env(f.Name)
+	case *cli.IntFlag:
+		f.EnvVars = env(f.Name)
+	case *cli.BoolFlag:
+		f.EnvVars = env(f.Name)
+	case *cli.GenericFlag:
+		f.EnvVars = env(f.Name)
+	default:
+		panic(fmt.Sprintf("flag %s: no variable for a %T", f.Names()[0], f))
+	}
+}

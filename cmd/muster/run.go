@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/launcher"
+	"github.com/muster-run/muster/launcher/pid1"
+	"github.com/muster-run/muster/topology"
+	"github.com/muster-run/muster/worker"
+)
+
+// jobFlags are the flags that say what the job is; `run` and `env` share them.
+func jobFlags(c *launcher.Config) []cli.Flag {
+	c.NodeRank = -1
+	c.JoinTimeout, c.StopTimeout, c.Grace = 15*time.Minute, 5*time.Second, 25*time.Second
+	return []cli.Flag{
+		&cli.GenericFlag{Name: "nnodes", Value: nodes{&c.Nodes}, Usage: "`N` nodes; what the platform says, else 1"},
+		&cli.StringFlag{Name: "nproc-per-node", Destination: &c.NProc, Usage: "`N` workers on this node, or gpu, cpu, auto (one per GPU, else one)"},
+		&cli.IntFlag{Name: "node-rank", Destination: &c.NodeRank, Value: -1, Usage: "`I` number of this node, from 0; else nodes are ranked by place and name"},
+		&cli.StringFlag{Name: "rdzv-endpoint", Destination: &c.Endpoint, Usage: "`HOST:PORT` where the nodes meet; the node of that name hosts it (port 29400)"},
+		&cli.StringFlag{Name: "rdzv-id", Destination: &c.JobID, Usage: "`ID` name of the job, the same on all its nodes"},
+		&cli.StringFlag{Name: "master-addr", Destination: &c.MasterAddr, Usage: "`HOST` where node 0 runs, instead of --rdzv-endpoint"},
+		&cli.IntFlag{Name: "master-port", Destination: &c.MasterPort, Usage: "`PORT` that goes with --master-addr"},
+		&cli.BoolFlag{Name: "standalone", Destination: &c.Standalone, Usage: "this node alone, whatever the platform says"},
+		&cli.BoolFlag{Name: "module", Aliases: []string{"m"}, Destination: &c.Module, Usage: "run a Python module, as python -m does"},
+		&cli.GenericFlag{Name: "join-timeout", Value: seconds{&c.JoinTimeout}, Usage: "`TIME` to wait for all nodes (15m)"},
+		&cli.GenericFlag{Name: "stop-timeout", Value: seconds{&c.StopTimeout}, Usage: "`TIME` from TERM to KILL after a failure (5s)"},
+		&cli.GenericFlag{Name: "grace", Value: seconds{&c.Grace}, Usage: "`TIME` from TERM to KILL when this job is told to stop (25s)"},
+		&cli.StringFlag{Name: "worker-store", Destination: &c.WorkerStore, Value: "auto", Usage: "`WHO` hosts the workers' store: auto, agent, rank0"},
+		&cli.StringFlag{Name: "local-addr", Destination: &c.LocalAddr, Hidden: true, Usage: "`ADDR` at which this node is reached best"},
+		&cli.StringFlag{Name: "serve", Destination: &c.Serve, Value: "auto", Hidden: true, Usage: "`auto|yes|no` whether this node hosts the meeting point"},
+		&cli.IntFlag{Name: "worker-port", Destination: &c.WorkerPort, Hidden: true, Usage: "`PORT` of the workers' store; a free one"},
+		&cli.BoolFlag{Name: "uneven", Destination: &c.Uneven, Hidden: true, Usage: "nodes may have different numbers of workers"},
+		&cli.StringFlag{Name: "framework", Destination: &c.Framework, Value: "torch", Hidden: true, Usage: "`NAME` of the contract with the workers: torch"},
+		&cli.StringFlag{Name: "rdzv-backend", Value: "c10d", Hidden: true, Usage: "`NAME` of the store's protocol: c10d"},
+	}
+}
+
+// choices bounds flags that take one of a few words.
+var choices = map[string]string{"worker-store": "auto agent rank0", "serve": "auto yes no", "rdzv-backend": "c10d static"}
+
+// configure completes c with what only the process itself knows.
+func configure(x *cli.Context, c *launcher.Config) error {
+	for name, words := range choices {
+		if v := x.String(name); !strings.Contains(" "+words+" ", " "+v+" ") || v == "" {
+			return wrong("--%s %s: choose one of %s", name, v, strings.ReplaceAll(words, " ", ", "))
+		}
+	}
+	for _, name := range []string{"worker-port", "master-port"} {
+		if v := x.Int(name); v < 0 || v > 65535 {
+			return wrong("--%s %d is no port", name, v)
+		}
+	}
+	hostname, err := os.Hostname()
+	if err != nil {
+		hostname = "localhost" // a name for people; nothing depends on it
+	}
+	c.Argv = x.Args().Slice()
+	c.From = givenBy(x)
+	c.Host = job.Host{Getenv: os.Getenv, ReadFile: os.ReadFile, Hostname: hostname}
+	c.Root = topology.Root("/")
+	c.Environ = os.Environ()
+	c.Version = version()
+	return nil
+}
+
+func runCommand() *cli.Command {
+	var c launcher.Config
+	return &cli.Command{
+		Name: "run", Usage: "take part in a job", ArgsUsage: "[flags] script.py [argument...]",
+		Description: "Starts one worker per GPU on this node, together with the other nodes of the job, and ends as the job\n" +
+			"ends. A script is run by python -u; anything else as it is:\n\n" +
+			"  muster run --nnodes 2 --rdzv-endpoint host0:29400 train.py --lr 1e-4\n" +
+			"  muster run --nproc-per-node 2 -- ./a.out",
+		Flags:  jobFlags(&c),
+		Action: func(x *cli.Context) error { return run(x, c) },
+	}
+}
+
+// run is both processes: the first one, which starts this program again, and the agent that it starts.
+func run(x *cli.Context, c launcher.Config) error {
+	first, err := pid1.Connect()
+	if errors.Is(err, pid1.ErrNone) {
+		return status(pid1.Main(pid1.Config{
+			TerminationLog: os.Getenv("MUSTER_TERMINATION_LOG"), Grace: c.StopTimeout, LostCode: job.ExitRetry,
+		}))
+	}
+	if err != nil {
+		return err
+	}
+	defer first.Close()
+	if err := configure(x, &c); err != nil {
+		return err
+	}
+	c.First = first
+	c.Console = worker.NewConsole(os.Stdout, os.Stderr)
+	c.Log = newLog(c.Console.Stderr())
+	v, err := launcher.Run(context.Background(), c)
+	if err != nil {
+		v = job.Verdict{Code: launcher.ExitCode(err), Origin: "agent", Class: "failed", Sentence: err.Error()}
+	}
+	return finish(c, v)
+}
+
+// finish says how the job ended: to people, and to whoever asks why the container ended.
+func finish(c launcher.Config, v job.Verdict) error {
+	if v.OK() {
+		c.Log.Debug(v.Sentence)
+	} else {
+		c.Log.Error(fmt.Sprintf("%s; exit %d", v.Sentence, v.Code))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	c.Console.Close(ctx) // what cannot be written in two seconds is lost, and was counted
+	if err := c.First.LastWords(launcher.Words(v)); err != nil {
+		fmt.Fprintln(os.Stderr, "muster: last words:", err)
+	}
+	return status(v.Code)
+}
+
+// status is an exit code as an error.
+func status(code int) error {
+	if code == 0 {
+		return nil
+	}
+	return exit(code)
+}

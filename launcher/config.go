@@ -1,0 +1,95 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/launcher/pid1"
+	"github.com/muster-run/muster/topology"
+	"github.com/muster-run/muster/worker"
+)
+
+// Config is everything that a person or a test may decide about a run. Zero values mean "not said":
+// then the platform decides, then the default.
+type Config struct {
+	Argv   []string // the script and its arguments, or any command
+	Module bool     // Argv[0] is a Python module
+
+	Nodes      int    // --nnodes
+	NodeRank   int    // --node-rank; -1: not said
+	NProc      string // --nproc-per-node: a number, gpu, cpu or auto
+	Standalone bool   // --standalone: one node, whatever the platform says
+	Uneven     bool   // --uneven: nodes may bring different numbers of slots
+
+	JobID      string // --rdzv-id
+	Endpoint   string // --rdzv-endpoint: HOST[:PORT], IPv6 in brackets
+	MasterAddr string // --master-addr: where node 0 runs
+	MasterPort int    // --master-port
+	LocalAddr  string // --local-addr: the address that this node announces first
+	Serve      string // --serve: auto, yes, no: whether this node hosts the meeting point
+
+	Framework   string // --framework
+	WorkerStore string // --worker-store: auto, agent, rank0
+	WorkerPort  int    // --worker-port; 0: a free one
+
+	JoinTimeout time.Duration // how long to wait for peers
+	StopTimeout time.Duration // after a failure: from TERM to KILL
+	Grace       time.Duration // when this node is told to stop: from TERM to KILL
+
+	From map[string]string // flag name without dashes → who set it: "--nnodes", "MUSTER_NNODES"
+
+	Host    job.Host
+	Root    topology.Root
+	Environ []string // what the user's environment holds; workers get it
+	Version string
+	First   *pid1.Client    // the first process, which starts and stops children
+	Console *worker.Console // standard output and error, the workers' and ours
+	Log     *slog.Logger
+}
+
+// getenv looks up the user's environment, of which the first of duplicates counts (getenv(3)).
+func (c Config) getenv(name string) (string, bool) {
+	for _, kv := range c.Environ {
+		if len(kv) > len(name) && kv[len(name)] == '=' && kv[:len(name)] == name {
+			return kv[len(name)+1:], true
+		}
+	}
+	return "", false
+}
+
+// An Error ends a run before or without a verdict of the world. Code is the exit status; Hint says what to do.
+type Error struct {
+	Code int
+	Err  error
+	Hint string
+}
+
+func (e *Error) Error() string {
+	if e.Hint == "" {
+		return e.Err.Error()
+	}
+	return e.Err.Error() + "; " + e.Hint
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// fail makes an Error.
+func fail(code int, hint, format string, args ...any) *Error {
+	return &Error{Code: code, Err: fmt.Errorf(format, args...), Hint: hint}
+}
+
+// ExitCode returns the exit status for an error of Run.
+func ExitCode(err error) int {
+	var e *Error
+	switch {
+	case err == nil:
+		return job.ExitOK
+	case errors.As(err, &e):
+		return e.Code
+	default:
+		return job.ExitInternal
+	}
+}

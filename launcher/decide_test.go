@@ -1,0 +1,357 @@
+package launcher
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/muster-run/muster/job"
+)
+
+var testPolicy = policy{stopTimeout: 5 * time.Second, grace: 25 * time.Second}
+
+// world is a set of run loops without anything below them: news travels at once or later, workers obey or not,
+// and time is a number. It shows what the judgement alone does.
+type world struct {
+	t      *testing.T
+	states []state
+	now    time.Duration
+	timers []timer
+	deaf   map[int]bool // workers of these nodes leave TERM unheard; only KILL, by the end of the time, ends them
+	dead   map[int]bool // these nodes are gone, and with them all that they would do
+	log    []string
+}
+
+type timer struct {
+	at    time.Duration
+	node  int
+	event any
+}
+
+func newWorld(t *testing.T, nodes int) *world {
+	w := &world{t: t, deaf: map[int]bool{}, dead: map[int]bool{}}
+	for n := range nodes {
+		s := state{self: n, nodes: make([]node, nodes)}
+		for i := range nodes {
+			s.nodes[i].name = fmt.Sprintf("host-%d", i)
+		}
+		w.states = append(w.states, s)
+	}
+	return w
+}
+
+// begin opens the workers' store and starts two workers on each node.
+func (w *world) begin() *world {
+	w.feed(0, opened{start{Port: 1}})
+	for len(w.timers) > 0 { // the start reaches everyone
+		t := w.timers[0]
+		w.timers, w.now = w.timers[1:], t.at
+		w.feed(t.node, t.event)
+	}
+	return w
+}
+
+// feed gives one event to one node and carries out what it decides.
+func (w *world) feed(n int, event any) {
+	if w.dead[n] || w.states[n].ended {
+		return
+	}
+	s, todo := decide(testPolicy, w.states[n], w.now, event)
+	w.states[n] = s
+	for _, deed := range todo {
+		w.do(n, deed)
+	}
+	if w.states[n].ended && !w.dead[n] {
+		w.leave(n)
+	}
+}
+
+func (w *world) leave(n int) {
+	w.log = append(w.log, fmt.Sprintf("%v node %d ends", w.now, n))
+	if n == 0 {
+		for i := 1; i < len(w.states); i++ {
+			w.later(i, time.Millisecond, departed{0})
+		}
+	} else {
+		w.later(0, time.Millisecond, departed{n})
+	}
+}
+
+func (w *world) do(n int, deed any) {
+	w.log = append(w.log, fmt.Sprintf("%v node %d: %T %+v", w.now, n, deed, deed))
+	switch d := deed.(type) {
+	case begin:
+		w.feed(n, begun{2})
+	case stop:
+		after := 10 * time.Millisecond
+		if w.deaf[n] {
+			after = d.within
+		}
+		w.later(n, after, emptied{})
+	case kill:
+		w.later(n, 0, emptied{})
+	case tell:
+		for i := range w.states {
+			if i != n && (d.to == everyone || d.to == i) {
+				w.later(i, time.Millisecond, told{n, d.news})
+			}
+		}
+	case settle:
+		w.later(n, d.within, settled{})
+	case expire:
+		w.later(n, d.within, expired{})
+	}
+}
+
+func (w *world) later(n int, after time.Duration, event any) {
+	w.timers = append(w.timers, timer{w.now + after, n, event})
+}
+
+// run lets time pass until nothing more is due.
+func (w *world) run() {
+	for steps := 0; len(w.timers) > 0; steps++ {
+		if steps > 10000 {
+			w.t.Fatal("the world does not come to rest")
+		}
+		next := 0
+		for i, t := range w.timers {
+			if t.at < w.timers[next].at {
+				next = i
+			}
+		}
+		t := w.timers[next]
+		w.timers = append(w.timers[:next], w.timers[next+1:]...)
+		w.now = t.at
+		w.feed(t.node, t.event)
+	}
+}
+
+// die is a node that is gone without a word; its peers learn it a little later.
+func (w *world) die(n int) {
+	w.dead[n] = true
+	for i := range w.states {
+		if i != n && (i == 0 || n == 0) {
+			w.later(i, 300*time.Millisecond, lost{n, "connection refused"})
+		}
+	}
+}
+
+// all asserts that every living node ended with the same code, and that its sentence holds the words.
+func (w *world) all(code int, words ...string) {
+	w.t.Helper()
+	for n, s := range w.states {
+		if w.dead[n] {
+			continue
+		}
+		if !s.ended || s.verdict == nil {
+			w.t.Fatalf("node %d never ended\n%s", n, strings.Join(w.log, "\n"))
+		}
+		if s.verdict.Code != code {
+			w.t.Errorf("node %d ends with %d (%s), want %d", n, s.verdict.Code, s.verdict.Sentence, code)
+		}
+		for _, word := range words {
+			if !strings.Contains(s.verdict.Sentence, word) {
+				w.t.Errorf("node %d says %q, want %q in it", n, s.verdict.Sentence, word)
+			}
+		}
+	}
+}
+
+func failure(n, local int, e job.Exit) finished {
+	return finished{&job.Failure{Node: fmt.Sprintf("host-%d", n), Group: n, Rank: 2*n + local, LocalRank: local, PID: 100 + local, Exit: e}}
+}
+
+func TestDecide(t *testing.T) {
+	killed := job.Exit{Signal: 9}
+	for _, c := range []struct {
+		name  string
+		nodes int
+		what  func(w *world)
+		code  int
+		words []string
+	}{
+		{"all end well", 3, func(w *world) {
+			for n := range 3 {
+				w.feed(n, finished{})
+				w.feed(n, finished{})
+				w.later(n, 0, emptied{})
+			}
+		}, 0, []string{"all 3 nodes"}},
+
+		{"alone, and well", 1, func(w *world) {
+			w.feed(0, finished{})
+			w.feed(0, finished{})
+			w.later(0, 0, emptied{})
+		}, 0, []string{"all workers ended well"}},
+
+		{"a worker of the leader is killed", 2, func(w *world) { w.feed(0, failure(0, 1, killed)) },
+			137, []string{"rank 1 on host-0", "SIGKILL", "all 2 nodes stopped"}},
+
+		{"a worker of a member is killed", 3, func(w *world) { w.feed(2, failure(2, 0, killed)) },
+			137, []string{"rank 4 on host-2 (node 2, local rank 0, pid 100)", "SIGKILL"}},
+
+		{"the first cause wins over louder ones that come first", 3, func(w *world) {
+			w.now = 10 * time.Second
+			w.feed(0, failure(0, 0, job.Exit{Code: 1}))
+			first := failure(2, 1, job.Exit{Code: 7})
+			first.failure.Ago = 50 * time.Millisecond
+			w.later(2, 20*time.Millisecond, first)
+		}, 7, []string{"rank 5 on host-2"}},
+
+		{"workers that we stopped are no causes", 2, func(w *world) {
+			w.feed(1, failure(1, 0, job.Exit{Code: 3}))
+			w.later(0, 5*time.Millisecond, failure(0, 0, job.Exit{Signal: 15, Sent: true}))
+		}, 3, []string{"rank 2 on host-1"}},
+
+		{"a member is lost", 3, func(w *world) { w.die(1) }, job.ExitRetry, []string{"node 1 (host-1) was lost", "refused"}},
+
+		{"the leader is lost", 3, func(w *world) { w.die(0) }, job.ExitRetry, []string{"node 0 (host-0) was lost"}},
+
+		{"a lost node is the cause of its peers' failures", 3, func(w *world) {
+			w.die(1)
+			w.later(2, 200*time.Millisecond, failure(2, 0, job.Exit{Code: 1}))
+		}, job.ExitRetry, []string{"node 1 (host-1) was lost"}},
+
+		{"a failure that a node still told is the cause of its loss", 3, func(w *world) {
+			w.feed(1, failure(1, 0, job.Exit{Code: 4}))
+			w.timers = append(w.timers, timer{w.now + 2*time.Millisecond, 0, lost{1, "reset"}})
+			w.later(1, 3*time.Millisecond, emptied{})
+		}, 4, []string{"rank 2 on host-1"}},
+
+		{"the leader is asked to stop", 3, func(w *world) { w.feed(0, signalled{syscall.SIGTERM}) },
+			143, []string{"node 0 (host-0) was told to stop by SIGTERM"}},
+
+		{"a member is asked to stop", 3, func(w *world) { w.feed(1, signalled{syscall.SIGTERM}) },
+			143, []string{"node 1 (host-1) was told to stop by SIGTERM"}},
+
+		{"a signal that comes when a failure stops all is not the cause", 2, func(w *world) {
+			w.feed(1, failure(1, 1, job.Exit{Code: 6}))
+			w.later(0, 100*time.Millisecond, signalled{syscall.SIGTERM})
+			w.later(1, 110*time.Millisecond, signalled{syscall.SIGTERM})
+		}, 6, []string{"rank 3 on host-1"}},
+
+		{"asked twice is asked once", 1, func(w *world) {
+			w.feed(0, signalled{syscall.SIGINT})
+			w.now += 10 * time.Millisecond
+			w.feed(0, signalled{syscall.SIGINT})
+		}, 130, []string{"host-0 was told to stop by SIGINT"}},
+
+		{"a worker cannot be started", 2, func(w *world) {}, 0, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, c.nodes).begin()
+			if c.words == nil { // before any worker runs
+				w = newWorld(t, c.nodes)
+				w.feed(0, unbegun{job.Failure{Node: "host-0", Exit: job.Exit{Code: 127, Err: "no such program"}}})
+				c.code, c.words = 127, []string{"could not be started: no such program"}
+			}
+			c.what(w)
+			w.run()
+			w.all(c.code, c.words...)
+		})
+	}
+}
+
+// A goodbye that comes before the work is done is a loss, whoever says it.
+func TestEarlyGoodbye(t *testing.T) {
+	w := newWorld(t, 3).begin()
+	w.dead[1] = true
+	w.feed(0, departed{1})
+	w.run()
+	w.all(job.ExitRetry, "node 1 (host-1) was lost", "left the job")
+}
+
+// A scheduler cleans up the other pods when one is done: that is no failure.
+func TestTermAfterSuccess(t *testing.T) {
+	w := newWorld(t, 2).begin()
+	w.feed(1, finished{})
+	w.feed(1, finished{})
+	w.feed(1, signalled{syscall.SIGTERM})
+	if s := w.states[1]; !s.ended || s.verdict != nil && s.verdict.Code != 0 {
+		t.Errorf("a member that was done: %+v", s)
+	}
+	w.feed(0, finished{})
+	w.feed(0, finished{})
+	w.later(0, 0, emptied{})
+	w.run()
+	if v := w.states[0].verdict; v == nil || v.Code != 0 || !w.states[0].ended {
+		t.Errorf("the leader: %+v", v)
+	}
+}
+
+func TestSecondInterruptKills(t *testing.T) {
+	w := newWorld(t, 1).begin()
+	w.deaf[0] = true
+	w.feed(0, signalled{syscall.SIGINT})
+	w.now += 300 * time.Millisecond
+	w.feed(0, signalled{syscall.SIGINT})
+	if last := w.log[len(w.log)-1]; !strings.Contains(last, "launcher.kill") {
+		t.Errorf("the second INT does %q", last)
+	}
+	w.run()
+	w.all(130)
+	if w.now > 5*time.Minute {
+		t.Errorf("took %v", w.now)
+	}
+}
+
+// Preemption leaves time for a checkpoint on every node, a failure does not.
+func TestGraceIsForPreemption(t *testing.T) {
+	for _, c := range []struct {
+		event any
+		want  time.Duration
+	}{{signalled{syscall.SIGTERM}, testPolicy.grace}, {failure(1, 0, job.Exit{Code: 1}), testPolicy.stopTimeout}} {
+		w := newWorld(t, 3).begin()
+		w.feed(1, c.event)
+		w.run()
+		got := 0
+		for _, line := range w.log {
+			if strings.Contains(line, fmt.Sprintf("launcher.stop {within:%d}", c.want)) {
+				got++
+			}
+		}
+		if got < 3 {
+			t.Errorf("%T: %d of 3 nodes stop within %v\n%s", c.event, got, c.want, strings.Join(w.log, "\n"))
+		}
+	}
+}
+
+// A leader that never says why is waited for, but not for ever.
+func TestSilentLeader(t *testing.T) {
+	w := newWorld(t, 2).begin()
+	w.dead[0] = true // and nobody notices
+	w.feed(1, failure(1, 0, job.Exit{Code: 5}))
+	w.run()
+	w.all(5, "rank 2 on host-1")
+}
+
+// Whatever happens in whatever order: every node ends, all that hear each other with one code.
+func TestAllEndAlike(t *testing.T) {
+	for seed := range uint64(2000) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		nodes := 1 + r.IntN(4)
+		w := newWorld(t, nodes).begin()
+		for n := range nodes {
+			w.deaf[n] = r.IntN(4) == 0
+		}
+		for range 1 + r.IntN(3) {
+			n := r.IntN(nodes)
+			events := []any{failure(n, 0, job.Exit{Code: 1 + r.IntN(9)}), failure(n, 1, job.Exit{Signal: 9}), signalled{syscall.SIGTERM}, signalled{syscall.SIGINT}}
+			w.later(n, time.Duration(r.IntN(600))*time.Millisecond, events[r.IntN(len(events))])
+		}
+		w.run()
+		codes := map[int]bool{}
+		for n, s := range w.states {
+			if !s.ended || s.verdict == nil {
+				t.Fatalf("seed %d: node %d never ended\n%s", seed, n, strings.Join(w.log, "\n"))
+			}
+			codes[s.verdict.Code] = true
+		}
+		if len(codes) != 1 {
+			t.Fatalf("seed %d: codes %v\n%s", seed, codes, strings.Join(w.log, "\n"))
+		}
+	}
+}

@@ -1,0 +1,47 @@
+package launcher
+
+import (
+	"github.com/muster-run/muster/framework"
+	"github.com/muster-run/muster/job"
+)
+
+// Dry is what a run would do.
+type Dry struct {
+	Plan Plan
+	Task job.Task
+	User func(name string) (string, bool) // the user's own environment
+	Kept int                              // variables of it that workers get as they are
+}
+
+// DryRun plans a run without meeting anybody: all nodes are taken to be like this one. What only the meeting
+// decides is shown as what it stands for.
+func DryRun(c Config, rank int) (Dry, error) {
+	p, err := NewPlan(c)
+	if err != nil {
+		return Dry{}, err
+	}
+	world := alike(p.Spec)
+	group, ok := world.MemberOf(rank)
+	if !ok {
+		return Dry{}, fail(job.ExitUsage, "", "rank %d: the world would have ranks 0 to %d", rank, world.Size()-1)
+	}
+	host := "127.0.0.1"
+	if p.Endpoint != "" {
+		host = hostOf(p.Endpoint)
+	}
+	tasks := p.Framework.Tasks(framework.Place{
+		World: world, Group: group, MasterAddr: host, MasterPort: c.WorkerPort, AgentStore: agentStore(c, p),
+	}, p.Command, c.getenv)
+	d := Dry{Plan: p, Task: tasks[rank-world.Members[group].First], User: c.getenv}
+	d.Kept = len(d.Task.Env.Over(c.Environ)) - len(d.Task.Env.Over(nil))
+	return d, nil
+}
+
+// alike is a world of nodes that are all like the one of s.
+func alike(s job.Spec) job.World {
+	w := job.World{ID: s.ID, Generation: 1}
+	for n := range s.Nodes {
+		w.Members = append(w.Members, job.Member{Node: s.Self, First: n * s.Self.Slots})
+	}
+	return w
+}

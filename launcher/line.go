@@ -1,0 +1,96 @@
+package launcher
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+
+	"github.com/muster-run/muster/fleet"
+	"github.com/muster-run/muster/job"
+)
+
+// A line is this agent's line to the others of its world, and the addresses that it made known. A world of one
+// node has no fleet: whatever is told, nobody hears.
+type line struct {
+	fleet *fleet.Fleet
+	host  string // rank 0's node, as this node reaches it
+	log   func(string)
+}
+
+// connect opens the line: group rank 0 leads, the others call it.
+func (m *meeting) connect(ctx context.Context) (*line, error) {
+	w, rank := m.session.World, m.session.Rank
+	l := &line{log: func(s string) { m.c.Log.Warn(s) }}
+	if len(w.Members) == 1 {
+		l.host = "127.0.0.1"
+		return l, nil
+	}
+	options := fleet.Options{Log: m.c.Log}
+	if rank == 0 {
+		l.fleet = fleet.Lead(w, options)
+		m.door.open(l.fleet)
+		l.host = hostOf(w.Members[0].Addrs[0])
+		return l, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, fleetTime)
+	defer cancel()
+	var err error
+	if l.fleet, err = fleet.Follow(ctx, w, rank, w.Members[0].Addrs, options); err != nil {
+		return nil, fail(job.ExitRetry, "its agent may have died; nodes must reach each other on these addresses",
+			"node 0 (%s) cannot be reached at %v: %w", w.Members[0].Name, w.Members[0].Addrs, err)
+	}
+	l.host = l.fleet.LeaderHost()
+	return l, nil
+}
+
+func hostOf(a job.Addr) string {
+	host, _, _ := net.SplitHostPort(string(a))
+	return host
+}
+
+// events is what the fleet has to say; a world of one node has nothing.
+func (l *line) events() <-chan fleet.Event {
+	if l.fleet == nil {
+		return nil
+	}
+	return l.fleet.Events()
+}
+
+// tell sends news to the leader, or from the leader to all.
+func (l *line) tell(n news) {
+	if l.fleet == nil {
+		return
+	}
+	if err := l.fleet.Tell(n.Kind, n); err != nil {
+		l.log(fmt.Sprintf("news %q could not be sent: %v", n.Kind, err))
+	}
+}
+
+func (l *line) close() {
+	if l != nil && l.fleet != nil {
+		l.fleet.Close()
+	}
+}
+
+// translate turns what the fleet noticed into an event for the judgement; nil: nothing that matters to it.
+func translate(e fleet.Event) any {
+	switch e.Change {
+	case fleet.Heard:
+		var n news
+		if err := json.Unmarshal(e.Message.Body, &n); err != nil {
+			return nil // a newer version's news
+		}
+		if n.Failure != nil {
+			n.Failure.Ago += e.RTT / 2 // the way here took time too
+		}
+		return told{e.Peer, n}
+	case fleet.Suspect:
+		return suspected{e.Peer, e.Why.Error()}
+	case fleet.Lost:
+		return lost{e.Peer, e.Why.Error()}
+	case fleet.Left:
+		return departed{e.Peer}
+	}
+	return nil
+}

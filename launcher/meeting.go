@@ -1,0 +1,290 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/muster-run/muster/fleet"
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/rendezvous"
+	"github.com/muster-run/muster/rendezvous/store"
+	"github.com/muster-run/muster/rendezvous/tcpstore"
+)
+
+// A meeting is this node's way to the others: the store, which one of the nodes hosts, and the port at which peers
+// reach this agent. A world of one node needs neither.
+type meeting struct {
+	c       Config
+	spec    job.Spec
+	port    job.Addr // the endpoint
+	store   store.Store
+	door    door
+	servers sync.WaitGroup
+	closers []func()
+	session *rendezvous.Session
+	end     time.Time // peers must be here by then
+}
+
+// openMeeting hosts the store or finds the node that does.
+func openMeeting(ctx context.Context, c Config, p Plan) (*meeting, error) {
+	m := &meeting{c: c, spec: p.Spec, port: p.Endpoint, end: time.Now().Add(c.JoinTimeout)}
+	if p.Endpoint == "" {
+		m.store = &store.Memory{}
+		return m, nil
+	}
+	if p.Serve {
+		return m, m.serve(ctx, true)
+	}
+	host, _, _ := net.SplitHostPort(string(p.Endpoint))
+	if p.MayServe && isMe(ctx, host, c.Host.Hostname) {
+		return m, m.serve(ctx, false)
+	}
+	return m, m.find(ctx, p.MayServe)
+}
+
+// serve hosts the store at the endpoint's port. When somebody holds that port already, a node that is sure that it
+// should host refuses to share; any other takes the holder for another agent of this machine.
+func (m *meeting) serve(ctx context.Context, sure bool) error {
+	host, port, _ := net.SplitHostPort(string(m.port))
+	addr := ":" + port
+	if isLoopback(host) {
+		addr = net.JoinHostPort(literal(host), port)
+	}
+	ln, err := m.listen(ctx, addr, sure)
+	if errors.Is(err, syscall.EADDRINUSE) && !sure {
+		return m.find(ctx, false)
+	}
+	if err != nil {
+		return err
+	}
+	memory := &store.Memory{}
+	m.store = memory
+	server := &tcpstore.Server{Store: memory, Log: m.c.Log, Magic: fleet.Magic, Foreign: m.door.handle}
+	m.run(func() { server.Serve(ln) }, func() { server.Close() })
+	return m.announce(ln.Addr(), isLoopback(host), host)
+}
+
+// listen takes the port. The last agent of this node may still be letting go of it, so a node that must have it
+// tries for a moment.
+func (m *meeting) listen(ctx context.Context, addr string, sure bool) (net.Listener, error) {
+	for wait := 50 * time.Millisecond; ; wait *= 2 {
+		ln, err := net.Listen("tcp", addr)
+		switch {
+		case err == nil:
+			return ln, nil
+		case errors.Is(err, syscall.EADDRINUSE) && !sure:
+			return nil, err
+		case !errors.Is(err, syscall.EADDRINUSE):
+			return nil, fail(job.ExitSystem, "", "host the meeting point: %w", err)
+		case wait > time.Second:
+			return nil, fail(job.ExitStranger, "end that program, or choose another port with --rdzv-endpoint or --master-port",
+				"this node should host the meeting point at %s, but another program holds port %s%s", m.port, portOf(addr), holder(addr))
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(wait):
+		}
+	}
+}
+
+// find connects to the store that another node hosts, however long that node takes to come, within the time for
+// joining. A name that turns out to be this machine's, for DNS may be late, makes this node the host.
+func (m *meeting) find(ctx context.Context, mayServe bool) error {
+	host, _, _ := net.SplitHostPort(string(m.port))
+	dialing, cancel := context.WithDeadline(ctx, m.end)
+	defer cancel()
+	show := newWaiting(m.c.Log, "waiting for the store at "+string(m.port))
+	var last error
+	client, err := tcpstore.Dial(dialing, string(m.port), tcpstore.Options{Progress: func(a tcpstore.Attempt) {
+		last = a.Err
+		show.tick(tcpstore.Cause(a.Err))
+		if mayServe && isMe(dialing, host, m.c.Host.Hostname) {
+			cancel()
+		}
+	}})
+	switch {
+	case err == nil:
+		m.store = client
+		return m.listenForPeers(host)
+	case errors.Is(err, tcpstore.ErrNotStore):
+		return fail(job.ExitStranger, "give the same endpoint to all nodes, with a port that nothing else uses",
+			"another program listens at %s, where the nodes should meet: %w", m.port, err)
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case time.Now().Before(m.end) && mayServe:
+		return m.serve(ctx, false)
+	}
+	if last == nil {
+		last = err
+	}
+	return fail(job.ExitStore, "is the node that hosts it running, and is the endpoint right?",
+		"no store at %s within %v: %s", m.port, m.c.JoinTimeout, tcpstore.Cause(last))
+}
+
+// listenForPeers opens the port at which this agent would lead, on an address that peers can reach.
+func (m *meeting) listenForPeers(endpoint string) error {
+	loopback := isLoopback(endpoint)
+	addr := ":0"
+	if loopback {
+		addr = net.JoinHostPort(string(m.spec.Self.Addrs[0]), "0")
+	}
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return fail(job.ExitSystem, "", "listen for other agents: %w", err)
+	}
+	m.run(func() { m.door.serve(ln) }, func() { ln.Close() })
+	return m.announce(ln.Addr(), false, "")
+}
+
+// announce completes this node's addresses with the port. The endpoint itself comes last: it may be the address of
+// a load balancer, which passes on this one port and not the workers'.
+func (m *meeting) announce(at net.Addr, only bool, endpoint string) error {
+	port := strconv.Itoa(at.(*net.TCPAddr).Port)
+	hosts := m.spec.Self.Addrs
+	if only {
+		hosts = nil
+	}
+	m.spec.Self.Addrs = nil
+	for _, h := range hosts {
+		m.spec.Self.Addrs = append(m.spec.Self.Addrs, job.Addr(net.JoinHostPort(string(h), port)))
+	}
+	if endpoint != "" {
+		m.spec.Self.Addrs = append(m.spec.Self.Addrs, job.Addr(net.JoinHostPort(literal(endpoint), port)))
+	}
+	if len(m.spec.Self.Addrs) == 0 {
+		return fail(job.ExitSystem, "say --local-addr", "this node has no address at which others could reach it")
+	}
+	return nil
+}
+
+// literal turns the name of loopback into its IPv4 address, which every machine has.
+func literal(host string) string {
+	if isLoopback(host) && net.ParseIP(host) == nil {
+		return "127.0.0.1"
+	}
+	return host
+}
+
+// join agrees with the other nodes on a world.
+func (m *meeting) join(ctx context.Context) (err error) {
+	show := newWaiting(m.c.Log, "meeting for "+m.spec.ID)
+	m.session, err = rendezvous.Join(ctx, m.store, m.spec, rendezvous.Options{
+		Timeout:  time.Until(m.end),
+		Uneven:   m.c.Uneven,
+		Progress: func(s rendezvous.Status) { show.tick(s.String()) },
+	})
+	var missing *rendezvous.Missing
+	var refused *rendezvous.Refusal
+	var excluded *rendezvous.Excluded
+	switch {
+	case err == nil:
+		show.tell("all here: " + m.describe())
+		return nil
+	case errors.As(err, &missing):
+		return fail(job.ExitPeers, "look at those nodes: did they start, and can they reach "+string(m.port)+"?", "%w", err)
+	case errors.As(err, &refused), errors.As(err, &excluded):
+		return fail(job.ExitRefused, "", "%w", err)
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	return fail(job.ExitRetry, "the node that hosts it may have died", "the store at %s was lost before all nodes met: %w", m.port, err)
+}
+
+func (m *meeting) describe() string {
+	w := m.session.World
+	if len(w.Members) == 1 {
+		return fmt.Sprintf("world size %d", w.Size())
+	}
+	return fmt.Sprintf("world size %d on %d nodes; this is node %d", w.Size(), len(w.Members), m.session.Rank)
+}
+
+// run starts a server of this meeting; end makes it return.
+func (m *meeting) run(serve, end func()) {
+	m.servers.Go(serve)
+	m.closers = append(m.closers, end)
+}
+
+// close ends the meeting and all that it started.
+func (m *meeting) close() {
+	if m == nil {
+		return
+	}
+	if m.session != nil {
+		m.session.Close()
+	}
+	m.door.close()
+	if m.store != nil {
+		m.store.Close()
+	}
+	for _, end := range m.closers {
+		end()
+	}
+	m.servers.Wait()
+}
+
+// maxWaiting bounds the agents that wait at a door which is not open yet: more than any world has nodes.
+const maxWaiting = 1 << 16
+
+// A door keeps the connections of other agents until this agent knows that it leads.
+type door struct {
+	mu      sync.Mutex
+	fleet   *fleet.Fleet
+	waiting []net.Conn
+	closed  bool
+}
+
+func (d *door) handle(c net.Conn) {
+	d.mu.Lock()
+	f, full := d.fleet, d.closed || len(d.waiting) >= maxWaiting
+	if f == nil && !full {
+		d.waiting = append(d.waiting, c)
+	}
+	d.mu.Unlock()
+	switch {
+	case f != nil:
+		f.Handle(c)
+	case full:
+		c.Close()
+	}
+}
+
+func (d *door) open(f *fleet.Fleet) {
+	d.mu.Lock()
+	waiting := d.waiting
+	d.fleet, d.waiting = f, nil
+	d.mu.Unlock()
+	for _, c := range waiting {
+		f.Handle(c)
+	}
+}
+
+func (d *door) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range d.waiting {
+		c.Close()
+	}
+	d.waiting, d.closed, d.fleet = nil, true, nil
+}
+
+// serve takes connections until ln is closed.
+func (d *door) serve(ln net.Listener) {
+	for {
+		c, err := ln.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // out of descriptors, or the peer went away: others may still come
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		d.handle(c)
+	}
+}

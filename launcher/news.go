@@ -1,0 +1,27 @@
+package launcher
+
+import "github.com/muster-run/muster/job"
+
+// news is what agents tell each other over the fleet. Kinds that an agent does not know are left aside,
+// so that two versions can work in one world.
+type news struct {
+	Kind    string       `json:"kind"`
+	Start   *start       `json:"start,omitempty"`
+	Failure *job.Failure `json:"failure,omitempty"`
+	Verdict *job.Verdict `json:"verdict,omitempty"`
+}
+
+// start lets a member start its workers.
+type start struct {
+	Port       int  `json:"port"`        // MASTER_PORT on the leader's node
+	AgentStore bool `json:"agent_store"` // the leader's agent hosts the workers' store there
+}
+
+const (
+	newsStart     = "start"     // leader: the workers' store is open, start your workers
+	newsFailed    = "failed"    // member: a worker of mine failed
+	newsDone      = "done"      // member: all my workers ended well
+	newsPreempted = "preempted" // member: my node was told to stop
+	newsStop      = "stop"      // leader: something failed, stop your workers
+	newsVerdict   = "verdict"   // leader: how the job ended
+)

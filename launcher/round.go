@@ -1,0 +1,221 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/muster-run/muster/framework"
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/rendezvous"
+	"github.com/muster-run/muster/worker"
+)
+
+// fleetTime is how long a node of a world may take to reach the leader.
+const fleetTime = 30 * time.Second
+
+// A round is one life of this node's workers. Its loop owns all of this; nobody else touches it.
+type round struct {
+	c       Config
+	plan    Plan
+	session *rendezvous.Session
+	line    *line
+	state   state
+	policy  policy
+	began   time.Time
+
+	store   *workerStore
+	group   *worker.Group
+	exits   <-chan worker.Exit
+	settle  <-chan time.Time
+	expire  <-chan time.Time
+	kill    context.CancelFunc // ends the time that workers have to stop; nil: they were not told to
+	stopped sync.WaitGroup     // of the goroutine that stops them
+	dir     string             // private directory of this round
+}
+
+// runRound starts this node's workers, watches over them and the world, and returns how it ended.
+func runRound(c Config, p Plan, s *rendezvous.Session, l *line) (job.Verdict, error) {
+	dir, err := runDir(c, p.Spec.ID)
+	if err != nil {
+		return job.Verdict{}, err
+	}
+	r := &round{c: c, plan: p, session: s, line: l, dir: dir, began: time.Now(),
+		policy: policy{stopTimeout: c.StopTimeout, grace: c.Grace}}
+	defer r.close()
+	r.state = state{self: s.Rank}
+	for _, m := range s.World.Members {
+		r.state.nodes = append(r.state.nodes, node{name: m.Name})
+	}
+	if s.Rank == 0 {
+		r.open()
+	}
+	r.loop()
+	return r.verdict(), nil
+}
+
+// open is the leader's: it opens the place where the workers will meet, and with that the round.
+func (r *round) open() {
+	store, err := openWorkerStore(context.Background(), r.c, r.line.host, agentStore(r.c, r.plan))
+	if err != nil {
+		r.post(broken{job.Verdict{Code: ExitCode(err), Origin: "agent", Class: "failed", Sentence: err.Error()}})
+		return
+	}
+	r.store = store
+	r.post(opened{store.start})
+}
+
+// loop is the one select of the program: whatever happens becomes an event for decide.
+func (r *round) loop() {
+	for !r.state.ended {
+		select {
+		case sig := <-r.c.First.Signals():
+			dumpIfAsked(r.c, sig)
+			if stops(sig) {
+				r.post(signalled{sig})
+			}
+		case e, ok := <-r.exits:
+			if !ok {
+				r.exits = nil
+				r.post(emptied{})
+				continue
+			}
+			r.post(finished{r.failure(e)})
+		case e := <-r.line.events():
+			if event := translate(e); event != nil {
+				r.post(event)
+			}
+		case e := <-r.store.ended():
+			r.post(broken{job.Verdict{Code: job.ExitInternal, Origin: "agent", Class: "failed",
+				Sentence: "the workers' store on node 0 ended: it " + e.String()}})
+		case <-r.settle:
+			r.post(settled{})
+		case <-r.expire:
+			r.post(expired{})
+		}
+	}
+}
+
+// post lets decide judge an event and does what it says.
+func (r *round) post(event any) {
+	var todo []any
+	r.state, todo = decide(r.policy, r.state, time.Since(r.began), event)
+	for _, deed := range todo {
+		r.do(deed)
+	}
+}
+
+func (r *round) do(deed any) {
+	switch d := deed.(type) {
+	case begin:
+		r.begin(d.start)
+	case stop:
+		r.stop(d.within)
+	case kill:
+		r.stop(0)
+	case tell:
+		r.line.tell(d.news)
+	case settle:
+		r.settle = time.After(d.within)
+	case expire:
+		r.expire = time.After(d.within)
+	case say:
+		r.c.Log.Warn(d.text)
+	default:
+		panic(fmt.Sprintf("round: unknown deed %T", deed))
+	}
+}
+
+// begin starts this node's workers.
+func (r *round) begin(at start) {
+	tasks := r.plan.Framework.Tasks(framework.Place{
+		World: r.session.World, Group: r.session.Rank,
+		MasterAddr: r.line.host, MasterPort: at.Port, AgentStore: at.AgentStore, RunDir: r.dir,
+	}, r.plan.Command, r.c.getenv)
+	if !at.AgentStore {
+		r.store.release() // rank 0 takes the port now
+	}
+	group, err := worker.Start(context.Background(), tasks, worker.Options{
+		Processes: r.c.First, Console: r.c.Console, Environ: r.c.Environ,
+		Job: r.plan.Spec.ID, Round: r.session.World.Generation,
+	})
+	if err != nil {
+		r.post(unbegun{r.notStarted(err)})
+		return
+	}
+	r.group, r.exits = group, group.Exits()
+	r.c.lastWords(fmt.Sprintf("running: world size %d, %d nodes, this is node %d", r.session.World.Size(), len(r.session.World.Members), r.session.Rank))
+	r.post(begun{len(tasks)})
+}
+
+// stop tells the workers to end, and kills what is left after a while. A second call only shortens that while.
+func (r *round) stop(within time.Duration) {
+	if r.group == nil {
+		return
+	}
+	if r.kill != nil {
+		if within == 0 {
+			r.kill()
+		}
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	r.kill = cancel
+	r.stopped.Go(func() {
+		if err := r.group.Stop(ctx); err != nil {
+			r.c.Log.Error(err.Error())
+		}
+	})
+}
+
+// failure says what went wrong with a worker; nil: nothing did.
+func (r *round) failure(e worker.Exit) *job.Failure {
+	if e.Exit.OK() {
+		return nil
+	}
+	f := r.blame(e.Task.Rank, e.Task.LocalRank)
+	f.PID, f.Exit, f.Ago, f.Tail = e.PID, e.Exit, time.Since(e.At), lastLines(e.Tail)
+	f.Exception = exception(r.dir, e.Task.LocalRank, e.Tail)
+	return f
+}
+
+// notStarted is the failure of a worker that never ran.
+func (r *round) notStarted(err error) job.Failure {
+	me := r.session.World.Members[r.session.Rank]
+	f := r.blame(me.First, 0)
+	f.Exit = job.Exit{Code: job.ExitSystem, Err: err.Error()}
+	var start *proc.StartError
+	if errors.As(err, &start) {
+		f.Exit = job.Exit{Code: start.Code, Err: start.Text}
+	}
+	return *f
+}
+
+func (r *round) blame(rank, local int) *job.Failure {
+	return &job.Failure{Node: r.session.World.Members[r.session.Rank].Name, Group: r.session.Rank, Rank: rank, LocalRank: local}
+}
+
+// verdict is what the round came to. A member whose work was done when its node was cleared away has none: that is
+// success.
+func (r *round) verdict() job.Verdict {
+	if r.state.verdict == nil {
+		return job.Verdict{Class: "succeeded", Sentence: "all workers of this node ended well"}
+	}
+	return *r.state.verdict
+}
+
+// close ends what the round started, the workers first.
+func (r *round) close() {
+	r.stop(0)
+	r.stopped.Wait()
+	r.store.close(r.c)
+	if r.state.leads() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		r.session.End(ctx) // best effort: newcomers find out by silence too
+	}
+	removeDir(r.dir)
+}

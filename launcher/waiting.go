@@ -1,0 +1,48 @@
+package launcher
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// waiting tells a person what this node waits for: at once when that changes, and then more and more rarely,
+// for a log that fills with the same line is not read.
+type waiting struct {
+	log   *slog.Logger
+	what  string
+	began time.Time
+	last  string
+	next  time.Time
+	pause time.Duration
+	told  bool
+}
+
+// firstTold is how long a wait must last to be worth a line.
+const firstTold = time.Second
+
+func newWaiting(log *slog.Logger, what string) *waiting {
+	return &waiting{log: log, what: what, began: time.Now()}
+}
+
+// tick says what the state is now; it may be called often.
+func (w *waiting) tick(state string) {
+	now := time.Now()
+	if state != w.last {
+		w.last, w.next, w.pause = state, now, firstTold
+	}
+	if now.Before(w.next) || now.Sub(w.began) < firstTold {
+		return
+	}
+	w.told = true
+	w.log.Info(fmt.Sprintf("%s, %d s: %s", w.what, int(now.Sub(w.began).Seconds()), state))
+	w.pause = min(2*w.pause, 30*time.Second)
+	w.next = now.Add(w.pause)
+}
+
+// tell says how the wait ended, if anybody was told that there is one.
+func (w *waiting) tell(text string) {
+	if w.told {
+		w.log.Info(text)
+	}
+}

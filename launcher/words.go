@@ -1,0 +1,136 @@
+package launcher
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/muster-run/muster/job"
+)
+
+// lastWords leaves text for whoever asks why this container ended, should it end now. There may be nobody to leave
+// it with; that is no reason to fail.
+func (c Config) lastWords(text string) {
+	if err := c.First.LastWords("muster: " + text); err != nil {
+		c.Log.Debug("last words", "err", err)
+	}
+}
+
+// maxWords is what the first process takes (and what Kubernetes leaves one of twelve containers of a pod).
+const maxWords = 1024
+
+// Words is a verdict as last words: the sentence, the same for machines, and the sentence again, because kubelet
+// keeps the end of what is too long.
+func Words(v job.Verdict) string {
+	short := v
+	if v.First != nil {
+		first := *v.First
+		first.Tail, first.Exception = nil, "" // they are in the sentence
+		short.First = &first
+	}
+	short.Sentence = ""
+	data, _ := json.Marshal(short) // plain values: cannot fail
+	sentence := line1(v.Sentence, (maxWords-len(data)-16)/2)
+	return fmt.Sprintf("%s\n%s\n%s", sentence, data, sentence)
+}
+
+// line1 is the first line of text, cut to at most n bytes between two characters.
+func line1(text string, n int) string {
+	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
+	if len(text) <= n {
+		return text
+	}
+	cut := max(n-len("…"), 0)
+	for cut > 0 && !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut] + "…"
+}
+
+// Bounds on what a failure carries to other nodes.
+const (
+	tailLines     = 20
+	tailLine      = 400
+	exceptionText = 300
+	errorFile     = 1 << 20
+)
+
+// lastLines is the end of a worker's output, bounded.
+func lastLines(tail []string) []string {
+	var out []string
+	for _, text := range tail[max(0, len(tail)-tailLines):] {
+		out = append(out, line1(text, tailLine))
+	}
+	return out
+}
+
+// exception says in a line what a script failed of: from the file that torch's @record writes
+// (torch/distributed/elastic/multiprocessing/errors/error_handler.py), else the last line of a Python traceback.
+func exception(dir string, local int, tail []string) string {
+	if text := recorded(filepath.Join(dir, fmt.Sprintf("error-%d.json", local))); text != "" {
+		return line1(text, exceptionText)
+	}
+	return line1(traceback(tail), exceptionText)
+}
+
+// recorded reads an error file: {"message": {"message": "ValueError: x", …}}, or a plain text as message.
+func recorded(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	var outer struct{ Message json.RawMessage }
+	if json.NewDecoder(io.LimitReader(f, errorFile)).Decode(&outer) != nil {
+		return ""
+	}
+	var inner struct{ Message string }
+	if json.Unmarshal(outer.Message, &inner) == nil {
+		return inner.Message
+	}
+	var text string
+	json.Unmarshal(outer.Message, &text)
+	return text
+}
+
+// traceback returns the line that ends the last Python traceback among lines: the first one after its head that
+// is not indented.
+func traceback(lines []string) string {
+	found, inside := "", false
+	for _, text := range lines {
+		switch {
+		case strings.HasPrefix(text, "Traceback (most recent call last):"):
+			inside = true
+		case inside && text != "" && !strings.HasPrefix(text, " "):
+			found, inside = text, false
+		}
+	}
+	return found
+}
+
+// runDir makes this run's private directory.
+func runDir(c Config, id string) (string, error) {
+	base := os.TempDir()
+	if dir, ok := c.getenv("XDG_RUNTIME_DIR"); ok && dir != "" {
+		if info, err := os.Stat(dir); err == nil && info.IsDir() {
+			base = dir
+		}
+	}
+	safe := strings.Map(func(r rune) rune {
+		if strings.ContainsRune("-_.", r) || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return '-'
+	}, line1(id, 40))
+	dir, err := os.MkdirTemp(base, "muster-"+safe+"-")
+	if err != nil {
+		return "", fail(job.ExitSystem, "set TMPDIR to a directory that can be written", "make a directory for this run: %w", err)
+	}
+	return dir, nil
+}
+
+func removeDir(dir string) { os.RemoveAll(dir) }
