@@ -20,15 +20,6 @@ import (
 // input is its end.
 const serveEnv = "TCPSTORE_TEST_SERVE"
 
-func TestMain(m *testing.M) {
-	raiseFiles()
-	if os.Getenv(serveEnv) != "" {
-		serveProcess()
-		return
-	}
-	os.Exit(m.Run())
-}
-
 // raiseFiles allows as many open files as the system does.
 func raiseFiles() {
 	var r unix.Rlimit
@@ -205,24 +196,38 @@ func (l *load) run(t testing.TB, n int) {
 			toAsk--
 		}
 	}
+	l.each(t, &toHear, func(c *loadClient) {
+		if toAsk > 0 {
+			l.say(t, c)
+			toAsk--
+		}
+	})
+}
+
+// hearAll waits for n replies.
+func (l *load) hearAll(t testing.TB, n int) {
+	t.Helper()
+	l.each(t, &n, func(*loadClient) {})
+}
+
+// each calls f for each complete reply and counts down, to nothing.
+func (l *load) each(t testing.TB, toHear *int, f func(c *loadClient)) {
+	t.Helper()
 	events := make([]unix.EpollEvent, 512)
 	buf := make([]byte, 64<<10)
-	for toHear > 0 {
+	for *toHear > 0 {
 		k, err := unix.EpollWait(l.ep, events, 20_000)
 		if err == unix.EINTR {
 			continue
 		}
 		if err != nil || k == 0 {
-			t.Fatalf("no reply for 20 s, %d to come: %v", toHear, err)
+			t.Fatalf("no reply for 20 s, %d to come: %v", *toHear, err)
 		}
 		for _, e := range events[:k] {
 			c := l.byFD[e.Fd]
-			if !l.hear(t, c, buf) {
-				continue
-			}
-			if toHear--; toAsk > 0 {
-				l.say(t, c)
-				toAsk--
+			if l.hear(t, c, buf) {
+				*toHear--
+				f(c)
 			}
 		}
 	}
