@@ -748,3 +748,20 @@ func BenchmarkTell(b *testing.B) {
 		})
 	}
 }
+
+// A message whose acknowledgement was lost comes again, and is heard once.
+func TestSentTwice(t *testing.T) {
+	w := world(2)
+	leader, addr := lead(t, w, Options{})
+	c := stuck(t, w, 1, addr)
+	defer c.Close()
+	want(t, leader, Joined, 1)
+	var b []byte
+	for _, seq := range []uint64{1, 2, 1, 2, 3} {
+		b = appendFrame(b, frame{Seq: seq, Message: &message{Kind: fmt.Sprint(seq)}})
+	}
+	c.Write(b)
+	for i := range 3 {
+		heard(t, leader, 1, fmt.Sprint(i+1))
+	}
+}

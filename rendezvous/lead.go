@@ -162,7 +162,7 @@ func (l *leader) living() []ticket {
 
 // publish sets the outcome, and returns the one that stands: another leader may have been first.
 func (l *leader) publish(ctx context.Context, end *outcome) (*outcome, error) {
-	b, err := json.Marshal(end)
+	b, err := encodeOutcome(end)
 	if err != nil {
 		return nil, err
 	}

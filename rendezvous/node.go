@@ -112,11 +112,8 @@ func (n *node) move(ctx context.Context, root shelf, old int) error {
 
 // read decodes an outcome.
 func (n *node) read(b []byte) (*outcome, error) {
-	end, err := decode[outcome](b, len(b))
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", keyOutcome, err)
-	}
-	return &end, nil
+	end, err := decodeOutcome(b)
+	return end, name(err, "read", keyOutcome)
 }
 
 // enter draws a ticket and writes this node's record under it.
