@@ -30,7 +30,7 @@ func DryRun(c Config, rank int) (Dry, error) {
 		host = hostOf(p.Endpoint)
 	}
 	tasks := p.Framework.Tasks(framework.Place{
-		World: world, Group: group, MasterAddr: host, MasterPort: c.WorkerPort, AgentStore: agentStore(c, p),
+		World: world, Group: group, MasterAddr: host, MasterPort: c.WorkerPort, AgentStore: agentStore(c),
 	}, p.Command, c.getenv)
 	d := Dry{Plan: p, Task: tasks[rank-world.Members[group].First], User: c.getenv}
 	d.Kept = len(d.Task.Env.Over(c.Environ)) - len(d.Task.Env.Over(nil))

@@ -56,23 +56,34 @@ func (m *meeting) serve(ctx context.Context, sure bool) error {
 	if isLoopback(host) {
 		addr = net.JoinHostPort(literal(host), port)
 	}
-	ln, err := m.listen(ctx, addr, sure)
+	number, _ := strconv.Atoi(port)
+	ln, err := m.listen(ctx, addr, number, sure)
 	if errors.Is(err, syscall.EADDRINUSE) && !sure {
 		return m.find(ctx, false)
 	}
 	if err != nil {
 		return err
 	}
-	memory := &store.Memory{}
-	m.store = memory
-	server := &tcpstore.Server{Store: memory, Log: m.c.Log, Magic: fleet.Magic, Foreign: m.door.handle}
+	server := &tcpstore.Server{Log: m.c.Log, Magic: fleet.Magic, Foreign: m.door.handle}
 	m.run(func() { server.Serve(ln) }, func() { server.Close() })
+	if m.store, err = tcpstore.Dial(ctx, here(ln.Addr()), tcpstore.Options{}); err != nil {
+		return fail(job.ExitSystem, "", "reach the meeting point that this node hosts: %w", err)
+	}
 	return m.announce(ln.Addr(), isLoopback(host), host)
+}
+
+// here is the address at which this machine reaches its own listener.
+func here(at net.Addr) string {
+	tcp := at.(*net.TCPAddr)
+	if tcp.IP.IsUnspecified() {
+		return net.JoinHostPort("127.0.0.1", strconv.Itoa(tcp.Port))
+	}
+	return tcp.String()
 }
 
 // listen takes the port. The last agent of this node may still be letting go of it, so a node that must have it
 // tries for a moment.
-func (m *meeting) listen(ctx context.Context, addr string, sure bool) (net.Listener, error) {
+func (m *meeting) listen(ctx context.Context, addr string, port int, sure bool) (net.Listener, error) {
 	for wait := 50 * time.Millisecond; ; wait *= 2 {
 		ln, err := net.Listen("tcp", addr)
 		switch {
@@ -84,7 +95,7 @@ func (m *meeting) listen(ctx context.Context, addr string, sure bool) (net.Liste
 			return nil, fail(job.ExitSystem, "", "host the meeting point: %w", err)
 		case wait > time.Second:
 			return nil, fail(job.ExitStranger, "end that program, or choose another port with --rdzv-endpoint or --master-port",
-				"this node should host the meeting point at %s, but another program holds port %s%s", m.port, portOf(addr), holder(addr))
+				"this node should host the meeting point, but another program holds port %d%s", port, holder(port))
 		}
 		select {
 		case <-ctx.Done():

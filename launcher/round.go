@@ -59,7 +59,7 @@ func runRound(c Config, p Plan, s *rendezvous.Session, l *line) (job.Verdict, er
 
 // open is the leader's: it opens the place where the workers will meet, and with that the round.
 func (r *round) open() {
-	store, err := openWorkerStore(context.Background(), r.c, r.line.host, agentStore(r.c, r.plan))
+	store, err := openWorkerStore(context.Background(), r.c, r.line.host)
 	if err != nil {
 		r.post(broken{job.Verdict{Code: ExitCode(err), Origin: "agent", Class: "failed", Sentence: err.Error()}})
 		return
@@ -135,9 +135,6 @@ func (r *round) begin(at start) {
 		World: r.session.World, Group: r.session.Rank,
 		MasterAddr: r.line.host, MasterPort: at.Port, AgentStore: at.AgentStore, RunDir: r.dir,
 	}, r.plan.Command, r.c.getenv)
-	if !at.AgentStore {
-		r.store.release() // rank 0 takes the port now
-	}
 	group, err := worker.Start(context.Background(), tasks, worker.Options{
 		Processes: r.c.First, Console: r.c.Console, Environ: r.c.Environ,
 		Job: r.plan.Spec.ID, Round: r.session.World.Generation,

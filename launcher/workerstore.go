@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/proc"
 )
@@ -20,31 +22,36 @@ import (
 // 2.6 on puts no round into its keys, so that a store that is used again breaks a restart.
 type workerStore struct {
 	start start
-	port  net.Listener // rank 0's port, kept until it is started; nil when a child serves it
-	child *proc.Child  // the store that the agent hosts, a process of its own
+	held  int         // rank 0 hosts the store: the socket that keeps its port; -1: none
+	child *proc.Child // the agent hosts it: the process that serves it
 }
 
 // openWorkerStore takes a port and, where the agent hosts the store, starts the process that serves it.
-func openWorkerStore(ctx context.Context, c Config, host string, agent bool) (*workerStore, error) {
-	ln, err := listenForWorkers(c.WorkerPort, host)
-	if err != nil {
+func openWorkerStore(ctx context.Context, c Config, host string) (*workerStore, error) {
+	w := &workerStore{held: -1, start: start{AgentStore: agentStore(c)}}
+	var err error
+	if !w.start.AgentStore {
+		w.held, w.start.Port, err = takePort(c.WorkerPort, holdPort)
+		return w, err
+	}
+	listen := func(port int, _ bool) (net.Listener, error) { return listenOn(host, port) }
+	var ln net.Listener
+	if ln, w.start.Port, err = takePort(c.WorkerPort, listen); err != nil {
 		return nil, err
 	}
-	w := &workerStore{port: ln, start: start{Port: ln.Addr().(*net.TCPAddr).Port, AgentStore: agent}}
-	if agent {
-		err = w.serve(ctx, c)
-	}
-	if err != nil {
-		ln.Close()
-		return nil, err
-	}
-	return w, nil
+	defer ln.Close() // the child has it
+	return w, w.serve(ctx, c, ln)
 }
+
+// agentStore reports whether the agent hosts the workers' store. By default rank 0 does, as without a launcher:
+// under an agent's store, user code that makes groups of its own hangs in one PyTorch or another
+// (docs/worker-store.md has the table).
+func agentStore(c Config) bool { return c.WorkerStore == "agent" }
 
 // serve hands the listener to a child that serves an empty store on it. Connections wait in the listener's queue
 // until the child is there.
-func (w *workerStore) serve(ctx context.Context, c Config) error {
-	file, err := w.port.(*net.TCPListener).File()
+func (w *workerStore) serve(ctx context.Context, c Config, ln net.Listener) error {
+	file, err := ln.(*net.TCPListener).File()
 	if err != nil {
 		return fail(job.ExitSystem, "", "pass on the workers' port: %w", err)
 	}
@@ -63,17 +70,7 @@ func (w *workerStore) serve(ctx context.Context, c Config) error {
 	if err != nil {
 		return fail(job.ExitSystem, "", "start the workers' store: %w", err)
 	}
-	w.port.Close()
-	w.port = nil
 	return nil
-}
-
-// release lets go of the port that rank 0 is about to take.
-func (w *workerStore) release() {
-	if w != nil && w.port != nil {
-		w.port.Close()
-		w.port = nil
-	}
 }
 
 // ended delivers the end of the store's process, which should not come.
@@ -86,41 +83,86 @@ func (w *workerStore) ended() <-chan proc.Exit {
 
 // close ends the store: no worker needs it any more.
 func (w *workerStore) close(c Config) {
-	w.release()
-	if w != nil && w.child != nil {
+	if w == nil {
+		return
+	}
+	if w.held >= 0 {
+		unix.Close(w.held)
+	}
+	if w.child != nil {
 		c.First.Signal(w.child.PID, syscall.SIGKILL, proc.Leader) // it has nothing to save
 	}
 }
 
-// listenForWorkers binds the workers' port: the one that was asked for, else a free one outside the range from
-// which the kernel takes ports for outgoing connections, so that none of those can have it in the next round.
-func listenForWorkers(port int, host string) (net.Listener, error) {
-	addr := ""
-	if isLoopback(host) {
-		addr = host
-	}
-	if port != 0 {
-		ln, err := net.Listen("tcp", net.JoinHostPort(addr, strconv.Itoa(port)))
+// takePort takes the port that was asked for, or a free one outside the range from which the kernel takes ports for
+// outgoing connections. take is told whether the port may be one that connections of an earlier run still linger on.
+func takePort[T any](asked int, take func(port int, lingering bool) (T, error)) (T, int, error) {
+	var none T
+	if asked != 0 {
+		got, err := take(asked, true)
 		if errors.Is(err, syscall.EADDRINUSE) {
-			return nil, fail(job.ExitStranger, "choose another, or none", "--worker-port %d is held by another program%s", port, holder(":"+strconv.Itoa(port)))
+			return none, 0, fail(job.ExitStranger, "choose another, or none", "--worker-port %d is held by another program%s", asked, holder(asked))
 		}
 		if err != nil {
-			return nil, fail(job.ExitSystem, "", "take the workers' port: %w", err)
+			return none, 0, fail(job.ExitSystem, "", "take port %d for the workers: %w", asked, err)
 		}
-		return ln, nil
+		return got, asked, nil
 	}
 	low, high := freeRange()
-	for range 64 {
-		candidate := low + rand.IntN(high-low)
-		if ln, err := net.Listen("tcp", net.JoinHostPort(addr, strconv.Itoa(candidate))); err == nil {
-			return ln, nil
+	var err error
+	for range 256 {
+		port := low + rand.IntN(high-low)
+		var got T
+		if got, err = take(port, false); err == nil {
+			return got, port, nil
 		}
 	}
-	ln, err := net.Listen("tcp", net.JoinHostPort(addr, "0"))
-	if err != nil {
-		return nil, fail(job.ExitSystem, "", "find a free port for the workers: %w", err)
+	return none, 0, fail(job.ExitSystem, "say --worker-port", "find a free port from %d to %d for the workers: %w", low, high-1, err)
+}
+
+// listenOn listens where the workers of all nodes can reach it.
+func listenOn(host string, port int) (net.Listener, error) {
+	if !isLoopback(host) {
+		host = ""
 	}
-	return ln, nil
+	return net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+}
+
+// holdPort keeps a port for rank 0: the socket is bound and never listens. With SO_REUSEADDR on both, as PyTorch has
+// it, Linux lets rank 0 bind and listen beside it (net/ipv4/inet_connection_sock.c, inet_csk_bind_conflict), while
+// nobody else is given the port. A port that must be free of lingering connections is bound without that option first.
+func holdPort(port int, lingering bool) (int, error) {
+	fd, addr, err := anySocket(port)
+	if err != nil {
+		return -1, err
+	}
+	for _, step := range holdSteps(fd, addr, lingering) {
+		if err := step(); err != nil {
+			unix.Close(fd)
+			return -1, err
+		}
+	}
+	return fd, nil
+}
+
+func holdSteps(fd int, addr unix.Sockaddr, lingering bool) []func() error {
+	reuse := func() error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) }
+	bind := func() error { return unix.Bind(fd, addr) }
+	if lingering {
+		return []func() error{reuse, bind}
+	}
+	return []func() error{bind, reuse}
+}
+
+// anySocket makes a socket for all addresses of both families, or of IPv4 where the kernel has no IPv6.
+func anySocket(port int) (int, unix.Sockaddr, error) {
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		return fd, &unix.SockaddrInet4{Port: port}, err
+	}
+	err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0)
+	return fd, &unix.SockaddrInet6{Port: port}, err
 }
 
 // freeRange returns a range of unprivileged ports outside net.ipv4.ip_local_port_range
@@ -144,9 +186,9 @@ func freeRange() (low, high int) {
 	return 20000, 30000
 }
 
-// holder names the program that listens on addr's port, as far as /proc shows it to us: " (pid 12, nginx)".
-func holder(addr string) string {
-	inode := listenerInode(portOf(addr))
+// holder names the program that listens on a port, as far as /proc shows it to us: " (pid 12, nginx)".
+func holder(port int) string {
+	inode := listenerInode(port)
 	if inode == "" {
 		return ""
 	}
@@ -162,12 +204,8 @@ func holder(addr string) string {
 }
 
 // listenerInode finds the socket that listens on port (proc_net_tcp(5): state 0A, port in hexadecimal).
-func listenerInode(port string) string {
-	n, err := strconv.Atoi(port)
-	if err != nil {
-		return ""
-	}
-	suffix := fmt.Sprintf(":%04X", n)
+func listenerInode(port int) string {
+	suffix := fmt.Sprintf(":%04X", port)
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		data, _ := os.ReadFile(table)
 		for _, row := range strings.Split(string(data), "\n") {
@@ -177,9 +215,4 @@ func listenerInode(port string) string {
 		}
 	}
 	return ""
-}
-
-func portOf(addr string) string {
-	_, port, _ := net.SplitHostPort(addr)
-	return port
 }

@@ -110,20 +110,53 @@ func (x *terminal) job() (first, agent, worker proc.Process) {
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	for _, p := range proc.Below(all, x.bash.Process.Pid) {
-		switch {
-		case p.Parent == x.bash.Process.Pid:
+	for _, p := range all {
+		if p.Parent == x.bash.Process.Pid {
 			first = p
-		case p.Name == "sh":
-			worker = p
+		}
+	}
+	for _, p := range all {
+		switch {
+		case p.Parent != first.PID:
 		case p.Name == first.Name:
 			agent = p
+		default:
+			worker = p
 		}
 	}
 	if first.PID == 0 || agent.PID == 0 || worker.PID == 0 {
 		x.t.Fatalf("no job: %+v", proc.Below(all, x.bash.Process.Pid))
 	}
 	return first, agent, worker
+}
+
+// stopped waits until p is. (In state D it waits in vfork for a child that is.)
+func (x *terminal) stopped(p proc.Process) {
+	x.t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); ; {
+		now, _ := table.Process(p.PID)
+		if now.State == 'T' || now.State == 'D' {
+			return
+		}
+		if time.Now().After(deadline) {
+			x.t.Fatalf("%s %d is in state %c", p.Name, p.PID, now.State)
+		}
+	}
+}
+
+// foreground waits until what is typed is for p.
+func (x *terminal) foreground(p proc.Process) {
+	x.t.Helper()
+	raw, err := x.master.SyscallConn()
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	for front, deadline := 0, time.Now().Add(5*time.Second); front != p.Group; {
+		_ = raw.Control(func(fd uintptr) { front, _ = unix.IoctlGetInt(int(fd), unix.TIOCGPGRP) })
+		if time.Now().After(deadline) {
+			x.t.Fatalf("the foreground is %d, not %d", front, p.Group)
+		}
+	}
 }
 
 func TestCtrlC(t *testing.T) {
@@ -153,9 +186,7 @@ func TestCtrlZ(t *testing.T) {
 		x.send("\x1a")
 		x.await("Stopped")
 		for _, p := range []proc.Process{first, agent, worker} {
-			if now, _ := table.Process(p.PID); now.State != 'T' && now.State != 'D' { // D: in vfork, for its stopped child
-				t.Errorf("%s %d is in state %c", p.Name, p.PID, now.State)
-			}
+			x.stopped(p)
 		}
 		x.send("fg\n")
 		x.await("] tick")
@@ -167,7 +198,7 @@ func TestCtrlZ(t *testing.T) {
 	x.await("] tick")
 	x.await("] tick")
 	x.send("fg\n")
-	x.await("] tick")
+	x.foreground(first)
 	x.send("\x03")
 	x.await("saved")
 	x.await("> ")
