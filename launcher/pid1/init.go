@@ -79,7 +79,7 @@ func (o InitOptions) prepare() {
 }
 
 // catch takes every signal that can be passed on, to the child or as Rewrite says. Not taken: those that a process
-// gets for its own faults, CHLD, the terminal's TTIN and TTOU, and URG, which Go's scheduler sends to itself.
+// gets for its own faults, CHLD, the terminal's TTIN and TTOU, and URG, which Go's scheduler sends to itself. Go keeps PROF.
 // What is ignored stays so, for the child too.
 func (i *initProcess) catch() {
 	never := []syscall.Signal{
