@@ -30,6 +30,8 @@ func TestTorch(t *testing.T) {
 			t.Run("second attempt", s.secondAttempt)
 			t.Run("rank 0 hosts", s.rankZeroHosts)
 			t.Run("torchrun", s.torchrun)
+			t.Run("states of torchrun", s.states)
+			t.Run("a node among torchrun", s.joinTorchrun)
 		})
 	}
 }
