@@ -17,8 +17,9 @@ import (
 
 const (
 	stagger = 50 * time.Millisecond  // between the starts of two dials
-	pause   = 20 * time.Millisecond  // between two rounds after a connection broke
-	patient = 200 * time.Millisecond // between two rounds before the first connection
+	pause   = 5 * time.Millisecond   // between two tries of an address, at first,
+	brief   = 20 * time.Millisecond  // and at most after a connection broke,
+	patient = 200 * time.Millisecond // and at most before there was one
 	knock   = 3 * time.Second        // for one dial, without the opening
 )
 
@@ -98,7 +99,7 @@ func (d *dialer) keep() {
 		case <-d.peer.needs:
 		}
 		for d.wanted() {
-			if _, err := d.connect(d.peer.ctx, pause); err == nil {
+			if _, err := d.connect(d.peer.ctx, brief); err == nil {
 				d.fleet.Log.Info("fleet: connected to the leader again", "leader", d.peer.String())
 			}
 		}
@@ -132,8 +133,8 @@ func final(err error) bool {
 }
 
 // connect makes the first address that proves itself the connection to the leader.
-func (d *dialer) connect(ctx context.Context, pause time.Duration) (*call, error) {
-	k, err := d.race(ctx, pause)
+func (d *dialer) connect(ctx context.Context, most time.Duration) (*call, error) {
+	k, err := d.race(ctx, most)
 	if err != nil {
 		return nil, err
 	}
@@ -147,12 +148,12 @@ func (d *dialer) connect(ctx context.Context, pause time.Duration) (*call, error
 
 // race dials the addresses again and again, each a little after the one before, until one answers as the leader
 // must, or ctx ends. The other connections are closed before it returns.
-func (d *dialer) race(ctx context.Context, pause time.Duration) (*call, error) {
+func (d *dialer) race(ctx context.Context, most time.Duration) (*call, error) {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
 	results := make(chan result)
 	for i, addr := range d.addrs {
-		go func() { results <- d.insist(inner, addr, time.Duration(i)*stagger, pause) }()
+		go func() { results <- d.insist(inner, addr, time.Duration(i)*stagger, most) }()
 	}
 	var winner *call
 	var errs []string
@@ -179,10 +180,10 @@ type result struct {
 	err  error
 }
 
-// insist tries one address until it works or cannot.
-func (d *dialer) insist(ctx context.Context, addr string, delay, pause time.Duration) result {
+// insist tries one address until it works, less and less often.
+func (d *dialer) insist(ctx context.Context, addr string, delay, most time.Duration) result {
 	err := fmt.Errorf("%s: not tried", addr)
-	for {
+	for next := pause; ; next = min(2*next, most) {
 		select {
 		case <-ctx.Done():
 			return result{err: err}
@@ -196,7 +197,7 @@ func (d *dialer) insist(ctx context.Context, addr string, delay, pause time.Dura
 			err = r.err
 			d.blame(err)
 		}
-		delay = pause
+		delay = next
 	}
 }
 

@@ -377,7 +377,7 @@ func TestStrangers(t *testing.T) {
 	}{
 		{"job", other(func(w *job.World) { w.ID = "job8" }), 1, "refused: this is job \\\"job7\\\", it wants job \\\"job8\\\"", "it wants job"},
 		{"generation", other(func(w *job.World) { w.Generation = 2 }), 1, "refused: this is generation 3 of the job, it wants 2", "it wants 2"},
-		{"nonce", other(func(w *job.World) { w.Nonce = "guess" }), 1, "who answers there does not know this world's nonce", "node 1 did not go on"},
+		{"nonce", other(func(w *job.World) { w.Nonce = "guess" }), 1, "who answers there does not know this world's nonce", "node 1: it did not go on"},
 		{"process", other(func(w *job.World) { w.Members[1].Incarnation = "old" }), 1, "refused: it is another process than the member host1 (node 1)", "another process"},
 		{"rank", world(5), 4, "refused: it says it is node 4, and this world expects no such node to call", "no such node"},
 	} {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"time"
 )
@@ -88,8 +89,18 @@ func (f *Fleet) greet(c net.Conn) {
 	if err := f.admit(c); err != nil {
 		f.adopt(c)
 		c.Close()
-		f.Log.Warn("fleet: connection refused", "from", c.RemoteAddr(), "why", err)
+		f.Log.Log(f.ctx, level(err), "fleet: connection refused", "from", c.RemoteAddr(), "why", err)
 	}
+}
+
+// errElsewhere: a member that reached us at several addresses goes on with one of them.
+var errElsewhere = errors.New("it did not go on")
+
+func level(err error) slog.Level {
+	if errors.Is(err, errElsewhere) {
+		return slog.LevelInfo
+	}
+	return slog.LevelWarn
 }
 
 func (f *Fleet) admit(c net.Conn) error {
@@ -108,7 +119,7 @@ func (f *Fleet) admit(c net.Conn) error {
 	}
 	var r ready
 	if err := readFrame(in, &r, maxHello); err != nil {
-		return fmt.Errorf("node %d did not go on: %w", h.Rank, ended(err))
+		return fmt.Errorf("node %d: %w: %w", h.Rank, errElsewhere, ended(err))
 	}
 	if !hmac.Equal([]byte(r.Proof), []byte(proof(f.world.Nonce, "member", mine, h))) {
 		return refuse(c, errors.New("it does not know this world's nonce"), false)

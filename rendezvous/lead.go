@@ -58,6 +58,7 @@ func (n *node) lead(ctx context.Context) (*outcome, error) {
 		if time.Now().Before(n.next) {
 			continue
 		}
+		// Before the next world is settled: we may have been stopped, and others gone on.
 		if end, err := l.tick(ctx); end != nil || err != nil {
 			return end, err
 		}

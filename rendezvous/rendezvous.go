@@ -69,7 +69,7 @@ func Join(ctx context.Context, s store.Store, spec job.Spec, o Options) (*Sessio
 	n := &node{store: s, spec: spec, Options: o, seen: o.Seen}
 	n.status = Status{Here: []string{spec.Self.String()}, Count: 1, Expected: spec.Nodes}
 	session, err := n.join(ctx)
-	if ctx.Err() != nil && err != nil {
+	if ctx.Err() != nil && err != nil && !decided(err) {
 		err = tooLate(ctx, n.status, time.Since(begun))
 	}
 	if err != nil {
@@ -96,6 +96,11 @@ func within(ctx context.Context, d time.Duration) (context.Context, context.Canc
 		return context.WithCancel(ctx)
 	}
 	return context.WithTimeout(ctx, d)
+}
+
+// decided reports whether the meeting itself ended, however late.
+func decided(err error) bool {
+	return errors.As(err, new(*Refusal)) || errors.As(err, new(*Excluded))
 }
 
 // tooLate tells the end of patience from being called off.
