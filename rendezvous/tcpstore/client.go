@@ -153,12 +153,13 @@ func (c *Client) once(ctx context.Context, a asking, rejected *int) (again bool,
 	if _, ok := c.link.numbers.number(a.verb); !ok {
 		return false, ErrUnsupported
 	}
-	fresh := !c.link.used
+	fresh, begun := !c.link.used, time.Now()
 	err = c.exchange(ctx, a)
 	if err == nil {
 		c.link.used = true
 		return false, nil
 	}
+	fresh = fresh && time.Since(begun) < time.Second // a wait that broke later had been accepted
 	if errors.Is(err, errInStep) {
 		return false, ctx.Err()
 	}

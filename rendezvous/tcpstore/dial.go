@@ -54,14 +54,14 @@ func Cause(err error) string {
 	switch {
 	case errors.Is(err, ErrNotStore):
 		return ErrNotStore.Error()
-	case errors.Is(err, ErrNoAnswer), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
-		return ErrNoAnswer.Error()
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return "name not known"
 	case errors.As(err, &dns):
 		return "name look-up failed"
 	case errors.As(err, &number):
 		return number.Error()
+	case errors.Is(err, ErrNoAnswer), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		return ErrNoAnswer.Error()
 	case errors.Is(err, io.EOF):
 		return "connection closed"
 	}

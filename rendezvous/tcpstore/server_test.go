@@ -361,7 +361,7 @@ func TestVanishedWaiters(t *testing.T) {
 // TestSlowReader has a client ask for much and read nothing. Others are served, its memory is bounded by the values
 // themselves, and when it reads after all, every byte is there.
 func TestSlowReader(t *testing.T) {
-	const size, asked = 1 << 20, 512
+	const size, asked = 1 << 20, 64
 	s := &Server{Loops: 1}
 	addr := serve(t, s)
 	big := bytes.Repeat([]byte("x"), size)
