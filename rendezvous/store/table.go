@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 )
 
 // ErrFull is wrapped by the error of a call that would make the table larger than it may be.
@@ -218,7 +219,8 @@ func (t *Table) count(key []byte, delta int64) (*slot, int64, error) {
 		}
 	}
 	sum := now + delta
-	s, err := t.put(key, strconv.AppendInt(nil, sum, 10))
+	var digits [20]byte
+	s, err := t.put(key, copyOf(strconv.AppendInt(digits[:0], sum, 10)))
 	return s, sum, err
 }
 
@@ -326,7 +328,7 @@ func copyOf(b []byte) []byte {
 // sign may lead, rubbish may trail. No digit, or more than fits, is an error.
 func parseInt(text []byte) (int64, error) {
 	i := 0
-	for i < len(text) && bytes.IndexByte([]byte(" \t\n\v\f\r"), text[i]) >= 0 {
+	for i < len(text) && strings.IndexByte(" \t\n\v\f\r", text[i]) >= 0 {
 		i++
 	}
 	negative := i < len(text) && text[i] == '-'
