@@ -41,7 +41,7 @@ func openMeeting(ctx context.Context, c Config, p Plan) (*meeting, error) {
 	if p.Serve {
 		return m, m.serve(ctx, true)
 	}
-	host, _, _ := net.SplitHostPort(string(p.Endpoint))
+	host := hostOf(p.Endpoint)
 	if p.MayServe && isMe(ctx, host, c.Host.Hostname) {
 		return m, m.serve(ctx, false)
 	}
@@ -59,7 +59,7 @@ func (m *meeting) serve(ctx context.Context, sure bool) error {
 	number, _ := strconv.Atoi(port)
 	ln, err := m.listen(ctx, addr, number, sure)
 	if errors.Is(err, syscall.EADDRINUSE) && !sure {
-		return m.find(ctx, false)
+		return m.findHere(ctx, number)
 	}
 	if err != nil {
 		return err
@@ -94,8 +94,7 @@ func (m *meeting) listen(ctx context.Context, addr string, port int, sure bool) 
 		case !errors.Is(err, syscall.EADDRINUSE):
 			return nil, fail(job.ExitSystem, "", "host the meeting point: %w", err)
 		case wait > time.Second:
-			return nil, fail(job.ExitStranger, "end that program, or choose another port with --rdzv-endpoint or --master-port",
-				"this node should host the meeting point, but another program holds port %d%s", port, holder(port))
+			return nil, m.stranger(port)
 		}
 		select {
 		case <-ctx.Done():
@@ -105,10 +104,32 @@ func (m *meeting) listen(ctx context.Context, addr string, port int, sure bool) 
 	}
 }
 
+// findHere connects to whoever holds the port on this machine: another agent, or a program that has nothing to do
+// with us and may never say so.
+func (m *meeting) findHere(ctx context.Context, port int) error {
+	client, err := tcpstore.Dial(ctx, string(m.port), tcpstore.Options{Patience: strangerTime, ReplyTimeout: strangerTime})
+	if err != nil && ctx.Err() == nil {
+		return m.stranger(port)
+	}
+	if err != nil {
+		return ctx.Err()
+	}
+	m.store = client
+	return m.listenForPeers(hostOf(m.port))
+}
+
+// strangerTime is how long a program on this machine may take to prove that it is a store.
+const strangerTime = 3 * time.Second
+
+func (m *meeting) stranger(port int) error {
+	return fail(job.ExitStranger, "end that program, or choose another port with --rdzv-endpoint or --master-port",
+		"this node should host the meeting point, but another program holds port %d%s", port, holder(port))
+}
+
 // find connects to the store that another node hosts, however long that node takes to come, within the time for
 // joining. A name that turns out to be this machine's, for DNS may be late, makes this node the host.
 func (m *meeting) find(ctx context.Context, mayServe bool) error {
-	host, _, _ := net.SplitHostPort(string(m.port))
+	host := hostOf(m.port)
 	dialing, cancel := context.WithDeadline(ctx, m.end)
 	defer cancel()
 	show := newWaiting(m.c.Log, "waiting for the store at "+string(m.port))
@@ -199,7 +220,7 @@ func (m *meeting) join(ctx context.Context) (err error) {
 		show.tell("all here: " + m.describe())
 		return nil
 	case errors.As(err, &missing):
-		return fail(job.ExitPeers, "look at those nodes: did they start, and can they reach "+string(m.port)+"?", "%w", err)
+		return fail(job.ExitPeers, "did the missing nodes start, and can they reach "+string(m.port)+"?", "%w", err)
 	case errors.As(err, &refused), errors.As(err, &excluded):
 		return fail(job.ExitRefused, "", "%w", err)
 	case ctx.Err() != nil:

@@ -13,16 +13,17 @@ import (
 
 func envCommand() *cli.Command {
 	var c launcher.Config
-	rank := &cli.IntFlag{Name: "rank", Usage: "`N` whose environment is shown; 0 if not given"}
+	var rank int
+	flag := &cli.GenericFlag{Name: "rank", Value: number{&rank, 0, 1 << 24}, Usage: "`N` whose environment is shown; 0 if not given"}
 	return &cli.Command{
 		Name: "env", Usage: "show what a worker would get, and why; starts nothing", ArgsUsage: "[--rank N] [flags of run] script.py [argument...]",
 		Description: "  muster env --rank 3 --nnodes 2 --nproc-per-node 2 --rdzv-endpoint host0:29400 train.py",
-		Flags:       append(jobFlags(&c), rank),
+		Flags:       append(jobFlags(&c), flag),
 		Action: func(x *cli.Context) error {
 			if err := configure(x, &c); err != nil {
 				return err
 			}
-			dry, err := launcher.DryRun(c, x.Int("rank"))
+			dry, err := launcher.DryRun(c, rank)
 			if err != nil {
 				return err
 			}

@@ -115,25 +115,30 @@ func nearest(word string, names []string) string {
 	return best
 }
 
-// distance is the number of letters to insert, remove or replace (Levenshtein).
+// distance is the number of slips of a finger between two words: a letter too many, too few or wrong, or two
+// neighbours exchanged (optimal string alignment).
 func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+	d := make([][]int, len(a)+1)
+	for i := range d {
+		d[i] = make([]int, len(b)+1)
+		d[i][0] = i
 	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
+	for j := range d[0] {
+		d[0][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		for j := 1; j <= len(b); j++ {
+			wrong := 1
+			if a[i-1] == b[j-1] {
+				wrong = 0
 			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, diagonal+1)
+			d[i][j] = min(d[i-1][j]+1, d[i][j-1]+1, d[i-1][j-1]+wrong)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				d[i][j] = min(d[i][j], d[i-2][j-2]+1)
+			}
 		}
 	}
-	return row[len(b)]
+	return d[len(a)][len(b)]
 }
 
 // seconds is a duration as a flag: 90s, 10m, or a bare number of seconds, as torchrun has it.
@@ -158,6 +163,31 @@ func (s seconds) String() string {
 	}
 	return s.d.String()
 }
+
+// number is a whole number between two bounds as a flag.
+type number struct {
+	n         *int
+	low, high int
+}
+
+func (v number) Set(text string) error {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < v.low || n > v.high {
+		return fmt.Errorf("%q is no whole number from %d to %d", text, v.low, v.high)
+	}
+	*v.n = n
+	return nil
+}
+
+func (v number) String() string {
+	if v.n == nil {
+		return ""
+	}
+	return strconv.Itoa(*v.n)
+}
+
+// port is a number that a listener can have.
+func port(n *int) number { return number{n, 1, 65535} }
 
 // nodes is --nnodes: N, or torchrun's MIN:MAX where both are the same.
 type nodes struct{ n *int }
@@ -204,8 +234,6 @@ func sources(flags []cli.Flag, given map[string]string) map[string]string {
 func bindEnv(f cli.Flag) {
 	switch f := f.(type) {
 	case *cli.StringFlag:
-		f.EnvVars = env(f.Name)
-	case *cli.IntFlag:
 		f.EnvVars = env(f.Name)
 	case *cli.BoolFlag:
 		f.EnvVars = env(f.Name)

@@ -24,11 +24,11 @@ func jobFlags(c *launcher.Config) []cli.Flag {
 	return []cli.Flag{
 		&cli.GenericFlag{Name: "nnodes", Value: nodes{&c.Nodes}, Usage: "`N` nodes; what the platform says, else 1"},
 		&cli.StringFlag{Name: "nproc-per-node", Destination: &c.NProc, Usage: "`N` workers on this node, or gpu, cpu, auto (one per GPU, else one)"},
-		&cli.IntFlag{Name: "node-rank", Destination: &c.NodeRank, Value: -1, Usage: "`I` number of this node, from 0; else nodes are ranked by place and name"},
+		&cli.GenericFlag{Name: "node-rank", Value: number{&c.NodeRank, 0, 1 << 20}, Usage: "`I` number of this node, from 0; else nodes are ranked by place and name"},
 		&cli.StringFlag{Name: "rdzv-endpoint", Destination: &c.Endpoint, Usage: "`HOST:PORT` where the nodes meet; the node of that name hosts it (port 29400)"},
 		&cli.StringFlag{Name: "rdzv-id", Destination: &c.JobID, Usage: "`ID` name of the job, the same on all its nodes"},
 		&cli.StringFlag{Name: "master-addr", Destination: &c.MasterAddr, Usage: "`HOST` where node 0 runs, instead of --rdzv-endpoint"},
-		&cli.IntFlag{Name: "master-port", Destination: &c.MasterPort, Usage: "`PORT` that goes with --master-addr"},
+		&cli.GenericFlag{Name: "master-port", Value: port(&c.MasterPort), Usage: "`PORT` that goes with --master-addr"},
 		&cli.BoolFlag{Name: "standalone", Destination: &c.Standalone, Usage: "this node alone, whatever the platform says"},
 		&cli.BoolFlag{Name: "module", Aliases: []string{"m"}, Destination: &c.Module, Usage: "run a Python module, as python -m does"},
 		&cli.GenericFlag{Name: "join-timeout", Value: seconds{&c.JoinTimeout}, Usage: "`TIME` to wait for all nodes (15m)"},
@@ -37,7 +37,7 @@ func jobFlags(c *launcher.Config) []cli.Flag {
 		&cli.StringFlag{Name: "worker-store", Destination: &c.WorkerStore, Value: "auto", Usage: "`WHO` hosts the workers' store: auto, agent, rank0"},
 		&cli.StringFlag{Name: "local-addr", Destination: &c.LocalAddr, Hidden: true, Usage: "`ADDR` at which this node is reached best"},
 		&cli.StringFlag{Name: "serve", Destination: &c.Serve, Value: "auto", Hidden: true, Usage: "`auto|yes|no` whether this node hosts the meeting point"},
-		&cli.IntFlag{Name: "worker-port", Destination: &c.WorkerPort, Hidden: true, Usage: "`PORT` of the workers' store; a free one"},
+		&cli.GenericFlag{Name: "worker-port", Value: port(&c.WorkerPort), Hidden: true, Usage: "`PORT` of the workers' store; a free one"},
 		&cli.BoolFlag{Name: "uneven", Destination: &c.Uneven, Hidden: true, Usage: "nodes may have different numbers of workers"},
 		&cli.StringFlag{Name: "framework", Destination: &c.Framework, Value: "torch", Hidden: true, Usage: "`NAME` of the contract with the workers: torch"},
 		&cli.StringFlag{Name: "rdzv-backend", Value: "c10d", Hidden: true, Usage: "`NAME` of the store's protocol: c10d"},
@@ -52,11 +52,6 @@ func configure(x *cli.Context, c *launcher.Config) error {
 	for name, words := range choices {
 		if v := x.String(name); !strings.Contains(" "+words+" ", " "+v+" ") || v == "" {
 			return wrong("--%s %s: choose one of %s", name, v, strings.ReplaceAll(words, " ", ", "))
-		}
-	}
-	for _, name := range []string{"worker-port", "master-port"} {
-		if v := x.Int(name); v < 0 || v > 65535 {
-			return wrong("--%s %d is no port", name, v)
 		}
 	}
 	hostname, err := os.Hostname()

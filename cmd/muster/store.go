@@ -35,20 +35,21 @@ func storeCommand() *cli.Command {
 }
 
 func serveCommand() *cli.Command {
+	at := launcher.DefaultPort
 	return &cli.Command{
 		Name: "serve", Usage: "serve an empty store until a signal comes", ArgsUsage: "[flags]",
 		Description: "  muster store serve --port 29400",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "host", Usage: "`ADDR` to listen on; all if not given"},
-			&cli.IntFlag{Name: "port", Value: launcher.DefaultPort, Usage: "`PORT` to listen on (29400)"},
+			&cli.GenericFlag{Name: "port", Value: number{&at, 0, 65535}, Usage: "`PORT` to listen on (29400)"},
 			&cli.BoolFlag{Name: "inherit", Hidden: true, Usage: "listen on file descriptor 3"},
 		},
-		Action: serve,
+		Action: func(x *cli.Context) error { return serve(x, at) },
 	}
 }
 
-func serve(x *cli.Context) error {
-	ln, err := listener(x)
+func serve(x *cli.Context, port int) error {
+	ln, err := listener(x, port)
 	if err != nil {
 		return err
 	}
@@ -69,11 +70,11 @@ func serve(x *cli.Context) error {
 // inherited is the descriptor by which the agent hands down a port that it has bound.
 const inherited = 3
 
-func listener(x *cli.Context) (net.Listener, error) {
+func listener(x *cli.Context, port int) (net.Listener, error) {
 	if x.Bool("inherit") {
 		return net.FileListener(os.NewFile(inherited, "listener"))
 	}
-	ln, err := net.Listen("tcp", net.JoinHostPort(x.String("host"), strconv.Itoa(x.Int("port"))))
+	ln, err := net.Listen("tcp", net.JoinHostPort(x.String("host"), strconv.Itoa(port)))
 	if err != nil {
 		return nil, &launcher.Error{Code: job.ExitSystem, Err: fmt.Errorf("store: %w", err), Hint: "choose another --port"}
 	}
