@@ -18,9 +18,12 @@ import (
 const (
 	queueSize = 2 << 20 // of one stream, in bytes
 
-	// A stream whose queue is full waits this long for the console: a worker that is faster than its reader is slowed down,
-	// nothing is lost. When one write alone has taken so long the reader is not slow, it stands still, and nobody waits for it.
-	patience = 10 * time.Millisecond
+	// A stream whose queue is full waits for the console, so that a worker that is faster than its reader is slowed down and
+	// nothing is lost. What it may wait is a credit: it grows with what the console takes, as if that had come at the slowest
+	// rate that we still call keeping up, 6.4 MB/s. A console that stands still is waited for once, for the whole credit; one
+	// that hiccups loses nothing.
+	credit    = 200 * time.Millisecond
+	perSecond = 6400 << 10 // bytes
 
 	flushTime = 2 * time.Second  // at the end, for a console that does not move
 	flushMax  = 10 * time.Second // and for one that does
@@ -98,7 +101,6 @@ type sink struct {
 	mu      sync.Mutex
 	turns   []*queue  // those with something to write, in the order of their turns
 	free    [][]byte  // buffers to be used again
-	began   time.Time // of the write under way; zero: there is none
 	moved   time.Time // end of the last write
 	dead    error     // the reader went away
 	lost    int       // lines
@@ -118,6 +120,7 @@ type queue struct {
 	size    int
 	queued  bool // in sink.turns
 	writing bool
+	credit  time.Duration // how long its worker may still be held up
 	dropped int           // lines since the last that was written
 	moved   chan struct{} // one of ours has been written
 }
@@ -129,7 +132,7 @@ func newSink(to io.Writer, barEvery time.Duration) *sink {
 }
 
 func (s *sink) newQueue(prefix string) *queue {
-	return &queue{sink: s, prefix: prefix, moved: make(chan struct{}, 1)}
+	return &queue{sink: s, prefix: prefix, moved: make(chan struct{}, 1), credit: credit}
 }
 
 // put takes b, which is whole lines, and returns a buffer for the next.
@@ -164,27 +167,22 @@ func (q *queue) line() {
 	}
 }
 
-// wait gives the console a moment to make room for n bytes. The lock is let go meanwhile.
+// wait gives the console time to make room for n bytes, as far as q's credit goes. The lock is let go meanwhile.
 func (q *queue) wait(n int) {
 	s := q.sink
-	var timer <-chan time.Time
-	for q.size > 0 && q.size+n > queueSize && s.dead == nil && !s.stands() {
-		if timer == nil {
-			timer = time.After(patience)
-		}
+	for q.size > 0 && q.size+n > queueSize && q.credit > 0 && s.dead == nil {
+		timer := time.NewTimer(q.credit)
+		began := time.Now()
 		s.mu.Unlock()
 		select {
 		case <-q.moved:
-			s.mu.Lock()
-		case <-timer:
-			s.mu.Lock()
-			return
+		case <-timer.C:
 		}
+		s.mu.Lock()
+		timer.Stop()
+		q.credit -= time.Since(began)
 	}
 }
-
-// stands reports whether the write under way has taken so long that nobody seems to read.
-func (s *sink) stands() bool { return !s.began.IsZero() && time.Since(s.began) > patience }
 
 // drop makes room for n bytes by forgetting the oldest lines.
 func (q *queue) drop(n int) {
@@ -241,7 +239,6 @@ func (s *sink) next() (q *queue, chunk []byte, over bool) {
 	}
 	q, s.turns = s.turns[0], s.turns[1:]
 	q.queued, q.writing = false, true
-	s.began = time.Now()
 	if q.dropped > 0 {
 		note := fmt.Appendf(s.buffer(), "%s[muster: %d lines dropped here, the console did not keep up]\n", q.prefix, q.dropped)
 		q.dropped = 0
@@ -256,8 +253,9 @@ func (s *sink) next() (q *queue, chunk []byte, over bool) {
 func (s *sink) wrote(q *queue, chunk []byte, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.began, s.moved = time.Time{}, time.Now()
+	s.moved = time.Now()
 	q.writing = false
+	q.credit = min(credit, q.credit+time.Duration(len(chunk))*time.Second/perSecond)
 	if err != nil {
 		s.lost += bytes.Count(chunk, newline) // about: part of it may have got through
 		if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EAGAIN) {

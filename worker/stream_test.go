@@ -1,0 +1,369 @@
+package worker
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// newTestStream returns a stream that is fed by hand.
+func newTestStream(to *sink, prefix string, raw bool) *stream {
+	return &stream{queue: to.newQueue(prefix), prefix: []byte(prefix), raw: raw, tail: &tail{}}
+}
+
+// carried returns what a console shows of parts, and the tail.
+func carried(t *testing.T, prefix string, raw bool, parts ...string) (string, []string) {
+	t.Helper()
+	var out bytes.Buffer
+	to := newSink(&out, time.Hour)
+	s := newTestStream(to, prefix, raw)
+	for _, p := range parts {
+		s.feed([]byte(p))
+	}
+	s.finish()
+	if err := to.close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	return out.String(), s.tail.lines()
+}
+
+var lineCases = []struct {
+	name, in, want string
+}{
+	{"lines", "one\ntwo\n", "> one\n> two\n"},
+	{"empty lines", "\n\na\n\n", "> \n> \n> a\n> \n"},
+	{"no newline at the end", "one\ntwo", "> one\n> two\n"},
+	{"nothing", "", ""},
+	{"characters of several bytes", "größer ✓\n→ ∞", "> größer ✓\n> → ∞\n"},
+	{"not UTF-8, and zeros", "a\xff\xfe\nb\x00c\n", "> a\xff\xfe\n> b\x00c\n"},
+	{"lines of Windows", "one\r\n\r\ntwo\r\n", "> one\n> \n> two\n"},
+	{"a bar's last state", "\r 10%\r 20%\r100%\nnext\n", "> 100%\n> next\n"},
+	{"a bar that ends with its return", "10%\r20%\r100%\r\nnext\n", "> 100%\n> next\n"},
+	{"a bar without newline", "10%\r 20%", ">  20%\n"},
+	{"a bar that is wiped out", "10%\r   \rdone\n", "> done\n"},
+	{"a bar that is wiped out, then nothing", "x\n10%\r   \r", "> x\n"},
+	{"a bar between lines", "a\n1\r2\nb\r\nc\n", "> a\n> 2\n> b\n> c\n"},
+}
+
+// A line must not depend on how the pipe cut it: every case in one piece, byte by byte, and cut in two everywhere.
+// Intermediate states of bars do depend on it; they are put aside.
+func TestLines(t *testing.T) {
+	for _, c := range lineCases {
+		t.Run(c.name, func(t *testing.T) {
+			splits := [][]string{{c.in}, strings.SplitAfter(c.in, "")}
+			if !strings.Contains(c.in, "\r") {
+				splits[1] = nil
+				for i := range c.in {
+					splits[1] = append(splits[1], c.in[i:i+1])
+					splits = append(splits, []string{c.in[:i], c.in[i:]})
+				}
+			} else {
+				splits = splits[:1]
+			}
+			for _, parts := range splits {
+				if got, _ := carried(t, "> ", false, parts...); got != c.want && strings.Join(parts, "") == c.in {
+					t.Errorf("%q: %q, want %q", parts, got, c.want)
+				}
+				bare, _ := carried(t, "", false, parts...)
+				if want := strings.ReplaceAll(c.want, "> ", ""); bare != want && strings.Join(parts, "") == c.in {
+					t.Errorf("%q: bare %q, want %q", parts, bare, want)
+				}
+			}
+			if got, _ := carried(t, "", true, c.in); got != c.in {
+				t.Errorf("raw: %q", got)
+			}
+		})
+	}
+}
+
+func TestLongLines(t *testing.T) {
+	for name, line := range map[string]string{
+		"10 MiB":        strings.Repeat("0123456789abcdef", 10<<20/16),
+		"of characters": strings.Repeat("é✓", 3<<20/5),
+		"just fits":     strings.Repeat("x", maxLine),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var parts []string
+			for text := line + "\nnext\n"; text != ""; {
+				n := min(len(text), 65521)
+				parts, text = append(parts, text[:n]), text[n:]
+			}
+			// The console here reads as fast as we write; the queue does not lose anything, see TestSlowConsole.
+			got, tail := carried(t, "> ", false, parts...)
+			lines := strings.Split(strings.TrimSuffix(got, "\n"), "\n")
+			for i, l := range lines {
+				if len(l) > len("> ")+maxLine+len(cutMark) || !strings.HasPrefix(l, "> ") || strings.ContainsRune(l, '�') {
+					t.Errorf("line %d of %d bytes: %.20q…", i, len(l), l)
+				}
+			}
+			if lines[len(lines)-1] != "> next" || (len(lines) > 2) != (len(line) > maxLine) {
+				t.Errorf("%d lines", len(lines))
+			}
+			whole := strings.ReplaceAll(strings.Join(lines[:len(lines)-1], "\n"), cutMark, "")
+			if strings.ReplaceAll(whole, "> ", "") != line {
+				t.Error("it is not the same")
+			}
+			if tail[len(tail)-1] != "next" {
+				t.Errorf("tail %.80q", tail)
+			}
+		})
+	}
+}
+
+// A bar is shown at once, then each barEvery its newest state, and in the end its last.
+func TestBar(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out lockedBuffer
+	to := newSink(&out, 50*time.Millisecond)
+	s := newStream(r, to, "> ", false, &tail{})
+	for _, step := range []struct{ write, shown string }{{"\r 1%", ">  1%\n"}, {"\r 2%\r 3%", ">  3%\n"}} { // 3 after a while, though nothing more comes
+		if _, err := w.WriteString(step.write); err != nil {
+			t.Fatal(err)
+		}
+		for deadline := time.Now().Add(10 * time.Second); !strings.HasSuffix(out.String(), step.shown); {
+			if time.Now().After(deadline) {
+				t.Fatalf("%q", out.String())
+			}
+		}
+	}
+	if _, err := w.WriteString("\r 4%\r 3%\nend"); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	s.settle()
+	s.close()
+	s.queue.flush()
+	if got := out.String(); got != ">  1%\n>  3%\n> end\n" {
+		t.Errorf("%q", got)
+	}
+	_ = to.close(t.Context())
+}
+
+func TestBarRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out lockedBuffer
+		to := newSink(&out, 5*time.Second)
+		s := newTestStream(to, "> ", false)
+		for i := range 1000 { // a hundred seconds of tqdm
+			s.feed(fmt.Appendf(nil, "\r%3d of 1000", i))
+			time.Sleep(100 * time.Millisecond)
+		}
+		s.feed([]byte("\r1000 of 1000\n"))
+		s.finish()
+		if err := to.close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		lines := strings.Split(out.String(), "\n")
+		if len(lines) != 22 || lines[0] != ">   0 of 1000" || lines[1] != ">  50 of 1000" || lines[20] != "> 1000 of 1000" {
+			t.Errorf("%d lines, %q", len(lines), lines)
+		}
+		if len(s.partial) != 0 || cap(s.partial) > 1000 {
+			t.Errorf("%d bytes are kept, in room for %d", len(s.partial), cap(s.partial))
+		}
+	})
+}
+
+func TestTail(t *testing.T) {
+	var a tail
+	if got := a.lines(); got != nil {
+		t.Errorf("%q", got)
+	}
+	for i := range 1000 {
+		a.add(fmt.Appendf(nil, "line %d\n", i))
+	}
+	if got := a.lines(); len(got) != 200 || got[0] != "line 800" || got[199] != "line 999" {
+		t.Errorf("%d lines, %q", len(got), got)
+	}
+	a.add(bytes.Repeat([]byte("x"), 10*tailBytes), []byte("\xff\nend\n"))
+	if got := a.lines(); len(got) != 2 || len(got[0]) > tailBytes || !strings.HasSuffix(got[0], "x\uFFFD") || got[1] != "end" {
+		t.Errorf("%d lines", len(got))
+	}
+	if len(a.buf) > 2*tailBytes {
+		t.Errorf("%d bytes", len(a.buf))
+	}
+}
+
+// lockedBuffer is a console for tests that look at it meanwhile.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// writerFunc is a console with a behaviour.
+type writerFunc func(b []byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+// A console that stands still holds nobody up; what does not fit is dropped, the oldest first, and counted.
+func TestStandingConsole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out lockedBuffer
+		goOn := make(chan struct{})
+		to := newSink(writerFunc(func(b []byte) (int, error) { <-goOn; return out.Write(b) }), time.Hour)
+		a, b := newTestStream(to, "[rank 0] ", false), newTestStream(to, "[rank 1] ", false)
+		line := func(i int) string { return fmt.Sprintf("%7d %s\n", i, strings.Repeat(".", 91)) }
+		const n = 100000 // 10 MB, five times the queue
+		began := time.Now()
+		for i := range n {
+			a.feed([]byte(line(i)))
+		}
+		b.feed([]byte("b is not touched\n"))
+		if took := time.Since(began); took > credit {
+			t.Errorf("the worker waited %v", took)
+		}
+		if a.queue.size > queueSize {
+			t.Errorf("%d bytes wait", a.queue.size)
+		}
+		close(goOn)
+		a.queue.flush()
+		b.queue.flush()
+		text := out.String()
+		got := strings.Count(text, "[rank 0]  ")
+		var dropped int
+		_, note, _ := strings.Cut(text, "[rank 0] [muster: ")
+		if _, err := fmt.Sscanf(note, "%d lines dropped here, the console did not keep up]\n", &dropped); err != nil {
+			t.Errorf("%v in %.80q", err, note)
+		}
+		if got+dropped != n || !strings.Contains(text, "[rank 0] "+line(n-1)) || !strings.Contains(text, "[rank 1] b is not touched\n") {
+			t.Errorf("%d lines came, %d were dropped, of %d", got, dropped, n)
+		}
+		if err := to.close(t.Context()); err == nil || err.Error() != fmt.Sprintf("console: %d lines were lost", dropped) {
+			t.Errorf("close: %v", err)
+		}
+	})
+}
+
+// A console that is slow, but reads, slows the workers down and loses nothing.
+func TestSlowConsole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out lockedBuffer
+		to := newSink(writerFunc(func(b []byte) (int, error) {
+			time.Sleep(time.Duration(len(b)) * time.Second / (100 << 20)) // 100 MB/s
+			return out.Write(b)
+		}), time.Hour)
+		var streams []*stream
+		for i := range 8 {
+			streams = append(streams, newTestStream(to, fmt.Sprintf("[rank %d] ", i), false))
+		}
+		block := bytes.Repeat([]byte(strings.Repeat("x", 99)+"\n"), 600)
+		var all sync.WaitGroup
+		for _, s := range streams {
+			all.Go(func() {
+				for range 100 {
+					s.feed(block)
+				}
+				s.queue.flush()
+			})
+		}
+		all.Wait()
+		if err := to.close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if n := strings.Count(out.String(), "\n"); n != 8*100*600 {
+			t.Errorf("%d lines", n)
+		}
+	})
+}
+
+func TestBrokenConsole(t *testing.T) {
+	to := newSink(writerFunc(func(b []byte) (int, error) { return 0, syscall.EPIPE }), time.Hour)
+	s := newTestStream(to, "> ", false)
+	for range 1000 {
+		s.feed([]byte("nobody reads this\n"))
+	}
+	s.queue.flush()
+	if err := to.close(t.Context()); err == nil || err.Error() != "console: 1000 lines were lost" {
+		t.Errorf("close: %v", err)
+	}
+	full := newSink(writerFunc(func(b []byte) (int, error) {
+		if bytes.Contains(b, []byte("first")) {
+			return 0, &os.PathError{Op: "write", Path: "log", Err: syscall.ENOSPC}
+		}
+		return len(b), nil
+	}), time.Hour)
+	s = newTestStream(full, "> ", false)
+	s.feed([]byte("first\n"))
+	s.queue.flush()
+	s.feed([]byte("second\n"))
+	s.queue.flush()
+	if err := full.close(t.Context()); err == nil || err.Error() != "console: 1 lines were lost" {
+		t.Errorf("close: %v", err)
+	}
+}
+
+// A console that hangs does not keep the agent from ending.
+func TestHangingConsole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		goOn := make(chan struct{})
+		to := newSink(writerFunc(func(b []byte) (int, error) { <-goOn; return len(b), nil }), time.Hour)
+		s := newTestStream(to, "> ", false)
+		s.feed([]byte("a line\n"))
+		began := time.Now()
+		s.queue.flush()
+		if took := time.Since(began); took < flushTime || took > flushMax {
+			t.Errorf("flush took %v", took)
+		}
+		began = time.Now()
+		_ = to.close(t.Context())
+		if took := time.Since(began); took > flushTime {
+			t.Errorf("close took %v", took)
+		}
+		close(goOn)
+	})
+}
+
+func TestConsoleWriters(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := NewConsole(w, w)
+	if c.out != c.err {
+		t.Error("one pipe, two writers to it")
+	}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 100 {
+				fmt.Fprintln(c.Stderr(), "time=12:00 level=INFO msg=hello")
+			}
+		})
+	}
+	all.Wait()
+	if err := c.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	w.Close()
+	var out bytes.Buffer
+	_, _ = out.ReadFrom(r)
+	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	if len(lines) != 800 || slices.ContainsFunc(lines, func(l string) bool { return l != "time=12:00 level=INFO msg=hello" }) {
+		t.Errorf("%d lines", len(lines))
+	}
+	if _, err := fmt.Fprintln(c.Stdout(), "too late"); err != nil && !errors.Is(err, os.ErrClosed) {
+		t.Error(err)
+	}
+}
