@@ -1,0 +1,398 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/muster-run/muster/job"
+)
+
+// Every way to go wrong before a worker runs: one clear line, and the documented code.
+func TestWrongUse(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, mode := range map[string]os.FileMode{"plain.txt": 0o644, "broken": 0o755} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("neither ELF nor script\n"), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		args string
+		env  string
+		code int
+		say  string
+	}{
+		{"", "", 2, "muster COMMAND --help"},
+		{"rnu", "", 2, `unknown command "rnu"; did you mean muster run?`},
+		{"store gte", "", 2, "did you mean muster store get?"},
+		{"run", "", 2, "nothing to run; for example: muster run train.py"},
+		{"run --nnods 2 true", "", 2, "unknown flag --nnods; did you mean --nnodes?"},
+		{"run --lr 1e-4 train.py", "", 2, "unknown flag --lr"},
+		{"run --nnodes", "", 2, "--nnodes needs a value"},
+		{"run --nnodes two true", "", 2, `"two" is no number of nodes`},
+		{"run --nnodes 1:4 true", "", 2, "range of nodes"},
+		{"run --nnodes 2 true", "", 2, "say --rdzv-endpoint HOST:PORT"},
+		{"run --nnodes 2 --standalone true", "", 2, "--standalone means one node"},
+		{"run --nnodes 2 --node-rank 2 --rdzv-endpoint h:1 true", "", 2, "node rank 2, but there are 2 nodes"},
+		{"run --nnodes 2 --rdzv-endpoint h:0 true", "", 2, "--rdzv-endpoint h:0 is no endpoint"},
+		{"run --nnodes 2 --rdzv-endpoint h --master-addr m true", "", 2, "both say where to meet"},
+		{"run --worker-store agnet true", "", 2, "--worker-store agnet: choose one of auto, agent, rank0"},
+		{"run --rdzv-id none true", "", 2, `"none" cannot name a job`},
+		{"run --nproc-per-node 0 true", "", 2, "--nproc-per-node 0: give a number"},
+		{"run --join-timeout soon true", "", 2, "is no duration"},
+		{"run --framework torhc true", "", 2, "there is torch"},
+		{"run true", "MUSTER_NNODES=x", 2, "MUSTER_NNODES"},
+		{"run true", "WORLD_SIZE=4", 2, "looks like one of several nodes"},
+		{"run true", "MASTER_ADDR=m WORLD_SIZE=2 RANK=2", 2, "node 2, but there are only 2 nodes"},
+		{"run --nproc-per-node gpu true", "", job.ExitRefused, "no GPU for the workers"},
+		{"run nothere.py", "", 127, "no script nothere.py (in " + dir},
+		{"run nothere", "", 127, "no program nothere; it is not in PATH"},
+		{"run ./nothere", "", 127, "no program ./nothere"},
+		{"run -- plain.txt", "", 127, "a file of the working directory is ./plain.txt"},
+		{"run ./plain.txt", "", 126, "not marked executable"},
+		{"run ./broken", "", 126, "broken"},
+		{"run train.py", "PYTHON_EXEC=/nothere/python", 127, "no program /nothere/python"},
+		{"env --rank 7 true", "", 2, "rank 7: the world would have ranks 0 to 0"},
+		{"store set k", "", 2, "store set: takes KEY VALUE"},
+		{"init", "", 2, "init: nothing to run"},
+		{"init --rewrite TERM:NOPE true", "", 2, `"NOPE" is no signal`},
+	} {
+		t.Run(c.args+" "+c.env, func(t *testing.T) {
+			t.Parallel()
+			muster(t, dir, strings.Fields(c.env), strings.Fields(c.args)...).ends(c.code, c.say)
+		})
+	}
+}
+
+// What each worker sees, and how its output looks.
+func TestSingleNode(t *testing.T) {
+	t.Parallel()
+	p := muster(t, t.TempDir(), []string{"RANK=7", "OMP_NUM_THREADS=9"}, "run", "--nproc_per_node=3", "--nnodes=1", "--",
+		"sh", "-c", `echo "rank $RANK of $WORLD_SIZE, local $LOCAL_RANK of $LOCAL_WORLD_SIZE, threads $OMP_NUM_THREADS"; printf 'no newline' >&2`)
+	p.ends(0,
+		"[rank 0] rank 0 of 3, local 0 of 3, threads 9\n",
+		"[rank 1] rank 1 of 3, local 1 of 3, threads 9\n",
+		"[rank 2] rank 2 of 3, local 2 of 3, threads 9\n",
+		"[rank 2] no newline\n")
+}
+
+// The exit code is that of the worker that failed first, and the last line says which that was.
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		script string
+		code   int
+		say    string
+	}{
+		{"exit 0", 0, ""},
+		{"exit 3", 3, "exited with code 3; exit 3"},
+		{"exit 255", 1, "exited with code 255; exit 1"},
+		{"kill -9 $$", 137, "was killed by SIGKILL, which muster did not send"},
+		{"kill -SEGV $$", 122, "was killed by SIGSEGV"},
+		{"exit 139", 122, "a shell's word for SIGSEGV"},
+	} {
+		t.Run(c.script, func(t *testing.T) {
+			t.Parallel()
+			muster(t, t.TempDir(), nil, "run", "--", "sh", "-c", c.script).ends(c.code, c.say)
+		})
+	}
+}
+
+// A script is run by the interpreter that PYTHON_EXEC, the virtual environment or PATH names.
+func TestPython(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	script := "import os, sys\nprint('argv', sys.argv[1:], 'venv', os.environ.get('VIRTUAL_ENV'), sys.stdout.write_through)\n" +
+		"raise ValueError('bad seed')\n"
+	if err := os.WriteFile(filepath.Join(dir, "train.py"), []byte(script), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p := muster(t, dir, nil, "run", "train.py", "--nnodes", "$$5", "--", "x")
+	p.ends(1, "argv ['--nnodes', '$$5', '--', 'x']", "exited with code 1: ValueError: bad seed; exit 1")
+	muster(t, dir, nil, "run", "-m", "train", "y").ends(1, "argv ['y']")
+}
+
+// Two nodes agree on ranks; the order of their coming does not matter.
+func TestTwoNodes(t *testing.T) {
+	t.Parallel()
+	all := startNodes(t, 2, nil, "--", "sh", "-c", `echo "rank $RANK of $WORLD_SIZE on node $GROUP_RANK at $MASTER_ADDR"`)
+	all[0].ends(0, "[rank 0] rank 0 of 4 on node 0 at 127.0.0.1\n", "[rank 1] rank 1 of 4 on node 0 at 127.0.0.1\n")
+	all[1].ends(0, "[rank 2] rank 2 of 4 on node 1 at 127.0.0.1\n", "[rank 3] rank 3 of 4 on node 1 at 127.0.0.1\n")
+}
+
+// A node without a number gets one; MASTER_ADDR and PET_ variables do what flags do.
+func TestPlatformVariables(t *testing.T) {
+	t.Parallel()
+	port := strconv.Itoa(freePort(t))
+	var all []*program
+	for n := range 2 {
+		env := []string{"MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port, "WORLD_SIZE=2", "RANK=" + strconv.Itoa(n)}
+		if n == 1 { // the other one is told in torchrun's words
+			env = []string{"PET_NNODES=2", "PET_NODE_RANK=1", "PET_MASTER_ADDR=127.0.0.1", "PET_MASTER_PORT=" + port, "PET_NPROC_PER_NODE=1"}
+		}
+		all = append(all, muster(t, t.TempDir(), env, "run", "--", "sh", "-c", `echo "$RANK of $WORLD_SIZE"`))
+	}
+	all[0].ends(0, "[rank 0] 0 of 2\n")
+	all[1].ends(0, "[rank 1] 1 of 2\n")
+}
+
+// One worker of one node is killed: every agent ends with that, on either node, and nothing is left.
+func TestKilledWorker(t *testing.T) {
+	t.Parallel()
+	for victim := range 4 {
+		t.Run(fmt.Sprintf("rank %d", victim), func(t *testing.T) {
+			t.Parallel()
+			mark := "TEST_MARK=" + t.TempDir()
+			all := startNodes(t, 2, []string{mark}, "--", "sh", "-c", `echo "pid $$"; (setsid sleep 1000 & echo started; wait) & wait`)
+			for n, p := range all {
+				p.says(fmt.Sprintf("[rank %d] started", 2*n))
+				p.says(fmt.Sprintf("[rank %d] started", 2*n+1))
+			}
+			pid := regexp.MustCompile(fmt.Sprintf(`\[rank %d\] pid (\d+)`, victim)).FindStringSubmatch(all[victim/2].out.String())
+			number, err := strconv.Atoi(pid[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			syscall.Kill(number, syscall.SIGKILL)
+			host, _ := os.Hostname()
+			for _, p := range all {
+				p.ends(137, fmt.Sprintf("rank %d on %s (node %d, local rank %d, pid %d) was killed by SIGKILL, which muster did not send; all 2 nodes stopped; exit 137",
+					victim, host, victim/2, victim%2, number))
+			}
+			if left := alive(t, mark); len(left) > 0 {
+				t.Errorf("left behind: %q", left)
+			}
+		})
+	}
+}
+
+// A worker fails on its own, and the louder failures that follow do not hide it.
+func TestFirstCause(t *testing.T) {
+	t.Parallel()
+	all := startNodes(t, 2, nil, "--", "sh", "-c",
+		`trap 'exit 9' TERM; if [ $RANK = 3 ]; then sleep 0.2; exit 4; fi; while :; do sleep 0.05; done`)
+	for _, p := range all {
+		p.ends(4, "rank 3 on", "(node 1, local rank 1")
+	}
+}
+
+// A program that cannot be started on one node is told on both.
+func TestMissingOnOneNode(t *testing.T) {
+	t.Parallel()
+	endpoint := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "worker"), []byte("#!/nothere/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	good := t.TempDir()
+	if err := os.WriteFile(filepath.Join(good, "worker"), []byte("#!/bin/sh\nexec sleep 1000\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	flags := []string{"run", "--nnodes", "2", "--nproc-per-node", "1", "--rdzv-endpoint", endpoint, "./worker"}
+	a, b := muster(t, good, nil, flags...), muster(t, dir, nil, flags...)
+	a.ends(127, "could not be started")
+	b.ends(127, "could not be started")
+}
+
+// Told to stop, a node tells the others; workers have time for a checkpoint.
+func TestTerm(t *testing.T) {
+	t.Parallel()
+	for asked := range 2 {
+		t.Run(fmt.Sprintf("node %d", asked), func(t *testing.T) {
+			t.Parallel()
+			all := startNodes(t, 2, nil, "--", "sh", "-c", `trap 'echo checkpoint $RANK; exit 0' TERM; echo "ready $RANK"; while :; do sleep 0.05; done`)
+			for n, p := range all {
+				p.says(fmt.Sprintf("ready %d", 2*n))
+				p.says(fmt.Sprintf("ready %d", 2*n+1))
+			}
+			all[asked].cmd.Process.Signal(syscall.SIGTERM)
+			for n, p := range all {
+				p.ends(143, fmt.Sprintf("node %d (", asked), "was told to stop by SIGTERM; exit 143",
+					fmt.Sprintf("checkpoint %d\n", 2*n), fmt.Sprintf("checkpoint %d\n", 2*n+1))
+			}
+		})
+	}
+}
+
+// Told to stop while it waits for peers, a node does so at once, also as the only process of a container.
+func TestTermWhileWaiting(t *testing.T) {
+	t.Parallel()
+	endpoint := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	p := muster(t, t.TempDir(), nil, "run", "--nnodes", "2", "--rdzv-endpoint", endpoint, "--", "true")
+	p.says("1 of 2 nodes here")
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	p.ends(143, "was told to stop by SIGTERM before any worker was started")
+	q := muster(t, t.TempDir(), nil, "run", "--nnodes", "2", "--serve", "no", "--rdzv-endpoint", endpoint, "--", "true")
+	q.says("waiting for the store at " + endpoint)
+	q.cmd.Process.Signal(syscall.SIGINT)
+	q.ends(130, "SIGINT")
+}
+
+// An agent is killed: its workers go with it, and the other node knows.
+func TestLostAgent(t *testing.T) {
+	t.Parallel()
+	for victim := range 2 {
+		t.Run(fmt.Sprintf("node %d", victim), func(t *testing.T) {
+			t.Parallel()
+			mark := "TEST_MARK=" + t.TempDir()
+			all := startNodes(t, 2, []string{mark}, "--", "sh", "-c", `echo "started $RANK"; exec sleep 1000`)
+			for n, p := range all {
+				p.says(fmt.Sprintf("started %d", 2*n))
+				p.says(fmt.Sprintf("started %d", 2*n+1))
+			}
+			syscall.Kill(agentOf(t, all[victim].cmd.Process.Pid), syscall.SIGKILL)
+			all[victim].ends(job.ExitRetry)
+			all[1-victim].ends(job.ExitRetry, fmt.Sprintf("node %d (", victim), "was lost", "exit 138")
+			if left := alive(t, mark); len(left) > 0 {
+				t.Errorf("left behind: %q", left)
+			}
+		})
+	}
+}
+
+// agentOf returns the agent that the first process started: the child that runs the same program.
+func agentOf(t *testing.T, first int) int {
+	t.Helper()
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", first, first))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", first))
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", first))
+	for _, task := range tasks {
+		more, _ := os.ReadFile(task)
+		children = append(children, more...)
+	}
+	for _, child := range strings.Fields(string(children)) {
+		if exe, _ := os.Readlink("/proc/" + child + "/exe"); exe == own {
+			pid, _ := strconv.Atoi(child)
+			return pid
+		}
+	}
+	t.Fatalf("the first process %d has no agent among %q", first, children)
+	return 0
+}
+
+// Peers that never come are named, and a meeting point that is none is told from one that is not there yet.
+func TestNobodyComes(t *testing.T) {
+	t.Parallel()
+	stranger, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stranger.Close() })
+	go greet(stranger)
+	held := stranger.Addr().(*net.TCPAddr).Port
+	for _, c := range []struct {
+		name, flags string
+		code        int
+		say         []string
+	}{
+		{"one is missing", fmt.Sprintf("--nnodes 2 --node-rank 0 --rdzv-endpoint 127.0.0.1:%d --join-timeout 2", freePort(t)),
+			job.ExitPeers, []string{"1 of 2 nodes here", "missing node 1", "exit 66"}},
+		{"nobody hosts", fmt.Sprintf("--nnodes 2 --serve no --rdzv-endpoint 127.0.0.1:%d --join-timeout 2", freePort(t)),
+			job.ExitStore, []string{"waiting for the store at 127.0.0.1:", "connection refused", "no store at"}},
+		{"no such name", "--nnodes 2 --rdzv-endpoint nosuch.invalid:29400 --join-timeout 2",
+			job.ExitStore, []string{"no store at nosuch.invalid:29400 within 2s: name"}},
+		{"a stranger has the port", fmt.Sprintf("--nnodes 2 --node-rank 0 --master-addr 127.0.0.1 --master-port %d", held),
+			job.ExitStranger, []string{fmt.Sprintf("another program holds port %d (pid %d", held, os.Getpid())}},
+		{"a stranger answers", fmt.Sprintf("--nnodes 2 --serve no --rdzv-endpoint 127.0.0.1:%d", held),
+			job.ExitStranger, []string{"another program listens at 127.0.0.1"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			args := append(append([]string{"run"}, strings.Fields(c.flags)...), "--", "true")
+			muster(t, t.TempDir(), nil, args...).ends(c.code, c.say...)
+		})
+	}
+}
+
+// greet answers every connection as a mail server would.
+func greet(ln net.Listener) {
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		c.Write([]byte("220 mail.example ESMTP\r\n"))
+		c.Close()
+	}
+}
+
+// Nodes that do not fit together are told so, all with the same words.
+func TestMisfits(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, one, other, say string }{
+		{"numbers of nodes", "--nnodes 2", "--nnodes 3", "3 nodes"},
+		{"slots", "--nnodes 2 --nproc-per-node 1", "--nnodes 2 --nproc-per-node 2", "slots"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			endpoint := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+			for _, p := range []*program{
+				muster(t, t.TempDir(), nil, append(append([]string{"run", "--rdzv-endpoint", endpoint}, strings.Fields(c.one)...), "true")...),
+				muster(t, t.TempDir(), nil, append(append([]string{"run", "--rdzv-endpoint", endpoint}, strings.Fields(c.other)...), "true")...),
+			} {
+				p.ends(job.ExitRefused, c.say)
+			}
+		})
+	}
+}
+
+// The last words are where Kubernetes looks for them.
+func TestLastWords(t *testing.T) {
+	t.Parallel()
+	log := filepath.Join(t.TempDir(), "termination-log")
+	if err := os.WriteFile(log, []byte(strings.Repeat("x", 3000)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p := muster(t, t.TempDir(), []string{"MUSTER_TERMINATION_LOG=" + log}, "run", "--", "sh", "-c", "exit 7")
+	p.ends(7)
+	words, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(words)), "\n")
+	if len(words) > 1024 || len(lines) != 3 || lines[0] != lines[2] || !strings.Contains(lines[0], "exited with code 7") ||
+		!strings.Contains(lines[1], `"code":7`) {
+		t.Errorf("%d bytes: %q", len(words), words)
+	}
+}
+
+// The store alone, from a shell.
+func TestStoreCommands(t *testing.T) {
+	t.Parallel()
+	port := freePort(t)
+	server := muster(t, t.TempDir(), nil, "store", "serve", "--host", "127.0.0.1", "--port", strconv.Itoa(port))
+	server.says("store at 127.0.0.1")
+	for _, c := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"set k v", 0, ""}, {"get k", 0, "v\n"}, {"add n 5", 0, "5\n"}, {"add n", 0, "6\n"}, {"append k w", 0, ""},
+		{"get k", 0, "vw\n"}, {"check k n", 0, ""}, {"check k nope", 1, ""}, {"compare-set k vw x", 0, "x\n"},
+		{"num-keys", 0, "2\n"}, {"delete k", 0, ""}, {"delete k", 1, ""}, {"keys", 0, "n\n"}, {"wait n", 0, ""},
+		{"--timeout 300ms get nope", 66, "muster: nope at 127.0.0.1"},
+	} {
+		args := []string{"store", strings.Fields(c.args)[0], "--endpoint", fmt.Sprintf("127.0.0.1:%d", port)}
+		if rest, slow := strings.CutPrefix(c.args, "--timeout 300ms "); slow {
+			args = append([]string{"store", strings.Fields(rest)[0], "--timeout", "300ms"}, args[2:]...)
+			c.args = rest
+		}
+		p := muster(t, t.TempDir(), nil, append(args, strings.Fields(c.args)[1:]...)...)
+		p.ends(c.code)
+		if got := p.out.String(); !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
+			t.Errorf("store %s: %q, want %q", c.args, got, c.want)
+		}
+	}
+	server.cmd.Process.Signal(syscall.SIGTERM)
+	server.ends(0)
+}
