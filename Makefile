@@ -30,8 +30,8 @@ fuzz: ## fuzz each decoder for FUZZTIME
 	    echo "== $$pkg $$f"; go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg; done; done
 
 bench: build ## benchmarks, and side by side with torchrun
-	go test -run '^$$' -bench '$(BENCH)' -benchmem ./... 2>&1 | grep -v '^?\|no test files'
-	test/bench/bench
+	set -o pipefail; go test -run '^$$' -bench '$(BENCH)' -benchmem ./... 2>&1 | { grep -v '^?' || true; }
+	go run ./test/bench
 
 lint: ## gofmt, go vet, staticcheck, govulncheck
 	@out=$$(gofmt -l .); [ -z "$$out" ] || { echo "gofmt would change: $$out"; exit 1; }

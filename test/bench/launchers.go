@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// A launcher turns a job into the command line of one of its agents.
+type launcher struct {
+	name  string
+	runs  int
+	agent func(j job, node int) []string
+	slow  bool // a torchrun: it is spared what takes minutes
+}
+
+// A job is what a scene asks for.
+type job struct {
+	nodes, workers int
+	host           int // the node that is told to host the store; -1: the agents find out themselves
+	worker         []string
+
+	port int
+	id   string
+}
+
+// launchers are muster and the torchruns that this machine has.
+func launchers(o options) ([]launcher, error) {
+	path, err := filepath.Abs(o.muster)
+	if err == nil {
+		_, err = os.Stat(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	all := []launcher{{name: "muster", runs: o.runs, agent: musterAgent(path)}}
+	if o.peers == 0 {
+		return all, nil
+	}
+	for _, which := range []string{"debian", "newest"} {
+		python, err := pythonOf(which)
+		if err != nil {
+			return nil, err
+		}
+		version, err := exec.Command(python, "-c", "import torch; print(torch.__version__)").Output()
+		if err != nil {
+			return nil, fmt.Errorf("%s: import torch: %w", python, err)
+		}
+		number := strings.TrimSpace(string(version))
+		all = append(all, launcher{name: "torchrun " + number, runs: o.peers, slow: true,
+			agent: torchrunAgent(python, strings.HasPrefix(number, "1."))})
+	}
+	return all, nil
+}
+
+func pythonOf(which string) (string, error) {
+	cmd := exec.Command("test/python", which)
+	cmd.Stderr = os.Stderr
+	path, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("test/python %s: %w", which, err)
+	}
+	return strings.TrimSpace(string(path)), nil
+}
+
+func musterAgent(path string) func(job, int) []string {
+	return func(j job, node int) []string {
+		argv := []string{path, "run", "--nproc-per-node", fmt.Sprint(j.workers)}
+		if j.nodes > 1 {
+			argv = append(argv, "--nnodes", fmt.Sprint(j.nodes), "--node-rank", fmt.Sprint(node), "--rdzv-id", j.id,
+				"--rdzv-endpoint", fmt.Sprintf("127.0.0.1:%d", j.port), "--local-addr", fmt.Sprintf("127.0.0.%d", node+1))
+			if j.host >= 0 {
+				argv = append(argv, "--serve", map[bool]string{true: "yes", false: "no"}[j.host == node])
+			}
+		}
+		return append(append(argv, "--"), j.worker...)
+	}
+}
+
+// torchrunAgent gives torchrun what its newest version does by itself: a poll of the workers ten times a second. In the
+// first versions for Python 3.11 "no redirects", the default, is an error; to redirect a rank that is not there is none.
+func torchrunAgent(python string, old bool) func(job, int) []string {
+	return func(j job, node int) []string {
+		argv := []string{python, "-m", "torch.distributed.run", "--no_python", "--monitor_interval", "0.1",
+			"--nproc_per_node", fmt.Sprint(j.workers)}
+		if old {
+			argv = append(argv, "-r", "9:1", "-t", "9:1")
+		}
+		if j.nodes == 1 {
+			return append(append(argv, "--standalone"), j.worker...)
+		}
+		argv = append(argv, "--nnodes", fmt.Sprint(j.nodes), "--rdzv_id", j.id, "--rdzv_backend", "c10d",
+			"--rdzv_endpoint", fmt.Sprintf("127.0.0.1:%d", j.port), "--local_addr", "127.0.0.1")
+		if j.host >= 0 {
+			argv = append(argv, "--rdzv_conf", fmt.Sprintf("is_host=%v", j.host == node))
+		}
+		return append(argv, j.worker...)
+	}
+}
