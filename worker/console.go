@@ -22,7 +22,7 @@ const (
 	// nothing is lost. What it may wait is a credit: it grows with what the console takes, as if that had come at the slowest
 	// rate that we still call keeping up, 6.4 MB/s. A console that stands still is waited for once, for the whole credit; one
 	// that hiccups loses nothing.
-	credit    = 200 * time.Millisecond
+	credit    = 500 * time.Millisecond
 	perSecond = 6400 << 10 // bytes
 
 	flushTime = 2 * time.Second  // at the end, for a console that does not move

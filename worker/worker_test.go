@@ -4,12 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -187,6 +185,3 @@ func (r *run) await(text string) {
 		}
 	}
 }
-
-var _ = fmt.Sprint
-var _ = syscall.SIGTERM
