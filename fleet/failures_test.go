@@ -258,7 +258,7 @@ func TestSuspicionDialsAgain(t *testing.T) {
 // A peer that takes nothing is given up; the others do not notice.
 func TestSlowPeer(t *testing.T) {
 	w := world(3)
-	leader, addr := lead(t, w, Options{NodeTimeout: 300 * time.Millisecond, Suspect: 200 * time.Millisecond})
+	leader, addr := lead(t, w, Options{})
 	good := follow(t, w, 1, Options{}, addr)
 	want(t, leader, Joined, 1)
 	bad := stuck(t, w, 2, addr)

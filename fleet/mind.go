@@ -7,7 +7,7 @@ import (
 
 const (
 	look  = 50 * time.Millisecond // between two looks at the peers
-	pulse = time.Second           // between two pings
+	pulse = time.Second           // between two pings, at most
 	nap   = time.Second           // a look that comes so late finds us, not the others, to have been away
 )
 
@@ -15,7 +15,7 @@ const (
 func (f *Fleet) mind() {
 	ticks := time.NewTicker(look)
 	defer ticks.Stop()
-	pulses := time.NewTicker(pulse)
+	pulses := time.NewTicker(min(pulse, f.Suspect/3))
 	defer pulses.Stop()
 	last := time.Now()
 	for {
