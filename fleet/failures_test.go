@@ -300,6 +300,43 @@ func TestSlowPeer(t *testing.T) {
 	}
 }
 
+// A peer that only talks is given up after the node time-out, though nothing waits for it but pings.
+func TestPeerThatDoesNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{leader: Lead(world(2), Options{})}
+		defer closeAll(w.leader)
+		c, _ := w.dial(t.Context(), "", "")
+		deaf(t, world(2), 1, c)
+		want(t, w.leader, Joined, 1)
+		begun := time.Now()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for i := 1; ; i++ {
+				if _, err := c.Write(appendFrame(nil, frame{Ping: int64(i)})); err != nil {
+					return
+				}
+				time.Sleep(time.Second)
+			}
+		}()
+		e := want(t, w.leader, Lost, 1)
+		if d := e.Received.Sub(begun); d < 10*time.Second || d > 11*time.Second || !strings.Contains(e.Why.Error(), "it has read nothing for 10s") {
+			t.Errorf("lost after %v: %v", d, e.Why)
+		}
+		<-done
+	})
+}
+
+// A short node time-out does not make the healthy suspect.
+func TestShortNodeTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, leader, member := pair(t, Options{NodeTimeout: time.Second})
+		defer closeAll(leader, member)
+		quiet(t, leader)
+		quiet(t, member)
+	})
+}
+
 // stuck opens a connection as member self does, and reads no further.
 func stuck(t *testing.T, w job.World, self int, addr job.Addr) net.Conn {
 	t.Helper()
@@ -307,6 +344,12 @@ func stuck(t *testing.T, w job.World, self int, addr job.Addr) net.Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
+	deaf(t, w, self, c)
+	return c
+}
+
+func deaf(t *testing.T, w job.World, self int, c net.Conn) {
+	t.Helper()
 	f := newFleet(w, self, Options{})
 	k, err := f.call(c)
 	if err != nil {
@@ -319,7 +362,6 @@ func stuck(t *testing.T, w job.World, self int, addr job.Addr) net.Conn {
 		t.Fatal(err)
 	}
 	_ = c.SetDeadline(time.Time{})
-	return c
 }
 
 func TestFullQueue(t *testing.T) {
