@@ -2,7 +2,7 @@
 
 SHELL  := bash
 export GOFLAGS := -trimpath
-STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.6.1
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 BENCHSTAT   := golang.org/x/perf/cmd/benchstat@latest
 FUZZTIME ?= 60s
 BENCH    ?= .

@@ -158,3 +158,31 @@ func TestNormalise(t *testing.T) {
 		}
 	}
 }
+
+// Every listener stands in docs/ports.md, with the file that opens it.
+func TestPortsAreDocumented(t *testing.T) {
+	top := filepath.Join("..", "..")
+	page, err := os.ReadFile(filepath.Join(top, "docs", "ports.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	err = filepath.WalkDir(top, func(path string, _ os.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, filepath.Join(top, "test")) {
+			return err
+		}
+		code, err := os.ReadFile(path)
+		for _, call := range []string{"net.Listen(", "unix.Bind(", "net.ListenPacket("} {
+			if n := strings.Count(string(code), call); n > 0 {
+				found += n
+				if name, _ := filepath.Rel(top, path); !strings.Contains(string(page), "`"+name+"`") {
+					t.Errorf("%s opens a port that docs/ports.md does not name", name)
+				}
+			}
+		}
+		return err
+	})
+	if err != nil || found < 4 {
+		t.Errorf("%d listeners found, %v: the search does not work", found, err)
+	}
+}
