@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	queueSize = 2 << 20 // of one stream, in bytes
+	queueSize  = 2 << 20               // of one stream, in bytes
+	bufferSize = readSize + readSize/4 // what was read, and prefixes
 
 	// A stream whose queue is full waits for the console, so that a worker that is faster than its reader is slowed down and
 	// nothing is lost. What it may wait is a credit: it grows with what the console takes, as if that had come at the slowest
@@ -197,18 +198,18 @@ func (q *queue) drop(n int) {
 	}
 }
 
-// buffer and recycle keep a few buffers from the garbage collector.
+// buffer and recycle keep some buffers from the garbage collector.
 func (s *sink) buffer() []byte {
 	if n := len(s.free); n > 0 {
 		b := s.free[n-1]
 		s.free = s.free[:n-1]
 		return b
 	}
-	return nil
+	return make([]byte, 0, bufferSize)
 }
 
 func (s *sink) recycle(b []byte) {
-	if len(s.free) < 8 && cap(b) <= 4*readSize {
+	if len(s.free) < 16 && cap(b) >= bufferSize && cap(b) <= 2*bufferSize {
 		s.free = append(s.free, b[:0])
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/proc"
 	"github.com/muster-run/muster/worker"
+	"golang.org/x/sys/unix"
 )
 
 // program makes tasks that run this test binary as one of workers, with arguments.
@@ -288,6 +289,7 @@ func BenchmarkOutput(b *testing.B) {
 			}
 			defer null.Close()
 			b.SetBytes(int64(c.bytes * c.workers))
+			before := cpuTime(b)
 			for b.Loop() {
 				console := worker.NewConsole(null, null)
 				g, err := worker.Start(b.Context(), program(c.workers, c.role, fmt.Sprint(arg)), options(console))
@@ -304,6 +306,7 @@ func BenchmarkOutput(b *testing.B) {
 				}
 			}
 			b.ReportMetric(float64(b.N)*float64(c.bytes*c.workers/100)/b.Elapsed().Seconds()/1e6, "Mlines/s")
+			b.ReportMetric((cpuTime(b)-before).Seconds()/(float64(b.N)*float64(c.bytes*c.workers)/1e9), "agent-CPU-s/GB")
 		})
 		b.Run("cat/"+c.name, func(b *testing.B) {
 			script := strings.Repeat(fmt.Sprintf("MUSTER_TEST_WORKER=%s %s %d & ", c.role, os.Args[0], arg), c.workers) + "wait"
@@ -319,4 +322,14 @@ func BenchmarkOutput(b *testing.B) {
 			b.ReportMetric(float64(b.N)*float64(c.bytes*c.workers/100)/b.Elapsed().Seconds()/1e6, "Mlines/s")
 		})
 	}
+}
+
+// cpuTime is what this process, the agent, has used.
+func cpuTime(b *testing.B) time.Duration {
+	b.Helper()
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -16,7 +16,7 @@ const (
 
 	// A worker that writes line by line would wake us for each. After a short read that followed closely upon another we
 	// sleep for a moment and let the pipe gather some.
-	shortRead = 8 << 10
+	shortRead = 16 << 10
 	nap       = time.Millisecond
 )
 
