@@ -29,6 +29,8 @@ func TestTorch(t *testing.T) {
 			t.Run("requests", s.requests)
 			t.Run("second attempt", s.secondAttempt)
 			t.Run("rank 0 hosts", s.rankZeroHosts)
+			t.Run("an agent hosts", s.agentHosts)
+			t.Run("an agent hosts, 1", s.agentHostsOne)
 			t.Run("torchrun", s.torchrun)
 			t.Run("states of torchrun", s.states)
 			t.Run("a node among torchrun", s.joinTorchrun)
@@ -121,18 +123,6 @@ func (s *stage) secondAttempt(t *testing.T) {
 	old := func(key string) bool { return strings.HasPrefix(key, "/worker/attempt_0") }
 	if len(keys) == 0 || slices.ContainsFunc(keys, old) {
 		t.Errorf("keys of the second attempt: %q", keys)
-	}
-}
-
-// rankZeroHosts: what docs/worker-store.md says of --worker-store=auto. The port is kept as our agent keeps it.
-func (s *stage) rankZeroHosts(t *testing.T) {
-	for _, script := range []string{
-		"env_group.py", "new_group.py", "group_twice.py", "tcp_group.py", "tcp_second_group.py", "tcp_master_group.py",
-		"own_env_group.py", "child_group.py", "child_world.py", "own_store.py", "master_store.py",
-	} {
-		more := map[string]string{"TORCHELASTIC_USE_AGENT_STORE": "False", "TORCHELASTIC_RESTART_COUNT": "0"}
-		args := append([]string{"2"}, strs(freePorts(t, 2))...)
-		s.must(t, world{Script: script, Args: args, Envs: ranks(2, keepPort(t), more)})
 	}
 }
 
@@ -287,7 +277,7 @@ func (s *stage) probe(t *testing.T, ctx context.Context, c *tcpstore.Client, por
 		_, err = c.Add(ctx, "probed", 1)
 		check(t, "add beside a probe", err)
 		other.Close()
-		if took := time.Since(begin); took > 2*time.Second {
+		if took := time.Since(begin); took > 8*time.Second { // a stalled store answers nothing for 10 s
 			t.Errorf("a probe and a request beside it took %v", took)
 		}
 	}
