@@ -88,21 +88,27 @@ func (r Root) pids() ([]int, error) {
 // Children returns the PIDs whose parent is pid. It costs less than All, and asks for a kernel with
 // CONFIG_PROC_CHILDREN; without that the error is os.ErrNotExist.
 func (r Root) Children(pid int) ([]int, error) {
-	files, _ := filepath.Glob(r.path(pid, "task/*/children"))
-	if len(files) == 0 {
-		return nil, fmt.Errorf("children of process %d: %w", pid, os.ErrNotExist)
+	tasks := Root(r.path(pid, "task"))
+	threads, err := tasks.pids()
+	if err != nil {
+		return nil, fmt.Errorf("children of process %d: %w", pid, err)
 	}
 	var pids []int
-	for _, file := range files {
-		b, err := os.ReadFile(file)
+	known := false
+	for _, thread := range threads {
+		b, err := os.ReadFile(tasks.path(thread, "children"))
 		if err != nil {
 			continue // a thread that ended; the kernel gave its children to another one
 		}
+		known = true
 		for _, field := range strings.Fields(string(b)) {
 			if child, err := strconv.Atoi(field); err == nil {
 				pids = append(pids, child)
 			}
 		}
+	}
+	if !known {
+		return nil, fmt.Errorf("children of process %d: %w", pid, os.ErrNotExist)
 	}
 	return pids, nil
 }
