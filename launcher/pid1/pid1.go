@@ -141,6 +141,7 @@ func (f *first) run() int {
 		complain("%v", err)
 		return job.ExitSystem
 	}
+	warm(8) // while the agent begins
 	f.loop(func() bool { return f.agentEnd != nil }, nil)
 	f.loop(func() bool { return f.inbox == nil }, time.After(time.Second)) // its last messages
 	code := f.verdict()

@@ -21,7 +21,6 @@ func prepare(isInit bool) {
 			complain("cannot adopt orphans (PR_SET_CHILD_SUBREAPER: %v); a worker's daemons may outlive the job", err)
 		}
 	}
-	warm(8)
 }
 
 // closeOnExec keeps the descriptors that we inherited from our children; Go by itself does not.

@@ -240,6 +240,9 @@ func (f *first) carry(out, in *os.File, label string) {
 
 // inherited returns the children that this process had before it became the first process: a shell's that said exec.
 func inherited() []proc.Process {
+	if childless() {
+		return nil
+	}
 	pids, _ := table.Children(os.Getpid())
 	var found []proc.Process
 	for _, pid := range pids {
