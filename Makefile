@@ -1,7 +1,8 @@
 # muster. `make help` lists the targets.
 
 SHELL  := bash
-export GOFLAGS := -trimpath
+# The library for command lines brings a converter of Markdown along, for manuals that we do not print.
+export GOFLAGS := -trimpath -tags=urfave_cli_no_docs
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 BENCHSTAT   := golang.org/x/perf/cmd/benchstat@latest
 FUZZTIME ?= 60s
