@@ -2,13 +2,10 @@ package pid1
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	ossignal "os/signal"
 	"runtime"
 	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 
 	"github.com/muster-run/muster/proc"
@@ -176,15 +173,4 @@ func (i *initProcess) verbose(level int, format string, args ...any) {
 	if i.opt.Verbose >= level {
 		complain(format, args...)
 	}
-}
-
-// ParseRewrite reads "s:r", dumb-init's form: signal s is passed on as r, or dropped where r is 0. Both are numbers up to 31.
-func ParseRewrite(text string) (from, to syscall.Signal, err error) {
-	s, r, ok := strings.Cut(text, ":")
-	a, errA := strconv.ParseUint(s, 10, 8)
-	b, errB := strconv.ParseUint(r, 10, 8)
-	if !ok || errA != nil || errB != nil || a < 1 || a > 31 || b > 31 {
-		return 0, 0, fmt.Errorf("rewrite %q: want s:r, signal numbers 1 to 31, or 0 for r to drop s", text)
-	}
-	return syscall.Signal(a), syscall.Signal(b), nil
 }

