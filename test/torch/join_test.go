@@ -37,7 +37,7 @@ func (s *stage) joinTorchrun(t *testing.T) {
 }
 
 func (s *stage) joinAs(t *testing.T, rank int, addr string) {
-	ctx, cancel := context.WithTimeout(t.Context(), 80*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 190*time.Second)
 	defer cancel()
 	port := serve(t)
 	pipe := filepath.Join(t.TempDir(), "env")

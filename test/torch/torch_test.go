@@ -155,7 +155,7 @@ func (s *stage) ourClient(t *testing.T) {
 }
 
 func (s *stage) useStore(t *testing.T, kind string) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	port := freePorts(t, 1)[0]
 	var hosted sync.WaitGroup
