@@ -98,12 +98,17 @@ func (c *Client) connect(ctx context.Context) (*link, error) {
 	}
 	begin := time.Now()
 	var wait backoff
+	var before error // of the attempt before
 	strangers := 0
 	for n := 1; ; n++ {
 		l, err := c.attempt(ctx)
 		if err == nil {
 			return l, nil
 		}
+		if ctx.Err() != nil && before != nil { // cut short: the one before tells more
+			n, err = n-1, before
+		}
+		before = err
 		if errors.Is(err, ErrNotStore) {
 			strangers++
 		}

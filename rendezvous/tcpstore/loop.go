@@ -3,6 +3,7 @@ package tcpstore
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -107,7 +108,8 @@ func (l *loop) run() {
 
 // sleep waits until something is ready and returns how much.
 func (l *loop) sleep(events []unix.EpollEvent) int {
-	if n, err := poll(l.ep, events); n > 0 && err == nil { // a busy loop never sleeps
+	if n, err := poll(l.ep, events); n > 0 && err == nil { // a busy loop never sleeps, but lets others run
+		runtime.Gosched()
 		return n
 	}
 	for {

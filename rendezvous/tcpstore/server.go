@@ -23,7 +23,7 @@ import (
 const (
 	DefaultMaxBuffered  = 512 << 20
 	DefaultStallTimeout = 5 * time.Minute
-	maxLoops            = 4 // more found nothing to do: the kernel's part of a request is ten times ours
+	maxLoops            = 4 // under the table's one lock; a request holds it for a twentieth of its time
 )
 
 // A Server serves a store to clients of every PyTorch from 1.13 on, and to Client. Its zero value serves an empty
@@ -42,7 +42,8 @@ type Server struct {
 	MaxBuffered int64
 	// StallTimeout is how long a client may read nothing of a reply. 0: DefaultStallTimeout.
 	StallTimeout time.Duration
-	// Loops is the number of goroutines that serve connections. 0: GOMAXPROCS, at most 4.
+	// Loops is the number of goroutines that serve connections. A busy loop leaves its processor to nobody, so
+	// 0 is half of GOMAXPROCS, at least 1 and at most 4; a process that does nothing else can afford more.
 	Loops int
 	// Log is told about connections that the server closes; nil: slog.Default().
 	Log *slog.Logger
@@ -140,7 +141,7 @@ func (s *Server) start() error {
 	if s.Foreign != nil && (len(s.magic) == 0 || s.magic[0] < byte(len(numbersV))) {
 		return fmt.Errorf("magic %q could be a c10d verb", s.Magic)
 	}
-	for range orElse(s.Loops, min(runtime.GOMAXPROCS(0), maxLoops)) {
+	for range orElse(s.Loops, min(max(1, runtime.GOMAXPROCS(0)/2), maxLoops)) {
 		l, err := newLoop(s)
 		if err != nil {
 			stopAll(s.loops)

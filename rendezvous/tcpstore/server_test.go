@@ -1,6 +1,7 @@
 package tcpstore
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -596,4 +597,64 @@ func TestMain(m *testing.M) {
 		return
 	}
 	os.Exit(m.Run())
+}
+
+// TestReleaseCrossesCancel has a client wait and cancel while another, on another loop, makes the key come and go.
+// Whatever happens first, the waiter reads 01, or 00 and then 01, and never a byte more.
+func TestReleaseCrossesCancel(t *testing.T) {
+	addr := serve(t, &Server{Loops: 2})
+	v, w := raw(t, addr), raw(t, addr) // in turn: one on each loop
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		put, del := req(set, "/k", ""), req(deleteKey, "/k", "")
+		const pairs = 200
+		burst := bytes.Repeat(del.encode(put.encode(nil, numbersV), numbersV), pairs)
+		replies := bytes.Repeat(appendInt(nil, 1), pairs)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_, _ = w.Write(burst)
+				_ = expect(w, replies)
+			}
+		}
+	}()
+	const rounds, pairs = 500, 200
+	ask := many(wait, "/k")
+	waitAndCancel := bytes.Repeat(append(ask.encode(nil, numbersV), 0x0c), pairs)
+	released := 0
+	replies := bufio.NewReader(v)
+	for range rounds {
+		mustWrite(t, v, waitAndCancel)
+		for range pairs {
+			b, err := replies.ReadByte()
+			if err == nil && b == 0 {
+				released++
+				b, err = replies.ReadByte()
+			}
+			if b != 1 || err != nil {
+				t.Fatalf("after %d releases: %d, %v", released, b, err)
+			}
+		}
+	}
+	close(stop)
+	<-stopped
+	if err := inStep(v, "v"); err != nil {
+		t.Error(err)
+	}
+	t.Logf("%d of %d waits were released", released, rounds*pairs)
+}
+
+// TestStaleRelease drops the news of a wait that is over: a byte to this connection would fail.
+func TestStaleRelease(t *testing.T) {
+	for _, c := range []*conn{{fd: -1, waiting: true, turn: 2}, {fd: -1, turn: 1}} {
+		if err := new(loop).deliver(letter{c: c, turn: 1}); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := new(loop).deliver(letter{c: &conn{fd: -1, waiting: true, turn: 1}, turn: 1}); err == nil {
+		t.Error("the release of a pending wait sent nothing")
+	}
 }
