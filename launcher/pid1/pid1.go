@@ -68,7 +68,7 @@ func Main(cfg Config) int {
 		forwarded: map[os.Signal]bool{},
 		words:     openWords(cfg.TerminationLog),
 	}
-	prepare(f.isInit)
+	f.cpus = prepare(f.isInit)
 	f.known = registry{pids: map[int]bool{}, inherited: inherited()}
 	for _, p := range f.known.inherited {
 		f.known.add(p.PID)
@@ -80,6 +80,7 @@ func Main(cfg Config) int {
 type first struct {
 	cfg    Config
 	isInit bool
+	cpus   int // that Go would use
 
 	spawner  spawner // its done also brings home other goroutines' results
 	queue    []spawn
@@ -166,7 +167,7 @@ func (f *first) startAgent() error {
 	s := spawn{
 		path:       "/proc/self/exe",
 		argv:       f.cfg.Argv,
-		env:        append(os.Environ(), fmt.Sprintf("%s=3:%d", marker, os.Getpid())),
+		env:        agentEnv(f.cpus),
 		files:      []int{0, 1, 2, pair[1]},
 		closeAfter: pair[1:],
 		core:       true,

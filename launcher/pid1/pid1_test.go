@@ -269,15 +269,20 @@ signal.signal(signal.SIGTTOU, signal.SIG_DFL) # the test itself is an agent
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGUSR2, signal.SIGCHLD])
 os.execv(sys.argv[1], sys.argv[1:])
 `
-	script := `ls -x /proc/self/fd; ulimit -Sn; ulimit -Hn; ulimit -Sc; env | grep ^MUSTER_PID1; exec grep -E '^Sig(Blk|Ign)' /proc/self/status`
+	script := `ls -x /proc/self/fd; ulimit -Sn; ulimit -Hn; ulimit -Sc; env | grep ^MUSTER_PID1`
 	path := filepath.Join(t.TempDir(), "before.py")
 	if err := os.WriteFile(path, []byte(before), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	l := launch(t, 0, []string{"MUSTER_TEST_AGENT=run"}, []string{"python3", path, self(), script})
+	l := launch(t, 0, []string{"MUSTER_TEST_AGENT=run"}, []string{"python3", path, self(), script + "; exit 0"})
 	code, out := l.end()
-	want := []string{"[rank 0] 0  1  2  3", "[rank 0] 512", "[rank 0] 4096", "[rank 0] 0", "[rank 0] SigBlk:\t0000000000000000", "[rank 0] SigIgn:\t0000000000000000", "[rank 0] exited with 0"}
+	want := []string{"[rank 0] 0  1  2  3", "[rank 0] 512", "[rank 0] 4096", "[rank 0] 0", "[rank 0] exited with 0"}
 	if lines := strings.Split(out, "\n"); code != 0 || strings.Join(lines[1:], "\n") != strings.Join(want, "\n") {
+		t.Errorf("exit %d\n%s", code, out)
+	}
+	// No shell here: it would clear the mask itself.
+	code, out = launch(t, 0, []string{"MUSTER_TEST_AGENT=run"}, []string{"python3", path, self(), "!grep -E ^Sig(Blk|Ign) /proc/self/status"}).end()
+	if code != 0 || !strings.Contains(out, "SigBlk:\t0000000000000000") || !strings.Contains(out, "SigIgn:\t0000000000000000") {
 		t.Errorf("exit %d\n%s", code, out)
 	}
 }
@@ -383,6 +388,27 @@ func TestStartGivenUp(t *testing.T) {
 	for deadline := time.Now().Add(5 * time.Second); len(having(t, number)) > 0; {
 		if time.Now().After(deadline) {
 			t.Fatal("abandoned processes live on")
+		}
+	}
+}
+
+func TestAgentEnv(t *testing.T) {
+	for _, c := range []struct {
+		cpus       int
+		user, want string
+	}{{2, "", "2"}, {192, "", "8"}, {192, "64", "64"}} {
+		t.Setenv("GOMAXPROCS", c.user)
+		if c.user == "" {
+			os.Unsetenv("GOMAXPROCS")
+		}
+		var got []string
+		for _, kv := range agentEnv(c.cpus) {
+			if value, ok := strings.CutPrefix(kv, "GOMAXPROCS="); ok {
+				got = append(got, value)
+			}
+		}
+		if len(got) != 1 || got[0] != c.want {
+			t.Errorf("%d CPUs, the user says %q: got %q, want %q", c.cpus, c.user, got, c.want)
 		}
 	}
 }

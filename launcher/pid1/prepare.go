@@ -1,6 +1,7 @@
 package pid1
 
 import (
+	"fmt"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -10,10 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prepare puts this process in order before it has children.
-func prepare(isInit bool) {
-	// In code, not by GOMAXPROCS and GOMEMLIMIT: workers would inherit those.
-	runtime.GOMAXPROCS(2) // a slow exec holds one of them
+// prepare puts this process in order before it has children. It returns how many CPUs Go would use.
+func prepare(isInit bool) (cpus int) {
+	cpus = runtime.GOMAXPROCS(2) // a slow exec holds one of them
 	debug.SetMemoryLimit(64 << 20)
 	closeOnExec()
 	if !isInit {
@@ -21,6 +21,21 @@ func prepare(isInit bool) {
 			complain("cannot adopt orphans (PR_SET_CHILD_SUBREAPER: %v); a worker's daemons may outlive the job", err)
 		}
 	}
+	return cpus
+}
+
+// maxCPUs is how many the agent uses: enough for the output of its workers and for ten thousand peers.
+const maxCPUs = 8
+
+// agentEnv bounds the CPUs of the agent's Go runtime, which otherwise prepares for all of them when it starts: with 192
+// that takes 5 MiB and 15 ms of CPU time. In the agent's own code it would be too late. Workers do not get the variable (worker.foreign).
+func agentEnv(cpus int) []string {
+	const name = "GOMAXPROCS"
+	env := os.Environ()
+	if _, set := os.LookupEnv(name); !set {
+		env = append(env, fmt.Sprintf("%s=%d", name, min(cpus, maxCPUs)))
+	}
+	return append(env, fmt.Sprintf("%s=3:%d", marker, os.Getpid()))
 }
 
 // closeOnExec keeps the descriptors that we inherited from our children; Go by itself does not.
