@@ -208,7 +208,7 @@ func literal(host string) string {
 func (m *meeting) join(ctx context.Context) (err error) {
 	show := newWaiting(m.c.Log, "meeting for "+m.spec.ID)
 	m.session, err = rendezvous.Join(ctx, m.store, m.spec, rendezvous.Options{
-		Timeout:  time.Until(m.end),
+		Timeout:  max(time.Until(m.end), time.Millisecond), // 0 would be for ever
 		Uneven:   m.c.Uneven,
 		Progress: func(s rendezvous.Status) { show.tick(s.String()) },
 	})

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience bounds every wait of a test: a machine may be slow, but what hangs must end.
-const patience = 60 * time.Second
+const patience = 3 * time.Minute
 
 // A program is a running muster.
 type program struct {
@@ -91,8 +91,14 @@ func muster(t *testing.T, dir string, vars []string, args ...string) *program {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return startProgram(t, dir, vars, append([]string{self}, args...)...)
+}
+
+// startProgram starts a command line, at the end of which stands muster.
+func startProgram(t *testing.T, dir string, vars []string, argv ...string) *program {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
-	p := &program{t: t, cmd: exec.CommandContext(ctx, self, args...), done: make(chan struct{})}
+	p := &program{t: t, cmd: exec.CommandContext(ctx, argv[0], argv[1:]...), done: make(chan struct{})}
 	p.out.changed = make(chan struct{})
 	p.cmd.Dir = dir
 	p.cmd.Env = append([]string{asMuster + "=1", "PATH=" + os.Getenv("PATH"), "TMPDIR=" + t.TempDir()}, vars...)
@@ -143,7 +149,7 @@ func startNodes(t *testing.T, count int, vars []string, args ...string) []*progr
 	var all []*program
 	for n := range count {
 		flags := []string{"run", "--nnodes", strconv.Itoa(count), "--node-rank", strconv.Itoa(n), "--nproc-per-node", "2",
-			"--local-addr", fmt.Sprintf("127.0.0.%d", n+1), "--rdzv-endpoint", endpoint, "--join-timeout", "40s"}
+			"--local-addr", fmt.Sprintf("127.0.0.%d", n+1), "--rdzv-endpoint", endpoint, "--join-timeout", "2m"}
 		all = append(all, muster(t, t.TempDir(), vars, append(flags, args...)...))
 	}
 	return all

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// python returns the interpreter with a PyTorch of this kind (test/python), and prepares it if need be.
+func python(t *testing.T, kind string) string {
+	t.Helper()
+	cmd := exec.Command("../../test/python", kind)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("test/python %s: %v", kind, err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func abs(t *testing.T, path string) string {
+	t.Helper()
+	full, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return full
+}
+
+// The users' own groups, stores and children work under muster's defaults as they do without a launcher.
+// The scripts assert their world size by a collective.
+func TestUserCodeOfPyTorch(t *testing.T) {
+	t.Parallel()
+	scripts := []string{"env_group", "new_group", "group_twice", "tcp_group", "tcp_second_group", "tcp_master_group",
+		"own_env_group", "child_group", "child_world", "own_store", "master_store"}
+	for _, kind := range []string{"debian", "newest"} {
+		vars := []string{"PYTHON_EXEC=" + python(t, kind), "GLOO_SOCKET_IFNAME=lo"}
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			for _, script := range scripts {
+				args := []string{"--nproc-per-node", "1", abs(t, "../../test/torch/scripts/"+script+".py"), "2"}
+				for range 3 {
+					args = append(args, strconv.Itoa(lowPort(t)))
+				}
+				for _, p := range startNodes(t, 2, vars, args...) {
+					p.ends(0)
+				}
+			}
+		})
+	}
+}
+
+// nextPort counts through the ports that lowPort tries, so that no two calls get the same.
+var nextPort atomic.Int32
+
+// lowPort returns a free port below the range from which the kernel takes ports for outgoing connections, of which
+// the tests make many.
+func lowPort(t *testing.T) int {
+	t.Helper()
+	for range 5000 {
+		port := 10000 + (7*os.Getpid()+int(nextPort.Add(1)))%9000
+		ln, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
+		if err == nil {
+			ln.Close()
+			return port
+		}
+	}
+	t.Fatal("no free port from 10000 to 19000")
+	return 0
+}
+
+// A training under muster is the training that torchrun would have run: the same losses, rank by rank, to the last
+// bit, on two nodes of two workers.
+func TestSameLossesAsTorchrun(t *testing.T) {
+	t.Parallel()
+	exe := python(t, "newest")
+	train := abs(t, "../../examples/pytorch-ddp/train.py")
+	ours, theirs := filepath.Join(t.TempDir(), "losses"), filepath.Join(t.TempDir(), "losses")
+	flags := []string{"--epochs", "4", "--expect-world", "4", "--losses"}
+
+	for _, p := range startNodes(t, 2, []string{"PYTHON_EXEC=" + exe, "GLOO_SOCKET_IFNAME=lo"}, append(append([]string{train}, flags...), ours)...) {
+		p.ends(0)
+	}
+	torchrun(t, exe, append(append([]string{train}, flags...), theirs)...)
+	for rank := range 4 {
+		a, b := losses(t, ours, rank), losses(t, theirs, rank)
+		if a != b {
+			t.Errorf("rank %d has other losses than under torchrun:\n%s\n%s", rank, a, b)
+		}
+		if n := strings.Count(a, "\n"); n != 4*23 {
+			t.Errorf("rank %d has %d losses, not %d", rank, n, 4*23)
+		}
+	}
+	if losses(t, ours, 0) == losses(t, ours, 1) {
+		t.Error("ranks 0 and 1 have the same losses: they do not have data of their own")
+	}
+}
+
+func losses(t *testing.T, path string, rank int) string {
+	t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("%s.%d", path, rank))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// torchrun runs two of PyTorch's own agents of two workers each.
+func torchrun(t *testing.T, exe string, args ...string) {
+	t.Helper()
+	endpoint := fmt.Sprintf("127.0.0.1:%d", lowPort(t))
+	var all []*exec.Cmd
+	for range 2 {
+		cmd := exec.Command(exe, append([]string{"-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "2",
+			"--rdzv-backend", "c10d", "--rdzv-id", "peer", "--rdzv-endpoint", endpoint, "--local-addr", "127.0.0.1"}, args...)...)
+		cmd.Env = append(os.Environ(), "GLOO_SOCKET_IFNAME=lo", "OMP_NUM_THREADS=1")
+		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, cmd)
+	}
+	for _, cmd := range all {
+		if err := cmd.Wait(); err != nil {
+			t.Fatalf("torchrun: %v", err)
+		}
+	}
+}
