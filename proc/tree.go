@@ -83,7 +83,6 @@ func below(all []Process, root func(Process) bool) []Process {
 // A Hunt says whom to kill.
 type Hunt struct {
 	Find func(all []Process) []Process // among all processes
-	Tags []string                      // who carries one of these is killed on sight, if it is one of the newest processes
 
 	// Ended counts processes that have ended. A look during which somebody ended does not count as quiet: he may have left a
 	// child that we did not see. nil: nobody counts.
@@ -126,9 +125,6 @@ func (r Root) Kill(ctx context.Context, h Hunt) ([]Process, error) {
 // look kills those whom it finds, once, and returns them, and whether anybody ended meanwhile.
 func (r Root) look(h Hunt) (alive []Process, ended bool, err error) {
 	before := h.ended()
-	if err := r.snipe(h.Tags); err != nil {
-		return nil, false, err
-	}
 	all, err := r.All()
 	if err != nil {
 		return nil, false, err
@@ -145,32 +141,6 @@ func (h Hunt) ended() int64 {
 		return 0
 	}
 	return h.Ended()
-}
-
-// newest is how many processes snipe looks at.
-const newest = 64
-
-// snipe kills the newest processes that carry one of tags, without a look at anything else first: of a chain in which each
-// process forks the next and ends, a member lives for a millisecond.
-func (r Root) snipe(tags []string) error {
-	if len(tags) == 0 {
-		return nil
-	}
-	pids, err := r.pids()
-	if err != nil {
-		return err
-	}
-	for _, pid := range pids[:min(len(pids), newest)] {
-		fd, err := unix.PidfdOpen(pid, 0) // first, so that what we kill is what we see, or nothing
-		if err != nil {
-			continue
-		}
-		if slices.Contains(tags, r.Getenv(pid, TagName)) {
-			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
-		}
-		unix.Close(fd)
-	}
-	return nil
 }
 
 // signal sends sig to p and to nobody else: the PID may have a new owner since we looked, so it is pinned by a

@@ -239,7 +239,7 @@ func TestEnvironment(t *testing.T) {
 	})
 	r.end()
 	lines := strings.Split(r.out.text(), "\n")
-	if len(lines) != 4 || lines[0] != "[rank 0] A=task" || lines[1] != "[rank 0] GOGC=50" || !strings.HasPrefix(lines[2], "[rank 0] MUSTER_WORKER=test/0/1/") {
+	if len(lines) != 4 || lines[0] != "[rank 0] A=task" || lines[1] != "[rank 0] GOGC=50" || !strings.HasPrefix(lines[2], "[rank 0] MUSTER_WORKER="+jobID()+"/0/1/") {
 		t.Errorf("%q", lines)
 	}
 }

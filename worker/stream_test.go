@@ -272,7 +272,7 @@ func TestSlowConsole(t *testing.T) {
 		var all sync.WaitGroup
 		for _, s := range streams {
 			all.Go(func() {
-				for range 30 {
+				for range 60 {
 					s.feed(block)
 				}
 				s.queue.flush()
@@ -282,7 +282,7 @@ func TestSlowConsole(t *testing.T) {
 		if err := to.close(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if n := strings.Count(out.String(), "\n"); n != 8*30*600 {
+		if n := strings.Count(out.String(), "\n"); n != 8*60*600 {
 			t.Errorf("%d lines", n)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -61,8 +62,11 @@ func shell(scripts ...string) []job.Task {
 	return tasks
 }
 
+// jobID is this run's own: other tests may run beside it.
+func jobID() string { return "worker-test-" + strconv.Itoa(os.Getpid()) }
+
 func options(c *worker.Console) worker.Options {
-	return worker.Options{Processes: first, Console: c, Environ: os.Environ(), Job: "test", Round: 1}
+	return worker.Options{Processes: first, Console: c, Environ: os.Environ(), Job: jobID(), Round: 1}
 }
 
 func start(t *testing.T, tasks []job.Task, change ...func(*worker.Options)) *run {
@@ -137,7 +141,7 @@ func nobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range all {
-		if tag := proc.Root("/proc").Getenv(p.PID, proc.TagName); strings.HasPrefix(tag, "test/") && !p.Gone() {
+		if tag := proc.Root("/proc").Getenv(p.PID, proc.TagName); strings.HasPrefix(tag, jobID()+"/") && !p.Gone() {
 			t.Errorf("left over: %+v of %s", p, tag)
 		}
 	}

@@ -212,6 +212,14 @@ func TestFirstProcessIsKilled(t *testing.T) {
 	}
 }
 
+// An agent that hears nothing ends with the first process, too.
+func TestFirstProcessIsKilledWithADeafAgent(t *testing.T) {
+	l := worlds[0].start(t, []string{"MUSTER_TEST_AGENT=deaf"})
+	l.await("deaf")
+	l.signal(unix.SIGKILL)
+	l.end() // the agent has our pipe
+}
+
 func TestControlSignals(t *testing.T) {
 	everywhere(t, func(t *testing.T, w world) {
 		l := w.start(t, []string{"MUSTER_TEST_AGENT=run"}, `trap 'echo worker got one' INT HUP QUIT USR1 USR2 WINCH CONT; echo up; while :; do sleep 0.01; done`)
@@ -241,7 +249,7 @@ func TestControlSignals(t *testing.T) {
 // From inside the container nobody can kill or stop PID 1; TERM is as from outside.
 func TestInitFromInside(t *testing.T) {
 	l := worlds[1].start(t, []string{"MUSTER_TEST_AGENT=run"}, `kill -KILL 1; kill -STOP 1; kill -TSTP 1; kill -ABRT 1; kill -TERM 1; exec sleep 1000`)
-	agentOf(t, l)
+	l.await("agent ")
 	if line := l.next(); line != "agent got terminated" {
 		t.Errorf("%q", line)
 	}
@@ -325,6 +333,34 @@ func TestWordsAreNeverTorn(t *testing.T) {
 			t.Fatalf("%q, %v", b, err)
 		}
 	}
+}
+
+// The file is never empty between two texts.
+func TestWordsAreNeverGone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	w := openWords(path)
+	w.write("short")
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				w.write(strings.Repeat("long", 200))
+				w.write("short")
+			}
+		}
+	}()
+	for range 20000 {
+		if info, err := os.Stat(path); err != nil || info.Size() < int64(len("short\n")) {
+			t.Errorf("%+v, %v", info, err)
+			break
+		}
+	}
+	close(stop)
+	<-stopped
 }
 
 func TestWordsAreClipped(t *testing.T) {

@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// agentMain starts each argument as a worker, a shell script, carries its output, and tells of signals.
+// agentMain starts each argument as a worker, a shell script or, behind "!", a command, carries its output, and tells of signals.
 func agentMain(c *Client, role string) int {
 	if role == "storm" {
 		return stormMain(c)
@@ -103,8 +103,12 @@ type agent struct {
 
 func (a *agent) start(rank int, script string) {
 	label := fmt.Sprintf("[rank %d] ", rank)
+	argv := []string{"sh", "-c", script}
+	if command, ok := strings.CutPrefix(script, "!"); ok {
+		argv = strings.Fields(command)
+	}
 	child, err := a.c.Start(context.Background(), proc.Spec{
-		Argv: []string{"sh", "-c", script}, Env: os.Environ(), Label: label, Tag: fmt.Sprintf("test/%d/1/x", rank),
+		Argv: argv, Env: os.Environ(), Label: label, Tag: fmt.Sprintf("test/%d/1/x", rank),
 	})
 	if err != nil {
 		panic(err)

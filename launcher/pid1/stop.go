@@ -159,13 +159,7 @@ func (t trees) kill(ctx context.Context) string {
 	if len(t.targets) == 0 || !t.leaders && t.noStrangers(ctx) {
 		return ""
 	}
-	h := proc.Hunt{Find: t.find, Ended: t.ended}
-	for _, target := range t.targets {
-		if target.Tag != "" {
-			h.Tags = append(h.Tags, target.Tag)
-		}
-	}
-	return describe(table.Kill(ctx, h))
+	return describe(table.Kill(ctx, proc.Hunt{Find: t.find, Ended: t.ended}))
 }
 
 // find picks the members of the trees. Once those are gone, and no other worker lives, every orphan that we adopted since

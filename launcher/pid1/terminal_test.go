@@ -100,8 +100,13 @@ func (x *terminal) await(text string) string {
 	}
 }
 
-// ticking is a worker that shows that it lives.
-const ticking = `'trap "echo saved; exit 3" TERM; trap "echo worker got INT" INT; i=0; while :; do i=$((i+1)); echo tick $i; sleep 0.02; done'`
+// ticking is a worker that shows that it lives. It starts nothing: a process that waits in vfork does not show that it is stopped.
+const ticking = `'exec python3 -uc "
+import itertools, os, signal, time
+def saved(*_): print(\"saved\"); os._exit(3)
+signal.signal(signal.SIGTERM, saved)
+signal.signal(signal.SIGINT, lambda *_: print(\"worker got INT\"))
+for i in itertools.count(): print(\"tick\", i); time.sleep(0.02)"'`
 
 // job returns the first process, the agent and the worker that run on the terminal.
 func (x *terminal) job() (first, agent, worker proc.Process) {
@@ -130,12 +135,12 @@ func (x *terminal) job() (first, agent, worker proc.Process) {
 	return first, agent, worker
 }
 
-// stopped waits until p is. (In state D it waits in vfork for a child that is.)
+// stopped waits until p is.
 func (x *terminal) stopped(p proc.Process) {
 	x.t.Helper()
 	for deadline := time.Now().Add(5 * time.Second); ; {
 		now, _ := table.Process(p.PID)
-		if now.State == 'T' || now.State == 'D' {
+		if now.State == 'T' {
 			return
 		}
 		if time.Now().After(deadline) {
