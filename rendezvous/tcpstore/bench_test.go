@@ -2,17 +2,13 @@ package tcpstore
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"testing"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
-
-func addrOf(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
 
 // askAdd adds to a counter of each client's own; askGet reads one value of 64 bytes.
 func askAdd(i int) ([]byte, int) {
@@ -61,7 +57,7 @@ func BenchmarkServer(b *testing.B) {
 
 func benchServer(b *testing.B, clients int, ask func(int) ([]byte, int), command ...string) {
 	cpu := -1
-	if runtime.NumCPU() > 1 && os.Getenv("UNPINNED") == "" {
+	if runtime.NumCPU() > 1 {
 		cpu = 0
 		pinSelf(b, 1)
 	}

@@ -234,18 +234,18 @@ func (l *load) each(t testing.TB, toHear *int, f func(c *loadClient)) {
 }
 
 func (l *load) say(t testing.TB, c *loadClient) {
-	if _, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(c.fd), addrOf(c.ask), uintptr(len(c.ask)), 0, 0, 0); errno != 0 {
-		t.Fatal("send: ", errno)
+	if n, err := send(c.fd, c.ask); n < len(c.ask) || err != nil {
+		t.Fatal("send: ", n, err)
 	}
 }
 
 // hear reads what is there and reports whether the reply is complete.
 func (l *load) hear(t testing.TB, c *loadClient, buf []byte) bool {
-	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(c.fd), addrOf(buf), uintptr(len(buf)), unix.MSG_DONTWAIT, 0, 0)
-	if errno != 0 || n == 0 {
-		t.Fatalf("receive: %d bytes, %v", n, errno)
+	n, err := receive(c.fd, buf)
+	if err != nil || n == 0 {
+		t.Fatalf("receive: %d bytes, %v", n, err)
 	}
-	c.got += int(n)
+	c.got += n
 	if c.got < c.reply {
 		return false
 	}

@@ -26,7 +26,8 @@ type loop struct {
 	conns  []*conn // by file descriptor
 	doubts []*conn // whose bytes may be a whole request of 1.13, in the order of their time
 	slow   []*conn // whose replies wait for the socket
-	in     []byte  // what one read brings
+	looked time.Time
+	in     []byte // what one read brings
 	out    outbox
 	req    request
 	stop   bool
@@ -367,6 +368,10 @@ func (l *loop) tick() {
 			l.drop(c, err)
 		}
 	}
+	if now.Sub(l.looked) < time.Second {
+		return
+	}
+	l.looked = now
 	for _, c := range slices.Clone(l.slow) {
 		if now.Sub(c.stalled) > l.s.StallTimeout {
 			l.drop(c, fmt.Errorf("its client read nothing for %v", l.s.StallTimeout))

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/muster-run/muster/rendezvous/store"
 )
 
@@ -255,6 +257,40 @@ func TestForeign(t *testing.T) {
 	mustWrite(t, c, []byte("MUSTERED"))
 	if err := expectEOF(c); err != nil {
 		t.Error("another magic: ", err)
+	}
+}
+
+// TestOptions looks at what an accepted connection inherits from its listener.
+func TestOptions(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	f, err := descriptor(ln)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	sc, err := f.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tune(sc)
+	c := raw(t, ln.Addr().String())
+	fd, peer, err := accept(sc)
+	if err != nil || peer.String() != c.LocalAddr().String() {
+		t.Fatalf("accept: %v, %v", peer, err)
+	}
+	defer unix.Close(fd)
+	for name, option := range map[string][3]int{
+		"TCP_NODELAY":  {unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
+		"SO_KEEPALIVE": {unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+		"TCP_KEEPIDLE": {unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 60},
+	} {
+		if got, err := unix.GetsockoptInt(fd, option[0], option[1]); got != option[2] || err != nil {
+			t.Errorf("%s = %d, %v; want %d", name, got, err, option[2])
+		}
 	}
 }
 
