@@ -66,6 +66,10 @@ func (c Config) watchSignals(over <-chan struct{}, cancel context.CancelCauseFun
 		select {
 		case <-over:
 			return
+		case <-c.First.Lost():
+			v := firstLost(c)
+			cancel(fail(v.Code, "", "%s", v.Sentence))
+			return
 		case sig := <-c.First.Signals():
 			if stops(sig) {
 				v := preemptedVerdict(c.Host.Hostname, 0, sig, 1)

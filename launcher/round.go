@@ -70,8 +70,12 @@ func (r *round) open() {
 
 // loop is the one select of the program: whatever happens becomes an event for decide.
 func (r *round) loop() {
+	first := r.c.First.Lost()
 	for !r.state.ended {
 		select {
+		case <-first:
+			first = nil
+			r.post(broken{firstLost(r.c)})
 		case sig := <-r.c.First.Signals():
 			dumpIfAsked(r.c, sig)
 			if stops(sig) {
@@ -97,6 +101,12 @@ func (r *round) loop() {
 			r.post(expired{})
 		}
 	}
+}
+
+// firstLost is the verdict of an agent whose first process was killed: it can start and reap nothing any more.
+func firstLost(c Config) job.Verdict {
+	return job.Verdict{Code: job.ExitRetry, Origin: "agent", Class: "lost",
+		Sentence: fmt.Sprintf("the first process on %s was killed, and its workers with it", c.Host.Hostname)}
 }
 
 // post lets decide judge an event and does what it says.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -254,6 +255,26 @@ func TestLostAgent(t *testing.T) {
 				t.Errorf("left behind: %q", left)
 			}
 		})
+	}
+}
+
+// The first process is killed: nothing outlives it, and the other node knows.
+func TestLostFirstProcess(t *testing.T) {
+	t.Parallel()
+	mark := "TEST_MARK=" + t.TempDir()
+	all := startNodes(t, 2, []string{mark}, "--", "sh", "-c", `echo "started $RANK"; exec sleep 1000`)
+	for n, p := range all {
+		p.says(fmt.Sprintf("started %d", 2*n))
+		p.says(fmt.Sprintf("started %d", 2*n+1))
+	}
+	all[1].cmd.Process.Kill()
+	all[0].ends(job.ExitRetry, "exit 138")
+	all[1].says("the first process on")
+	for left := alive(t, mark); len(left) > 0; left = alive(t, mark) { // the agent leaves on its own
+		if t.Context().Err() != nil {
+			t.Fatalf("left behind: %q", left)
+		}
+		runtime.Gosched()
 	}
 }
 
