@@ -80,7 +80,7 @@ func musterAgent(path string) func(job, int) []string {
 }
 
 // torchrunAgent gives torchrun what its newest version does by itself: a poll of the workers ten times a second. In the
-// first versions for Python 3.11 "no redirects", the default, is an error; to redirect a rank that is not there is none.
+// old one under Python 3.11 "no redirects", the default, is an error; to redirect a rank that is not there is none.
 func torchrunAgent(python string, old bool) func(job, int) []string {
 	return func(j job, node int) []string {
 		argv := []string{python, "-m", "torch.distributed.run", "--no_python", "--monitor_interval", "0.1",
@@ -92,7 +92,10 @@ func torchrunAgent(python string, old bool) func(job, int) []string {
 			return append(append(argv, "--standalone"), j.worker...)
 		}
 		argv = append(argv, "--nnodes", fmt.Sprint(j.nodes), "--rdzv_id", j.id, "--rdzv_backend", "c10d",
-			"--rdzv_endpoint", fmt.Sprintf("127.0.0.1:%d", j.port), "--local_addr", "127.0.0.1")
+			"--rdzv_endpoint", fmt.Sprintf("127.0.0.1:%d", j.port))
+		if !old {
+			argv = append(argv, "--local_addr", "127.0.0.1")
+		}
 		if j.host >= 0 {
 			argv = append(argv, "--rdzv_conf", fmt.Sprintf("is_host=%v", j.host == node))
 		}

@@ -32,7 +32,7 @@ func main() {
 	only := ""
 	flag.StringVar(&o.muster, "muster", "bin/muster", "`file` to measure")
 	flag.IntVar(&o.runs, "n", 9, "`runs` of each row under muster")
-	flag.IntVar(&o.peers, "peers", 5, "`runs` of each row under torchrun; 0: muster alone")
+	flag.IntVar(&o.peers, "peers", 3, "`runs` of each row under torchrun; 0: muster alone")
 	flag.StringVar(&only, "only", ".", "`regexp` that the names of scenes must match")
 	flag.BoolVar(&o.full, "full", false, "32 agents of torchrun too, which takes minutes")
 	flag.Parse()

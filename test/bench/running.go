@@ -65,6 +65,7 @@ func begin(l launcher, j job, dir, worker string, within time.Duration) (*runnin
 			return nil, err
 		}
 	}
+	go r.hurry()
 	if err := r.collect(j.nodes*j.workers, within); err != nil {
 		r.end()
 		return nil, fmt.Errorf("%s: %w\n%s", l.name, err, r.said())
@@ -115,6 +116,14 @@ func status(s *os.ProcessState) string {
 		return w.Signal().String()
 	}
 	return strconv.Itoa(s.ExitCode())
+}
+
+// hurry ends the wait for stamps when there is no agent left. It returns when they have ended, which end sees to.
+func (r *running) hurry() {
+	for _, a := range r.agents {
+		<-a.ended
+	}
+	r.fifo.SetReadDeadline(time.Now().Add(time.Second))
 }
 
 // collect reads the workers' stamps.

@@ -19,7 +19,7 @@ const never = time.Duration(1<<63 - 1)
 const patience = 15 * time.Second
 
 // startTime is how long a launcher may take to start its workers.
-const startTime = 5 * time.Minute
+const startTime = 2 * time.Minute
 
 // A scene is one job, played a few times under each launcher. Each play fills all its rows.
 type scene struct {

@@ -1,7 +1,6 @@
-// The worker of the benchmark: says when its main began, and then ends, or waits to be killed, or writes.
+// The worker of the benchmark: says when its main began, and then ends, or waits to be killed.
 //
-//   worker FIFO end|wait            one line "node local-rank pid nanoseconds" into FIFO
-//   worker FIFO write BYTES         and so many bytes in lines of 100 to standard output, 64 KiB at a time
+//   worker FIFO end|wait      writes "node local-rank pid nanoseconds" into FIFO
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,20 +8,6 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-static char block[655 * 100];
-
-static void write_lines(long long bytes) {
-	memset(block, 'x', sizeof block);
-	for (size_t i = 99; i < sizeof block; i += 100)
-		block[i] = '\n';
-	for (long long done = 0; done < bytes;) {
-		ssize_t n = write(1, block, sizeof block);
-		if (n <= 0)
-			exit(3);
-		done += n;
-	}
-}
 
 int main(int argc, char **argv) {
 	struct timespec now;
@@ -36,8 +21,6 @@ int main(int argc, char **argv) {
 	int fifo = open(argv[1], O_WRONLY | O_CLOEXEC);
 	if (fifo < 0 || write(fifo, line, n) != n)
 		return 2;
-	if (!strcmp(argv[2], "write") && argc == 4)
-		write_lines(atoll(argv[3]));
 	if (!strcmp(argv[2], "wait")) {
 		alarm(300); // should the benchmark die, its workers must not stay
 		for (;;)
