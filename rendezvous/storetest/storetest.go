@@ -173,7 +173,7 @@ func getWaits(s *suite) {
 	done := s.waiting(func(other store.Store) error {
 		v, err := other.Get(s.ctx, "k")
 		if err == nil && string(v) != "v" {
-			err = fmt.Errorf("Get = %q", v)
+			err = fmt.Errorf("got %q", v)
 		}
 		return err
 	})
@@ -387,7 +387,7 @@ func multiGetWaits(s *suite) {
 	done := s.waiting(func(other store.Store) error {
 		v, err := other.MultiGet(s.ctx, "a", "b")
 		if err == nil && string(v[0])+string(v[1]) != "12" {
-			err = fmt.Errorf("MultiGet = %q", v)
+			err = fmt.Errorf("got %q", v)
 		}
 		return err
 	})

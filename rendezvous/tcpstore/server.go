@@ -59,6 +59,7 @@ type Server struct {
 	gripe   gripe
 	clients atomic.Int64
 
+	stopping  sync.Mutex
 	mu        sync.Mutex
 	loops     []*loop
 	turn      int // of the loops to get the next connection
@@ -310,6 +311,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
+	s.stopping.Lock() // so that whoever comes second returns when all is gone, too
+	defer s.stopping.Unlock()
 	s.mu.Lock()
 	loops := s.loops
 	s.loops = nil
