@@ -230,16 +230,16 @@ func TestBare(t *testing.T) {
 	}
 }
 
-// The variables of the task win; what is for us does not reach it.
+// The variables of the task win; all others are the user's and stay, but for the tag of another worker.
 func TestEnvironment(t *testing.T) {
 	tasks := shell("env | grep -E '^(A=|GO[DGM]|MUSTER_W)' | sort")
 	tasks[0].Env = job.Env{{Name: "A", Value: "task"}, {Name: "GOGC", Value: "50"}}
 	r := start(t, tasks, func(o *worker.Options) {
-		o.Environ = append(slices.Clone(o.Environ), "A=agent", "GODEBUG=x", "GOMAXPROCS=1", "GOMEMLIMIT=1", proc.TagName+"=outer/0/0/x")
+		o.Environ = append(slices.Clone(o.Environ), "A=agent", "GOMAXPROCS=1", proc.TagName+"=outer/0/0/x")
 	})
 	r.end()
 	lines := strings.Split(r.out.text(), "\n")
-	if len(lines) != 4 || lines[0] != "[rank 0] A=task" || lines[1] != "[rank 0] GOGC=50" || !strings.HasPrefix(lines[2], "[rank 0] MUSTER_WORKER="+jobID()+"/0/1/") {
+	if len(lines) != 5 || lines[0] != "[rank 0] A=task" || lines[1] != "[rank 0] GOGC=50" || lines[2] != "[rank 0] GOMAXPROCS=1" || !strings.HasPrefix(lines[3], "[rank 0] MUSTER_WORKER="+jobID()+"/0/1/") {
 		t.Errorf("%q", lines)
 	}
 }

@@ -106,7 +106,7 @@ func start(ctx context.Context, t job.Task, opt Options, nonce string, alone boo
 		prefix = ""
 	}
 	child, err := opt.Processes.Start(ctx, proc.Spec{
-		Argv: t.Argv, Env: t.Env.Over(foreign(opt.Environ)), Dir: opt.Dir,
+		Argv: t.Argv, Env: t.Env.Over(untagged(opt.Environ)), Dir: opt.Dir,
 		Tag:   fmt.Sprintf("%s/%d/%d/%s", opt.Job, t.Rank, opt.Round, nonce),
 		Label: prefix, OOM: moreOOM,
 	})
@@ -122,14 +122,9 @@ func start(ctx context.Context, t job.Task, opt Options, nonce string, alone boo
 	return m, nil
 }
 
-// foreign returns environ without what is meant for this program and its Go runtime. A worker written in Go that
-// needs such a variable gets it as the task's own.
-func foreign(environ []string) []string {
-	ours := []string{"GODEBUG", "GOTRACEBACK", "GOGC", "GOMEMLIMIT", "GOMAXPROCS", proc.TagName}
-	return slices.DeleteFunc(slices.Clone(environ), func(kv string) bool {
-		name, _, _ := strings.Cut(kv, "=")
-		return slices.Contains(ours, name)
-	})
+// untagged returns environ without the tag of a worker that may have started us.
+func untagged(environ []string) []string {
+	return slices.DeleteFunc(slices.Clone(environ), func(kv string) bool { return strings.HasPrefix(kv, proc.TagName+"=") })
 }
 
 // Exits delivers the end of each worker once its output has been read, and is closed when all of them are gone with

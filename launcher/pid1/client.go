@@ -44,12 +44,15 @@ type Client struct {
 func Connect() (*Client, error) {
 	value, set := os.LookupEnv(marker)
 	os.Unsetenv(marker) // not for the workers
-	var fd, parent int
+	var fd, parent, ours int
 	if !set {
 		return nil, ErrNone
 	}
-	if n, _ := fmt.Sscanf(value, "%d:%d", &fd, &parent); n != 2 || fd < 3 || parent != os.Getppid() {
+	if n, _ := fmt.Sscanf(value, "%d:%d:%d", &fd, &parent, &ours); n != 3 || fd < 3 || parent != os.Getppid() {
 		return nil, ErrNone // somebody else's, by inheritance
+	}
+	if ours == 1 {
+		os.Unsetenv(processors)
 	}
 	unix.CloseOnExec(fd)
 	// The kernel named us "exe", by /proc/self/exe; people look for us under the name that they called.

@@ -27,15 +27,18 @@ func prepare(isInit bool) (cpus int) {
 // maxCPUs is how many the agent uses: enough for the output of its workers and for ten thousand peers.
 const maxCPUs = 8
 
+// processors is how many CPUs a Go program uses. The workers get the user's word on it, and no other.
+const processors = "GOMAXPROCS"
+
 // agentEnv bounds the CPUs of the agent's Go runtime, which otherwise prepares for all of them when it starts: with 192
-// that takes 5 MiB and 15 ms of CPU time. In the agent's own code it would be too late. Workers do not get the variable (worker.foreign).
+// that takes 5 MiB and 15 ms of CPU time. In the agent's own code it would be too late. The marker says whether the
+// variable is ours, for Connect to take it back.
 func agentEnv(cpus int) []string {
-	const name = "GOMAXPROCS"
-	env := os.Environ()
-	if _, set := os.LookupEnv(name); !set {
-		env = append(env, fmt.Sprintf("%s=%d", name, min(cpus, maxCPUs)))
+	env, ours := os.Environ(), 0
+	if _, set := os.LookupEnv(processors); !set {
+		env, ours = append(env, fmt.Sprintf("%s=%d", processors, min(cpus, maxCPUs))), 1
 	}
-	return append(env, fmt.Sprintf("%s=3:%d", marker, os.Getpid()))
+	return append(env, fmt.Sprintf("%s=3:%d:%d", marker, os.Getpid(), ours))
 }
 
 // closeOnExec keeps the descriptors that we inherited from our children; Go by itself does not.
