@@ -4,7 +4,6 @@ SHELL  := bash
 # The library for command lines brings a converter of Markdown along, for manuals that we do not print.
 export GOFLAGS := -trimpath -tags=urfave_cli_no_docs
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
-BENCHSTAT   := golang.org/x/perf/cmd/benchstat@latest
 FUZZTIME ?= 60s
 BENCH    ?= .
 
@@ -45,7 +44,9 @@ cover: ## test coverage, as an HTML page in bin/cover.html
 	mkdir -p bin && go test -coverprofile bin/cover.out ./... && go tool cover -html bin/cover.out -o bin/cover.html
 
 golden: ## write the golden files anew; read the diff before you commit it
-	go test ./framework ./cmd/muster -run Golden -update
+	go test ./framework -update
+	go test ./cmd/muster -run Golden -update
+	go test ./rendezvous/torchrun -update
 
 demo: build ## train a small real model on two nodes of two workers on this machine
 	test/demo

@@ -21,6 +21,9 @@ type Finding struct {
 	JobID    string   // "" when not said
 	RankZero bool     // Host is where node 0 runs, so that node 0 may know itself by its number
 	Evidence []string // NAME=VALUE of everything that the finding rests on
+	// Problem is what is wrong with the values, nil if nothing is. It matters unless flags settle nodes, rank and
+	// endpoint, for flags win over the platform.
+	Problem  error
 	Warnings []string // values that look meant for us but cannot be used
 	// Leftover is evidence of a job of several nodes that no rule made sense of. N silent single trainings are the
 	// worst outcome, so a node that finds any must not run alone unless it is told to.
@@ -39,20 +42,23 @@ type platform struct {
 var platforms = []platform{pet, masterAddr}
 
 // Detect returns what the first platform that left its traces says, or the finding "single" when there are none.
-func Detect(h job.Host) (Finding, error) {
+func Detect(h job.Host) Finding {
 	for _, p := range platforms {
 		r := &reader{host: h}
 		if !p.here(r) {
 			continue
 		}
 		f := Finding{Rule: p.name, Rank: -1}
-		if err := p.find(r, &f); err != nil {
-			return Finding{}, fmt.Errorf("%s: %w", p.name, err)
-		}
+		err := p.find(r, &f)
 		f.Evidence, f.Warnings = r.evidence, r.warnings
-		return f, contradiction(f)
+		if err != nil {
+			f.Problem = fmt.Errorf("%s: %w", p.name, err)
+		} else {
+			f.Problem = contradiction(f)
+		}
+		return f
 	}
-	return Finding{Rule: "single", Nodes: 1, Rank: -1, Leftover: leftover(h)}, nil
+	return Finding{Rule: "single", Nodes: 1, Rank: -1, Leftover: leftover(h)}
 }
 
 // clusterTraces are variables that count the nodes or processes of a job, by whatever system.

@@ -31,9 +31,12 @@ type Verdict struct {
 	Code     int      `json:"code"`   // exit status of muster
 	Origin   string   `json:"origin"` // who failed: worker, agent, platform; empty when all is well
 	Class    string   `json:"class"`  // succeeded, failed, killed, preempted, lost, refused
-	Sentence string   `json:"sentence"`
+	Sentence string   `json:"sentence,omitempty"`
 	First    *Failure `json:"first,omitempty"` // the first cause, when a worker failed
 }
+
+// Succeeded is the class of a job that did what it should; no other goes with code 0.
+const Succeeded = "succeeded"
 
 // OK reports whether the job did what it should.
 func (v Verdict) OK() bool { return v.Code == ExitOK }
@@ -49,8 +52,11 @@ func (e Exit) signal() syscall.Signal {
 	return 0
 }
 
+// Killed reports whether a signal ended the worker, by its own or a shell's word.
+func (e Exit) Killed() bool { return e.signal() != 0 }
+
 // signalCodes are permanent codes for signals that speak of a broken program: a code of 128+n would be
-// retried without end by operators that retry from 128 on. `--signal-exit=posix` is for those who want it.
+// retried without end by operators that retry from 128 on.
 var signalCodes = map[syscall.Signal]int{
 	unix.SIGKILL: 128 + 9,
 	unix.SIGTERM: 128 + 15,
@@ -77,6 +83,9 @@ func (e Exit) Status() int {
 		}
 		return otherSignal
 	}
+	if e.Code < 0 || e.Code == 0 && !e.OK() { // how it ended is not known: never success
+		return ExitInternal
+	}
 	if e.Code > 127 { // 128, or 193 to 255: no signal, and nothing that an operator should retry
 		return 1
 	}
@@ -86,6 +95,8 @@ func (e Exit) Status() int {
 // String says how the worker ended, as the end of a sentence that begins with its name.
 func (e Exit) String() string {
 	switch s := e.signal(); {
+	case e.Err != "" && e.Code == 0:
+		return "ended, nobody knows how: " + e.Err
 	case e.Err != "":
 		return "could not be started: " + e.Err
 	case e.Signal != 0:

@@ -28,6 +28,7 @@ func TestExitStatus(t *testing.T) {
 		{Exit{Signal: 7}, 120, "was killed by SIGBUS"},
 		{Exit{Signal: 10}, 124, "was killed by SIGUSR1"},
 		{Exit{Signal: 35}, 124, "was killed by signal 35"},
+		{Exit{Err: "the first process is gone"}, ExitInternal, "ended, nobody knows how: the first process is gone"},
 		{Exit{Code: 127, Err: "no such program"}, 127, "could not be started: no such program"},
 	} {
 		if got := c.exit.Status(); got != c.want {

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -33,7 +34,8 @@ type state struct {
 	left     int    // workers of this node that have not ended
 	empty    bool   // no worker of this node is left, nor anything that one started
 	stopping bool
-	asked    time.Duration // when a signal first asked us to stop; 0: none did
+	asked    bool          // a signal asked us to stop
+	ctrlC    time.Duration // when the first INT came; 0: none did
 	causes   []cause
 	own      *job.Verdict // a member's: what it would say without its leader
 	verdict  *job.Verdict
@@ -57,15 +59,15 @@ type cause struct {
 
 // Events. Each is a value of its own type.
 type (
-	opened    struct{ start start }          // the leader's workers' store is open
-	begun     struct{ workers int }          // this node's workers were started
-	unbegun   struct{ failure job.Failure }  // one could not be started, and none is left
-	finished  struct{ failure *job.Failure } // a worker of this node ended; nil: well
-	emptied   struct{}                       // nothing is left of this node's workers
-	suspected struct {
+	opened   struct{ start start }          // the leader's workers' store is open
+	begun    struct{ workers int }          // this node's workers were started
+	unbegun  struct{ failure job.Failure }  // one could not be started, and none is left
+	finished struct{ failure *job.Failure } // a worker of this node ended; nil: well
+	emptied  struct{}                       // nothing is left of this node's workers
+	noticed  struct {
 		node int
-		why  string
-	} // an agent is silent
+		what string
+	} // an agent is silent, or heard again
 	departed struct{ node int } // an agent said goodbye
 	lost     struct {
 		node int
@@ -78,7 +80,7 @@ type (
 	signalled struct{ sig os.Signal }       // somebody asks this agent to stop
 	settled   struct{}                      // the time for further news is over
 	expired   struct{}                      // the time for members to leave is over
-	broken    struct{ verdict job.Verdict } // the leader cannot go on by itself
+	broken    struct{ verdict job.Verdict } // this agent cannot go on by itself
 )
 
 // Deeds. The run loop does them in order.
@@ -103,7 +105,10 @@ const everyone = -1
 
 // Times of the judgement.
 const (
-	settleTime = 300 * time.Millisecond // for causes that are older than the first one heard
+	// settleTime is for causes that are older than the first one heard. A dead node's peers fail at once, and
+	// lossTime later its death is known.
+	settleTime = lossTime + 100*time.Millisecond
+	lossTime   = 350 * time.Millisecond // from the end of a connection to the word that its agent is lost
 	twice      = 250 * time.Millisecond // two signals closer than this are one: a terminal and a parent may both send it
 	leaveTime  = 10 * time.Second       // for members to leave beyond what their workers may take to stop
 )
@@ -141,8 +146,8 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 		todo = s.finished(p, e.failure)
 	case emptied:
 		s.empty = true
-	case suspected:
-		todo = []any{say{fmt.Sprintf("%s: %s", s.nodes[e.node].name, e.why)}}
+	case noticed:
+		todo = []any{say{fmt.Sprintf("node %d (%s): %s", e.node, s.nodes[e.node].name, e.what)}}
 	case departed:
 		todo = s.departed(p, e.node)
 	case lost:
@@ -156,7 +161,7 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 	case expired:
 		todo = s.expired(p)
 	case broken:
-		todo = s.conclude(p, e.verdict)
+		todo = s.ending(p, e.verdict)
 	default:
 		panic(fmt.Sprintf("decide: unknown event %T", event))
 	}
@@ -195,7 +200,7 @@ func (s *state) done(p policy, n int) []any {
 	if slices.ContainsFunc(s.nodes, func(n node) bool { return !n.done }) {
 		return nil
 	}
-	return s.conclude(p, job.Verdict{Class: "succeeded", Sentence: s.success()})
+	return s.conclude(p, job.Verdict{Class: job.Succeeded, Sentence: s.success()})
 }
 
 func (s *state) success() string {
@@ -256,13 +261,15 @@ func (s *state) settled(p policy) []any {
 	return s.conclude(p, judge(s.causes, s.nodes))
 }
 
-// judge picks the first cause. A lost node comes before the failures of others, which noticed sooner than we did,
-// but not before a failure of its own that it still told.
+// judge picks the first cause: the earliest. The loss of a node is dated back by the time that it takes to notice,
+// for its peers fail at once; what the node itself still told before comes first.
 func judge(causes []cause, nodes []node) job.Verdict {
-	first := slices.MinFunc(causes, func(a, b cause) int { return int(a.at - b.at) })
-	gone := slices.IndexFunc(causes, func(c cause) bool { return c.failure == nil })
-	if gone >= 0 && first.node != causes[gone].node {
-		first = causes[gone]
+	first := slices.MinFunc(causes, func(a, b cause) int { return cmp.Compare(a.at, b.at) })
+	for _, c := range causes {
+		if c.failure == nil && c.at-lossTime <= first.at && c.node != first.node {
+			first = c
+			break
+		}
 	}
 	if first.failure == nil {
 		return lostVerdict(nodes[first.node].name, first.node, first.why)
@@ -281,7 +288,7 @@ func failedVerdict(f job.Failure, nodes int) job.Verdict {
 		sentence += fmt.Sprintf("; all %d nodes stopped", nodes)
 	}
 	class := "failed"
-	if f.Exit.Signal != 0 {
+	if f.Exit.Killed() {
 		class = "killed"
 	}
 	return job.Verdict{Code: f.Exit.Status(), Origin: "worker", Class: class, Sentence: sentence, First: &f}
@@ -347,45 +354,66 @@ func (s *state) expired(p policy) []any {
 func (s *state) told(p policy, from int, n news) []any {
 	switch {
 	case s.leads() && n.Kind == newsFailed && n.Failure != nil:
-		return s.heard(p, cause{at: s.now - n.Failure.Ago, node: from, failure: n.Failure})
+		return s.heard(p, cause{at: s.now - min(max(n.Failure.Ago, 0), s.now), node: from, failure: n.Failure})
 	case s.leads() && n.Kind == newsDone:
 		return s.done(p, from)
-	case s.leads() && n.Kind == newsPreempted && n.Verdict != nil && len(s.causes) == 0:
-		return s.conclude(p, *n.Verdict)
+	case s.leads() && n.Kind == newsEnding && n.Verdict != nil && len(s.causes) == 0:
+		return s.conclude(p, sane(*n.Verdict))
 	case from == 0 && n.Kind == newsStart && n.Start != nil && s.start == nil && !s.stopping:
 		s.start = n.Start
 		return []any{begin{*n.Start}}
 	case from == 0 && n.Kind == newsStop:
 		return append(s.stop(p.stopTimeout), expire{p.stopTimeout + leaveTime})
 	case from == 0 && n.Kind == newsVerdict && n.Verdict != nil:
-		return s.conclude(p, *n.Verdict)
+		return s.conclude(p, sane(*n.Verdict))
 	}
 	return nil // of a newer version, or too late: no reason to fail
 }
 
+// sane is a verdict from another agent, with a code that a process can end with.
+func sane(v job.Verdict) job.Verdict {
+	if v.Code < 0 || v.Code > 255 || (v.Code == 0) != (v.Class == job.Succeeded) {
+		v.Code = job.ExitInternal
+	}
+	return v
+}
+
 // signalled obeys a request to stop. It comes twice from Slurm and from terminals; INT twice, apart, means now.
 func (s *state) signalled(p policy, sig os.Signal) []any {
-	if s.asked != 0 || s.verdict != nil {
-		if sig == syscall.SIGINT && s.now-s.asked >= twice {
-			return []any{kill{}}
-		}
+	if sig == syscall.SIGINT && s.interrupted() {
+		return []any{kill{}}
+	}
+	if s.asked || s.stopping || s.verdict != nil { // it stops already, maybe for a reason that matters more
 		return nil
 	}
-	s.asked = max(s.now, 1)
-	if s.stopping { // already, and for a reason that matters more
-		return nil
-	}
+	s.asked = true
 	if s.nodes[s.self].done && !s.leads() { // its work is done, and an operator cleans up: that is success
 		s.ended = true
 		return nil
 	}
-	v := preemptedVerdict(s.nodes[s.self].name, s.self, sig, len(s.nodes))
+	return s.ending(p, preemptedVerdict(s.nodes[s.self].name, s.self, sig, len(s.nodes)))
+}
+
+// interrupted notes an INT and reports whether it is a second one, on purpose.
+func (s *state) interrupted() bool {
+	if s.ctrlC == 0 {
+		s.ctrlC = max(s.now, 1)
+		return false
+	}
+	return s.now-s.ctrlC >= twice
+}
+
+// ending ends the job for a reason of this node: the leader says so to all, a member asks the leader to.
+func (s *state) ending(p policy, v job.Verdict) []any {
 	if s.leads() {
 		return s.conclude(p, v)
 	}
-	s.own = &v
-	todo := []any{tell{0, news{Kind: newsPreempted, Verdict: &v}}, expire{p.grace + leaveTime}}
-	return append(todo, s.stop(p.grace)...)
+	if s.own == nil {
+		s.own = &v
+	}
+	within := p.within(v)
+	todo := []any{tell{0, news{Kind: newsEnding, Verdict: &v}}, expire{within + leaveTime}}
+	return append(todo, s.stop(within)...)
 }
 
 func preemptedVerdict(name string, n int, sig os.Signal, nodes int) job.Verdict {

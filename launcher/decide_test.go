@@ -282,6 +282,43 @@ func TestTermAfterSuccess(t *testing.T) {
 	}
 }
 
+// The first Ctrl-C never kills: not when the other node was asked first, nor after a failure.
+func TestFirstInterruptLeavesGrace(t *testing.T) {
+	for _, before := range []any{signalled{syscall.SIGTERM}, failure(0, 0, job.Exit{Code: 1})} {
+		w := newWorld(t, 2).begin()
+		w.now += time.Second
+		w.deaf[1] = true
+		w.feed(0, before)
+		w.later(1, 5*time.Millisecond, signalled{syscall.SIGINT})
+		w.run()
+		for _, line := range w.log {
+			if strings.Contains(line, "node 1: launcher.kill") && !strings.Contains(line, "35s") {
+				t.Errorf("after %T the first INT kills: %s", before, line)
+			}
+		}
+	}
+}
+
+// What ends one agent is told to all, in the same words.
+func TestBrokenMember(t *testing.T) {
+	w := newWorld(t, 3).begin()
+	w.feed(2, broken{job.Verdict{Code: job.ExitRetry, Class: "lost", Sentence: "the first process on host-2 was killed"}})
+	w.run()
+	w.all(job.ExitRetry, "the first process on host-2 was killed")
+}
+
+// Another agent's word is not taken for success when it makes no sense.
+func TestSenselessVerdict(t *testing.T) {
+	for _, v := range []job.Verdict{{Class: "failed"}, {Code: -1}, {Code: 256}, {Code: 3, Class: job.Succeeded}} {
+		w := newWorld(t, 2).begin()
+		w.feed(0, told{1, news{Kind: newsEnding, Verdict: &v}})
+		w.run()
+		if code := w.states[0].verdict.Code; code != job.ExitInternal {
+			t.Errorf("%+v ends with %d", v, code)
+		}
+	}
+}
+
 func TestSecondInterruptKills(t *testing.T) {
 	w := newWorld(t, 1).begin()
 	w.deaf[0] = true
@@ -337,9 +374,16 @@ func TestAllEndAlike(t *testing.T) {
 		for n := range nodes {
 			w.deaf[n] = r.IntN(4) == 0
 		}
+		if n := r.IntN(2 * nodes); n < nodes { // one of the workers ends well, and the other one may, too
+			w.later(n, time.Duration(r.IntN(600))*time.Millisecond, finished{})
+		}
 		for range 1 + r.IntN(3) {
 			n := r.IntN(nodes)
-			events := []any{failure(n, 0, job.Exit{Code: 1 + r.IntN(9)}), failure(n, 1, job.Exit{Signal: 9}), signalled{syscall.SIGTERM}, signalled{syscall.SIGINT}}
+			events := []any{
+				failure(n, 0, job.Exit{Code: 1 + r.IntN(9)}), failure(n, 1, job.Exit{Signal: 9}), failure(n, 1, job.Exit{Err: "no status"}),
+				signalled{syscall.SIGTERM}, signalled{syscall.SIGINT},
+				broken{job.Verdict{Code: job.ExitRetry, Class: "lost", Sentence: "no first process"}},
+			}
 			w.later(n, time.Duration(r.IntN(600))*time.Millisecond, events[r.IntN(len(events))])
 		}
 		w.run()
@@ -347,6 +391,9 @@ func TestAllEndAlike(t *testing.T) {
 		for n, s := range w.states {
 			if !s.ended || s.verdict == nil {
 				t.Fatalf("seed %d: node %d never ended\n%s", seed, n, strings.Join(w.log, "\n"))
+			}
+			if (s.verdict.Code == 0) != (s.verdict.Class == job.Succeeded) {
+				t.Fatalf("seed %d: node %d: %+v", seed, n, *s.verdict)
 			}
 			codes[s.verdict.Code] = true
 		}

@@ -12,7 +12,7 @@ import (
 )
 
 // Run takes this node's part in a job, from its environment to its end, and returns how the job ended: the same on
-// all nodes. An error, most often an *Error, says that it never began.
+// all nodes. An error, most often an *Error, says that this node took no part; VerdictOf puts it into words.
 func Run(ctx context.Context, c Config) (job.Verdict, error) {
 	plan, err := NewPlan(c) // who am I, how many are we, what is to run
 	if err != nil {
@@ -22,59 +22,76 @@ func Run(ctx context.Context, c Config) (job.Verdict, error) {
 	for _, note := range plan.Notes {
 		c.Log.Warn(note)
 	}
+	dir, err := runDir(c, plan.Spec.ID)
+	if err != nil {
+		return job.Verdict{}, err
+	}
+	defer os.RemoveAll(dir)
 	var meet *meeting
-	var line *line
-	defer func() { line.close(); meet.close() }()
-	err = c.unlessAsked(ctx, func(ctx context.Context) error {
+	var talk *line
+	defer func() { talk.close(); meet.close() }()
+	asked, err := c.unlessAsked(ctx, func(ctx context.Context) error {
 		if meet, err = openMeeting(ctx, c, plan); err != nil { // find the others
 			return err
 		}
 		if err = meet.join(ctx); err != nil { // agree with them on the world
 			return err
 		}
-		line, err = meet.connect(ctx) // and keep in touch
+		talk, err = meet.connect(ctx) // and keep in touch
 		return err
 	})
 	if err != nil {
 		return job.Verdict{}, err
 	}
-	return runRound(c, plan, meet.session, line) // train
+	return runRound(c, plan, meet.session, talk, dir, asked), nil // train
 }
 
-// unlessAsked runs f until it ends, or until a signal asks this agent to stop.
-func (c Config) unlessAsked(ctx context.Context, f func(context.Context) error) error {
+// VerdictOf is what an error of Run means for the job.
+func VerdictOf(err error) job.Verdict {
+	v := job.Verdict{Code: ExitCode(err), Origin: "agent", Class: "failed", Sentence: err.Error()}
+	switch v.Code {
+	case job.ExitTERM, job.ExitINT:
+		v.Origin, v.Class = "platform", preempted
+	case job.ExitRetry:
+		v.Origin, v.Class = "platform", "lost"
+	case job.ExitUsage, job.ExitRefused:
+		v.Class = "refused"
+	}
+	return v
+}
+
+// unlessAsked runs f until it ends, or until a signal asks this agent to stop. A signal that comes when f has done
+// its work is returned: by then the other nodes must be told of it.
+func (c Config) unlessAsked(ctx context.Context, f func(context.Context) error) (os.Signal, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	over, watched := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(watched)
-		c.watchSignals(over, cancel)
-	}()
+	over, watched := make(chan struct{}), make(chan os.Signal, 1)
+	go func() { watched <- c.watchSignals(over, cancel) }()
 	err := f(ctx)
 	close(over)
-	<-watched
-	var asked *Error
-	if errors.As(context.Cause(ctx), &asked) { // also when f was just done: the signal must not be lost
-		return asked
+	asked := <-watched
+	var why *Error
+	if err != nil && errors.As(context.Cause(ctx), &why) {
+		return asked, why
 	}
-	return err
+	return asked, err
 }
 
-// watchSignals cancels at the first signal that asks us to stop.
-func (c Config) watchSignals(over <-chan struct{}, cancel context.CancelCauseFunc) {
+// watchSignals cancels at the first signal that asks us to stop, and returns it; nil: none came.
+func (c Config) watchSignals(over <-chan struct{}, cancel context.CancelCauseFunc) os.Signal {
 	for {
 		select {
 		case <-over:
-			return
+			return nil
 		case <-c.First.Lost():
 			v := firstLost(c)
 			cancel(fail(v.Code, "", "%s", v.Sentence))
-			return
+			return nil
 		case sig := <-c.First.Signals():
 			if stops(sig) {
 				v := preemptedVerdict(c.Host.Hostname, 0, sig, 1)
 				cancel(fail(v.Code, "", "%s before any worker was started", v.Sentence))
-				return
+				return sig
 			}
 			dumpIfAsked(c, sig)
 		}

@@ -27,6 +27,9 @@ func (m *meeting) connect(ctx context.Context) (*line, error) {
 		return l, nil
 	}
 	options := fleet.Options{Log: m.c.Log}
+	if rank != 0 {
+		m.door.close() // nobody has business here: another node leads
+	}
 	if rank == 0 {
 		l.fleet = fleet.Lead(w, options)
 		m.door.open(l.fleet)
@@ -86,7 +89,9 @@ func translate(e fleet.Event) any {
 		}
 		return told{e.Peer, n}
 	case fleet.Suspect:
-		return suspected{e.Peer, e.Why.Error()}
+		return noticed{e.Peer, e.Why.Error()}
+	case fleet.Back:
+		return noticed{e.Peer, "heard again"}
 	case fleet.Lost:
 		return lost{e.Peer, e.Why.Error()}
 	case fleet.Left:

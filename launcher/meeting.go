@@ -65,7 +65,14 @@ func (m *meeting) serve(ctx context.Context, sure bool) error {
 		return err
 	}
 	server := &tcpstore.Server{Log: m.c.Log, Magic: fleet.Magic, Foreign: m.door.handle}
-	m.run(func() { server.Serve(ln) }, func() { server.Close() })
+	ctx, cancel := context.WithDeadlineCause(ctx, m.end, errors.New("no answer from ourselves"))
+	defer cancel()
+	m.run(func() {
+		if err := server.Serve(ln); !errors.Is(err, tcpstore.ErrServerClosed) {
+			m.c.Log.Error(fmt.Sprintf("the meeting point that this node hosts broke down: %v", err))
+			cancel()
+		}
+	}, func() { server.Close() })
 	if m.store, err = tcpstore.Dial(ctx, here(ln.Addr()), tcpstore.Options{}); err != nil {
 		return fail(job.ExitSystem, "", "reach the meeting point that this node hosts: %w", err)
 	}
@@ -261,8 +268,8 @@ func (m *meeting) close() {
 	m.servers.Wait()
 }
 
-// maxWaiting bounds the agents that wait at a door which is not open yet: more than any world has nodes.
-const maxWaiting = 1 << 16
+// maxWaiting bounds the agents that wait at a door which is not open yet; those that find it full come again.
+const maxWaiting = 1 << 14
 
 // A door keeps the connections of other agents until this agent knows that it leads.
 type door struct {

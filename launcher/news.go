@@ -18,10 +18,10 @@ type start struct {
 }
 
 const (
-	newsStart     = "start"     // leader: the workers' store is open, start your workers
-	newsFailed    = "failed"    // member: a worker of mine failed
-	newsDone      = "done"      // member: all my workers ended well
-	newsPreempted = "preempted" // member: my node was told to stop
-	newsStop      = "stop"      // leader: something failed, stop your workers
-	newsVerdict   = "verdict"   // leader: how the job ended
+	newsStart   = "start"   // leader: the workers' store is open, start your workers
+	newsFailed  = "failed"  // member: a worker of mine failed
+	newsDone    = "done"    // member: all my workers ended well
+	newsEnding  = "ending"  // member: my node must end, and why
+	newsStop    = "stop"    // leader: something failed, stop your workers
+	newsVerdict = "verdict" // leader: how the job ended
 )

@@ -60,15 +60,23 @@ func find(c Config) (discovery.Finding, error) {
 	if c.Standalone {
 		return discovery.Finding{Rule: "standalone", Nodes: 1, Rank: -1}, nil
 	}
-	found, err := discovery.Detect(c.Host)
-	if err != nil {
-		return found, &Error{Code: job.ExitUsage, Err: err}
+	found := discovery.Detect(c.Host)
+	if found.Problem != nil && !c.settles() {
+		return found, &Error{Code: job.ExitUsage, Err: found.Problem}
+	}
+	if found.Problem != nil { // half of a platform's word is no word
+		found = discovery.Finding{Rule: found.Rule, Rank: -1, Warnings: append(found.Warnings, found.Problem.Error()+" (flags decide)")}
 	}
 	if len(found.Leftover) > 0 && c.Nodes == 0 {
 		return found, fail(job.ExitUsage, "say --nnodes N --rdzv-endpoint HOST:PORT, or --nnodes 1 for a run of this node alone",
 			"%s: this looks like one of several nodes, but nothing says where they meet", strings.Join(found.Leftover, ", "))
 	}
 	return found, nil
+}
+
+// settles reports whether flags alone say how many nodes there are and where they meet.
+func (c Config) settles() bool {
+	return c.Nodes == 1 || c.Nodes > 1 && (c.Endpoint != "" || c.MasterAddr != "")
 }
 
 // set notes a setting and its source: the flag or variable if there was one, else otherwise.
@@ -209,6 +217,8 @@ func endpoint(c Config, found discovery.Finding) (host string, port int, flag st
 	switch {
 	case c.Endpoint != "" && c.MasterAddr != "":
 		return "", 0, "", false, fail(job.ExitUsage, "drop one of them", "--rdzv-endpoint %s and --master-addr %s both say where to meet", c.Endpoint, c.MasterAddr)
+	case c.Endpoint != "" && c.MasterPort != 0:
+		return "", 0, "", false, fail(job.ExitUsage, "say --rdzv-endpoint HOST:PORT", "--master-port %d goes with --master-addr, not with --rdzv-endpoint", c.MasterPort)
 	case c.Endpoint != "":
 		host, port, err = splitEndpoint(c.Endpoint, c.From["rdzv-endpoint"])
 		return host, port, "rdzv-endpoint", false, err

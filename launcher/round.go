@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -37,12 +38,9 @@ type round struct {
 	dir     string             // private directory of this round
 }
 
-// runRound starts this node's workers, watches over them and the world, and returns how it ended.
-func runRound(c Config, p Plan, s *rendezvous.Session, l *line) (job.Verdict, error) {
-	dir, err := runDir(c, p.Spec.ID)
-	if err != nil {
-		return job.Verdict{}, err
-	}
+// runRound starts this node's workers, watches over them and the world, and returns how it ended. dir is the run's
+// private directory; asked is a signal that came before there was a round to tell of it.
+func runRound(c Config, p Plan, s *rendezvous.Session, l *line, dir string, asked os.Signal) job.Verdict {
 	r := &round{c: c, plan: p, session: s, line: l, dir: dir, began: time.Now(),
 		policy: policy{stopTimeout: c.StopTimeout, grace: c.Grace}}
 	defer r.close()
@@ -50,11 +48,13 @@ func runRound(c Config, p Plan, s *rendezvous.Session, l *line) (job.Verdict, er
 	for _, m := range s.World.Members {
 		r.state.nodes = append(r.state.nodes, node{name: m.Name})
 	}
-	if s.Rank == 0 {
+	if asked != nil {
+		r.post(signalled{asked})
+	} else if s.Rank == 0 {
 		r.open()
 	}
 	r.loop()
-	return r.verdict(), nil
+	return r.verdict()
 }
 
 // open is the leader's: it opens the place where the workers will meet, and with that the round.
@@ -70,7 +70,7 @@ func (r *round) open() {
 
 // loop is the one select of the program: whatever happens becomes an event for decide.
 func (r *round) loop() {
-	first := r.c.First.Lost()
+	first, peers, stored := r.c.First.Lost(), r.line.events(), r.store.ended()
 	for !r.state.ended {
 		select {
 		case <-first:
@@ -79,7 +79,7 @@ func (r *round) loop() {
 		case sig := <-r.c.First.Signals():
 			dumpIfAsked(r.c, sig)
 			if stops(sig) {
-				r.post(signalled{sig})
+				r.asked(sig)
 			}
 		case e, ok := <-r.exits:
 			if !ok {
@@ -88,11 +88,16 @@ func (r *round) loop() {
 				continue
 			}
 			r.post(finished{r.failure(e)})
-		case e := <-r.line.events():
+		case e, ok := <-peers:
+			if !ok {
+				peers = nil
+				continue
+			}
 			if event := translate(e); event != nil {
 				r.post(event)
 			}
-		case e := <-r.store.ended():
+		case e := <-stored:
+			stored = nil
 			r.post(broken{job.Verdict{Code: job.ExitInternal, Origin: "agent", Class: "failed",
 				Sentence: "the workers' store on node 0 ended: it " + e.String()}})
 		case <-r.settle:
@@ -100,6 +105,17 @@ func (r *round) loop() {
 		case <-r.expire:
 			r.post(expired{})
 		}
+	}
+}
+
+// asked handles a request to stop. The kernel asks us, too, when the first process is killed (PR_SET_PDEATHSIG): then
+// that is the reason.
+func (r *round) asked(sig os.Signal) {
+	select {
+	case <-r.c.First.Lost():
+		r.post(broken{firstLost(r.c)})
+	default:
+		r.post(signalled{sig})
 	}
 }
 
@@ -158,7 +174,7 @@ func (r *round) begin(at start) {
 	r.post(begun{len(tasks)})
 }
 
-// stop tells the workers to end, and kills what is left after a while. A second call only shortens that while.
+// stop tells the workers to end, and kills what is left after a while. Only a call without any while changes that.
 func (r *round) stop(within time.Duration) {
 	if r.group == nil {
 		return
@@ -209,7 +225,7 @@ func (r *round) blame(rank, local int) *job.Failure {
 // success.
 func (r *round) verdict() job.Verdict {
 	if r.state.verdict == nil {
-		return job.Verdict{Class: "succeeded", Sentence: "all workers of this node ended well"}
+		return job.Verdict{Class: job.Succeeded, Sentence: "all workers of this node ended well"}
 	}
 	return *r.state.verdict
 }
@@ -220,9 +236,8 @@ func (r *round) close() {
 	r.stopped.Wait()
 	r.store.close(r.c)
 	if r.state.leads() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 		defer cancel()
 		r.session.End(ctx) // best effort: newcomers find out by silence too
 	}
-	removeDir(r.dir)
 }

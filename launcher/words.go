@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/muster-run/muster/job"
@@ -29,18 +30,20 @@ func Words(v job.Verdict) string {
 	short := v
 	if v.First != nil {
 		first := *v.First
-		first.Tail, first.Exception = nil, "" // they are in the sentence
+		first.Tail, first.Exception, first.Exit.Err = nil, "", "" // they are in the sentence
 		short.First = &first
 	}
 	short.Sentence = ""
 	data, _ := json.Marshal(short) // plain values: cannot fail
-	sentence := line1(v.Sentence, (maxWords-len(data)-16)/2)
+	sentence := line1(v.Sentence, max((maxWords-len(data)-16)/2, 0))
 	return fmt.Sprintf("%s\n%s\n%s", sentence, data, sentence)
 }
 
-// line1 is the first line of text, cut to at most n bytes between two characters.
+// line1 is the first line of text without control characters, cut to at most n bytes between two characters: it may
+// come from a worker's output or another machine, and goes to a terminal.
 func line1(text string, n int) string {
 	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
+	text = Plain(text)
 	if len(text) <= n {
 		return text
 	}
@@ -49,6 +52,19 @@ func line1(text string, n int) string {
 		cut--
 	}
 	return text[:cut] + "…"
+}
+
+// Plain returns text as one line that does nothing to a terminal.
+func Plain(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return ' '
+		case unicode.IsControl(r):
+			return -1
+		}
+		return r
+	}, text)
 }
 
 // Bounds on what a failure carries to other nodes.
@@ -132,5 +148,3 @@ func runDir(c Config, id string) (string, error) {
 	}
 	return dir, nil
 }
-
-func removeDir(dir string) { os.RemoveAll(dir) }

@@ -56,13 +56,8 @@ func (w *workerStore) serve(ctx context.Context, c Config, ln net.Listener) erro
 		return fail(job.ExitSystem, "", "pass on the workers' port: %w", err)
 	}
 	defer file.Close()
-	self, err := os.Executable()
-	if err != nil {
-		return fail(job.ExitSystem, "", "find muster's own program: %w", err)
-	}
 	w.child, err = c.First.Start(ctx, proc.Spec{
-		Argv:   []string{self, "store", "serve", "--inherit"},
-		Env:    c.Environ,
+		Argv:   []string{"/proc/self/exe", "store", "serve", "--inherit"}, // this program, also when its file was replaced
 		Output: true,
 		Files:  []*os.File{file},
 		Label:  "store",

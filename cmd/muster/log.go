@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"sync"
+
+	"github.com/muster-run/muster/launcher"
 )
 
 // lines is a log for people: one line a record, "muster:" before it, what went wrong in words.
@@ -35,10 +37,9 @@ func (l lines) Handle(_ context.Context, r slog.Record) error {
 		b.WriteString(attr(a))
 		return true
 	})
-	b.WriteByte('\n')
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, err := io.WriteString(l.w, b.String())
+	_, err := io.WriteString(l.w, launcher.Plain(b.String())+"\n")
 	return err
 }
 

@@ -4,6 +4,8 @@ package main
 import (
 	"fmt"
 	"os"
+
+	"github.com/muster-run/muster/launcher"
 )
 
 func main() {
@@ -17,7 +19,7 @@ func start(args []string) int {
 		return 0
 	}
 	if text := err.Error(); text != "" {
-		fmt.Fprintf(os.Stderr, "muster: %s\n", text)
+		fmt.Fprintf(os.Stderr, "muster: %s\n", launcher.Plain(text))
 	}
 	return exitCode(err)
 }

@@ -100,7 +100,7 @@ func run(x *cli.Context, c launcher.Config) error {
 	c.Log = newLog(c.Console.Stderr())
 	v, err := launcher.Run(context.Background(), c)
 	if err != nil {
-		v = job.Verdict{Code: launcher.ExitCode(err), Origin: "agent", Class: "failed", Sentence: err.Error()}
+		v = launcher.VerdictOf(err)
 	}
 	return finish(c, v)
 }

@@ -1,0 +1,167 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/topology"
+)
+
+// config is a person's words and an environment, on a machine without GPUs.
+func config(t *testing.T, env string, set func(*Config)) Config {
+	t.Helper()
+	vars := map[string]string{}
+	c := Config{Argv: []string{"/bin/true"}, NodeRank: -1, From: map[string]string{}, Root: topology.Root(t.TempDir())}
+	for _, kv := range strings.Fields(env) {
+		name, value, _ := strings.Cut(kv, "=")
+		vars[name] = value
+		c.Environ = append(c.Environ, kv)
+	}
+	c.Host = job.Host{
+		Getenv:   func(name string) string { return vars[name] },
+		ReadFile: func(string) ([]byte, error) { return nil, fs.ErrNotExist },
+		Hostname: "ann",
+	}
+	if set != nil {
+		set(&c)
+	}
+	return c
+}
+
+// Flags win over what the platform says, also where the platform's word makes no sense.
+func TestPlan(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		env  string
+		set  func(*Config)
+		want string // nodes index endpoint serve maybe slots
+		err  string
+	}{
+		{"nothing", "", nil, "1 -1 '' false false 1", ""},
+		{"platform", "MASTER_ADDR=h MASTER_PORT=7 WORLD_SIZE=2 RANK=0", nil, "2 0 'h:7' true false 1", ""},
+		{"platform, another node", "MASTER_ADDR=h MASTER_PORT=7 WORLD_SIZE=2 RANK=1", nil, "2 1 'h:7' false false 1", ""},
+		{"a rank for a flag's nodes", "NNODES=2 NODE_RANK=5 MASTER_ADDR=h", func(c *Config) { c.Nodes, c.NodeRank, c.Endpoint = 8, 5, "h:1" },
+			"8 5 'h:1' false true 1", ""},
+		{"nodes without a place, placed by a flag", "PET_NNODES=2", func(c *Config) { c.Nodes, c.Endpoint = 2, "h:1234" },
+			"2 -1 'h:1234' false true 1", ""},
+		{"a range, settled by flags", "PET_NNODES=1:4 MASTER_ADDR=h", func(c *Config) { c.Nodes, c.MasterAddr = 4, "h" },
+			"4 -1 'h:29400' false true 1", ""},
+		{"no number, settled by flags", "MASTER_ADDR=h WORLD_SIZE=x", func(c *Config) { c.Nodes, c.NodeRank, c.MasterAddr = 2, 1, "h" },
+			"2 1 'h:29400' false false 1", ""},
+		{"no number", "MASTER_ADDR=h WORLD_SIZE=x", nil, "", "WORLD_SIZE=x"},
+		{"alone by a flag", "WORLD_SIZE=4", func(c *Config) { c.Nodes = 1 }, "1 -1 '' false false 1", ""},
+		{"standalone", "MASTER_ADDR=h WORLD_SIZE=4 RANK=9", func(c *Config) { c.Standalone = true }, "1 -1 '' false false 1", ""},
+		{"IPv6", "", func(c *Config) { c.Nodes, c.Endpoint = 2, "[fd00::1]:5" }, "2 -1 '[fd00::1]:5' false true 1", ""},
+		{"IPv6 without port", "", func(c *Config) { c.Nodes, c.Endpoint = 2, "fd00::1" }, "2 -1 '[fd00::1]:29400' false true 1", ""},
+		{"told to serve", "", func(c *Config) { c.Nodes, c.Endpoint, c.Serve = 2, "h", "yes" }, "2 -1 'h:29400' true false 1", ""},
+		{"told not to", "", func(c *Config) { c.Nodes, c.Endpoint, c.Serve = 2, "h", "no" }, "2 -1 'h:29400' false false 1", ""},
+		{"a port that goes nowhere", "", func(c *Config) { c.Nodes, c.Endpoint, c.MasterPort = 2, "h", 7 }, "", "--master-port 7 goes with --master-addr"},
+		{"three workers", "", func(c *Config) { c.NProc = "3" }, "1 -1 '' false false 3", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p, err := NewPlan(config(t, c.env, c.set))
+			if c.err != "" {
+				if err == nil || !strings.Contains(err.Error(), c.err) || ExitCode(err) != job.ExitUsage {
+					t.Fatalf("%v (exit %d), want %q", err, ExitCode(err), c.err)
+				}
+				return
+			}
+			got := fmt.Sprintf("%d %d '%s' %v %v %d", p.Spec.Nodes, p.Spec.Self.Index, p.Endpoint, p.Serve, p.MayServe, p.Spec.Self.Slots)
+			if err != nil || got != c.want {
+				t.Errorf("%s, %v; want %s", got, err, c.want)
+			}
+		})
+	}
+}
+
+// Two jobs without a name do not merge, and all nodes of one job have the same.
+func TestJobID(t *testing.T) {
+	id := func(endpoint string) string {
+		p, err := NewPlan(config(t, "", func(c *Config) { c.Nodes, c.Endpoint = 2, endpoint }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.Spec.ID
+	}
+	if id("h:1") != id("h:1") || id("h:1") == id("h:2") || id("h:1") == "none" {
+		t.Errorf("%s %s %s", id("h:1"), id("h:1"), id("h:2"))
+	}
+}
+
+func TestWords(t *testing.T) {
+	long := strings.Repeat("é", 2000)
+	for _, v := range []job.Verdict{
+		{Code: 1, Class: "failed", Sentence: "short"},
+		{Code: 1, Class: "failed", Sentence: long},
+		{Code: 127, Sentence: long, First: &job.Failure{Node: "ann", Exception: long, Tail: []string{long}, Exit: job.Exit{Code: 127, Err: long}}},
+	} {
+		words := Words(v)
+		lines := strings.Split(words, "\n")
+		if len(words) > maxWords || len(lines) != 3 || lines[0] != lines[2] || len(lines[0]) < 5 || !strings.HasPrefix(lines[1], `{"code":`) {
+			t.Errorf("%d bytes: %q", len(words), words)
+		}
+	}
+}
+
+func TestPlain(t *testing.T) {
+	if got := Plain("a\rb\x1b[31mc\nd\te\u0085é"); got != "ab[31mc d eé" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestTraceback(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                     "",
+		"ValueError: no frame": "",
+		"Traceback (most recent call last):\n  File \"x\", line 1\n    f()\nValueError: bad\nbye": "ValueError: bad",
+		"Traceback (most recent call last):\n  a\nKeyError: 'x'\n\nDuring handling of the above exception, another exception occurred:\n\n" +
+			"Traceback (most recent call last):\n  b\nRuntimeError: y": "RuntimeError: y",
+	} {
+		if got := traceback(strings.Split(text, "\n")); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
+// What torch's @record writes, and what some plugins write instead.
+func TestRecorded(t *testing.T) {
+	dir := t.TempDir()
+	for text, want := range map[string]string{
+		`{"message": {"message": "ValueError: bad", "extraInfo": {"timestamp": "1"}}}`: "ValueError: bad",
+		`{"message": "plain", "timestamp": 1}`:                                         "plain",
+		`{"message": 7}`:                                                               "",
+		`no json`:                                                                      "",
+	} {
+		if err := os.WriteFile(dir+"/error-0.json", []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got := exception(dir, 0, nil); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestExitCode(t *testing.T) {
+	if got := ExitCode(errors.New("x")); got != job.ExitInternal {
+		t.Errorf("an error of no kind: %d", got)
+	}
+	wrapped := fmt.Errorf("wrapped: %w", fail(job.ExitPeers, "", "x"))
+	if got := VerdictOf(wrapped); got.Code != job.ExitPeers || got.OK() {
+		t.Errorf("%+v", got)
+	}
+	if got := VerdictOf(fail(job.ExitTERM, "", "x")); got.Class != preempted || got.Origin != "platform" {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestFreeRange(t *testing.T) {
+	low, high := freeRange()
+	if low < 1024 || high > 65536 || high-low < 1000 {
+		t.Errorf("%d to %d", low, high)
+	}
+}
