@@ -86,6 +86,7 @@ func (d *dialer) first(ctx context.Context) error {
 		if final(err) {
 			return err
 		}
+		d.fleet.sleep(pause)
 	}
 }
 
@@ -102,16 +103,18 @@ func (d *dialer) keep() {
 			if _, err := d.connect(d.peer.ctx, brief); err == nil {
 				d.fleet.Log.Info("fleet: connected to the leader again", "leader", d.peer.String())
 			}
+			d.fleet.sleep(pause)
 		}
 	}
 }
 
-// wanted reports whether a new connection would serve.
+// wanted reports whether a new connection would serve. It goes by what was heard, not by suspected, which mind
+// takes back a little later: until then each new connection would be given up for the next.
 func (d *dialer) wanted() bool {
 	p := d.peer
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.ctx.Err() == nil && !p.left && (p.line == nil || p.suspected)
+	return p.ctx.Err() == nil && !p.left && (p.line == nil || p.quiet(time.Now()) >= p.fleet.Suspect)
 }
 
 // blame notes why there is no connection. The leader's own word that it gave us up is final.

@@ -255,6 +255,68 @@ func TestSuspicionDialsAgain(t *testing.T) {
 	})
 }
 
+// One new connection is enough, also when mind, whose events nobody reads, is slow to see that it works.
+func TestSuspicionDialsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &bog{leader: Lead(world(2), Options{})}
+		dials := 0
+		o := Options{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if dials++; dials > 20 { // it would be for ever
+				b.mu.Lock()
+				b.closed = true
+				b.mu.Unlock()
+			}
+			return b.dial(ctx, network, addr)
+		}}
+		member, err := Follow(t.Context(), world(2), 1, []job.Addr{"leader"}, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeAll(b.leader, member)
+		want(t, member, Joined, 0)
+		synctest.Wait()
+		line := b.sink(false)
+		want(t, member, Suspect, 0)
+		synctest.Wait()
+		time.Sleep(2 * look)
+		synctest.Wait()
+		if dials != 2 {
+			t.Errorf("%d connections", dials)
+		}
+		line.sink(false)
+	})
+}
+
+// A leader that proves itself and then does not go on is tried again with pauses.
+func TestBrokenOffOpening(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		dials := 0
+		_, err := Follow(ctx, world(2), 1, []job.Addr{"leader"}, Options{Dial: func(context.Context, string, string) (net.Conn, error) {
+			if dials++; dials > 1000 {
+				cancel() // it would be for ever
+			}
+			near, far := net.Pipe()
+			go breakOff(far)
+			return near, nil
+		}})
+		if err == nil || dials < 50 || dials > 250 {
+			t.Errorf("%d connections, %v", dials, err)
+		}
+	})
+}
+
+// breakOff opens a connection as the leader does, as far as its proof.
+func breakOff(c net.Conn) {
+	defer c.Close()
+	h, err := readHello(bufio.NewReader(c))
+	if err != nil {
+		return
+	}
+	_ = send(c, welcome{Protocol: Protocol, Salt: salt(), Proof: proof(world(2).Nonce, "leader", h.Salt, h)})
+}
+
 // A peer that takes nothing is given up; the others do not notice.
 func TestSlowPeer(t *testing.T) {
 	w := world(3)
