@@ -307,6 +307,22 @@ func TestBrokenOffOpening(t *testing.T) {
 	})
 }
 
+// Anybody may answer at an address, and what he says ends on a terminal.
+func TestRudeRefusal(t *testing.T) {
+	for said, want := range map[string]string{
+		"no\x1b[2J\r\n\u202e\u009bway":         "refused: no[2Jway",
+		strings.Repeat("x", 199) + "äöü":     "refused: " + strings.Repeat("x", 199),
+		"knöt: " + strings.Repeat("x", 1000): "refused: knöt: " + strings.Repeat("x", 193),
+	} {
+		var b bytes.Buffer
+		b.Write(appendFrame(nil, welcome{Refused: said}))
+		k := call{in: bufio.NewReader(&b)}
+		if _, err := k.answer(); err == nil || err.Error() != want {
+			t.Errorf("%q: got %v, want %s", said, err, want)
+		}
+	}
+}
+
 // breakOff opens a connection as the leader does, as far as its proof.
 func breakOff(c net.Conn) {
 	defer c.Close()

@@ -11,7 +11,9 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"strings"
 	"time"
+	"unicode"
 )
 
 // The opening of a connection. Neither side gives away the world's nonce: both prove that they know it.
@@ -243,7 +245,20 @@ func (k *call) answer() (welcome, error) {
 		return w, ended(err)
 	}
 	if w.Refused != "" {
-		return w, &refusal{w.Refused, w.Final}
+		return w, &refusal{printable(w.Refused), w.Final}
 	}
 	return w, nil
+}
+
+const maxRefused = 200 // bytes
+
+// printable is the beginning of a text from somebody who has proved nothing, fit for a terminal.
+func printable(text string) string {
+	text = strings.ToValidUTF8(text[:min(len(text), maxRefused)], "")
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) { // IsPrint takes direction marks and the like for what they are
+			return -1
+		}
+		return r
+	}, text)
 }
