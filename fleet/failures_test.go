@@ -310,7 +310,7 @@ func TestBrokenOffOpening(t *testing.T) {
 // Anybody may answer at an address, and what he says ends on a terminal.
 func TestRudeRefusal(t *testing.T) {
 	for said, want := range map[string]string{
-		"no\x1b[2J\r\n\u202e\u009bway":         "refused: no[2Jway",
+		"no\x1b[2J\r\n\u202e\u009bway":       "refused: no[2Jway",
 		strings.Repeat("x", 199) + "äöü":     "refused: " + strings.Repeat("x", 199),
 		"knöt: " + strings.Repeat("x", 1000): "refused: knöt: " + strings.Repeat("x", 193),
 	} {
