@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"net/url"
 	"strconv"
 	"time"
@@ -32,6 +33,13 @@ const (
 const (
 	void = "void" // in place of a record: too late, draw again
 	gone = "-1"   // in place of presence: left; a number, so that a last Add by mistake does no harm
+)
+
+// How a change is repeated: with jitter, so that a thousand nodes do not come as one.
+const (
+	maxTries   = 10 // about four seconds in all
+	firstPause = 10 * time.Millisecond
+	lastPause  = time.Second
 )
 
 // jobPath returns the prefix of a job's keys. No two ids share one, however long they are.
@@ -65,13 +73,8 @@ func (s shelf) once(ctx context.Context, key string, value []byte) ([]byte, erro
 
 // swap is CompareSet, for changes that do no harm when done twice.
 func (s shelf) swap(ctx context.Context, key string, old, value []byte) ([]byte, error) {
-	for {
-		got, err := s.CompareSet(ctx, s.prefix+key, old, value)
-		if again(ctx, err) {
-			continue
-		}
-		return got, name(err, "set", key)
-	}
+	got, err := insist(ctx, func() ([]byte, error) { return s.CompareSet(ctx, s.prefix+key, old, value) })
+	return got, name(err, "set", key)
 }
 
 // peek reads key without waiting: a comparison that cannot succeed returns what stands there.
@@ -83,13 +86,8 @@ func (s shelf) peek(ctx context.Context, key string) (value []byte, found bool, 
 
 // add adds to a counter for which a count too many does no harm.
 func (s shelf) add(ctx context.Context, key string, delta int64) (int64, error) {
-	for {
-		sum, err := s.Add(ctx, s.prefix+key, delta)
-		if again(ctx, err) {
-			continue
-		}
-		return sum, name(err, "count", key)
-	}
+	sum, err := insist(ctx, func() (int64, error) { return s.Add(ctx, s.prefix+key, delta) })
+	return sum, name(err, "count", key)
 }
 
 // await waits for key until the given time. That it does not come is no error.
@@ -107,8 +105,22 @@ func (s shelf) put(ctx context.Context, key string, value []byte) error {
 	return name(s.Set(ctx, s.prefix+key, value), "set", key)
 }
 
-func again(ctx context.Context, err error) bool {
-	return errors.Is(err, store.ErrUncertain) && ctx.Err() == nil
+// insist repeats a change whose fate is unknown. A store that closes the connection each time does not like the
+// request itself, and one that is overloaded is not helped by haste.
+func insist[T any](ctx context.Context, change func() (T, error)) (T, error) {
+	pause := firstPause
+	for tries := 1; ; tries++ {
+		v, err := change()
+		if !errors.Is(err, store.ErrUncertain) || tries == maxTries {
+			return v, err
+		}
+		select {
+		case <-ctx.Done():
+			return v, err
+		case <-time.After(pause/2 + mathrand.N(pause)):
+		}
+		pause = min(2*pause, lastPause)
+	}
 }
 
 func name(err error, verb, key string) error {

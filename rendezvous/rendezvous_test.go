@@ -2,6 +2,7 @@ package rendezvous
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -92,4 +93,29 @@ func TestNodesAgree(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A store that takes a connection and closes it on each change is asked with pauses, and not for ever.
+func TestStoreThatRejectsChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShared()
+		s.torn.Store(1000)
+		a := shelf{s, ""}
+		begun := time.Now()
+		_, err := a.add(t.Context(), "n", 1)
+		if d := time.Since(begun); !errors.Is(err, store.ErrUncertain) || s.calls.Load() != maxTries || d < time.Second || d > 8*time.Second {
+			t.Errorf("%d calls in %v, %v", s.calls.Load(), d, err)
+		}
+		_, err = a.swap(t.Context(), "k", nil, []byte("v"))
+		if !errors.Is(err, store.ErrUncertain) && err != nil {
+			t.Errorf("%v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		begun = time.Now()
+		_, err = a.add(ctx, "n", 1)
+		if d := time.Since(begun); err == nil || d > 50*time.Millisecond {
+			t.Errorf("%v after %v", err, d)
+		}
+	})
 }

@@ -229,7 +229,7 @@ func TestVoidTicket(t *testing.T) {
 }
 
 func TestConnectionsBreak(t *testing.T) {
-	for torn := range int64(12) {
+	for torn := range int64(maxTries) {
 		play(t, func(s *scene) {
 			a := s.comes(agent("a", 2), Options{})
 			s.store.torn.Store(torn)
