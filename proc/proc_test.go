@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -189,6 +190,46 @@ func TestKillWaitsForQuiet(t *testing.T) {
 	})
 	if err != nil || looks != 9 { // 3 restless, 2 quiet, 1 with somebody, 3 quiet
 		t.Errorf("%d looks, %v", looks, err)
+	}
+}
+
+// On a machine that is never quiet, and after that with somebody who does not die, Kill does not look all the time.
+func TestKillPauses(t *testing.T) {
+	r := fake(t, "8000010 (python3) D 8000001 8000010 8000001 1 100")
+	for name, dies := range map[string]bool{"never quiet": true, "never dies": false} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			looks, ends, begun := 0, int64(0), time.Now()
+			_, err := r.Kill(ctx, Hunt{
+				Find: func(all []Process) []Process {
+					if looks++; looks > 1000 {
+						cancel() // it would be for ever
+					}
+					ends++
+					if dies || looks < 3 {
+						return nil
+					}
+					return all
+				},
+				Ended: func() int64 { return ends },
+			})
+			if d := time.Since(begun); err != nil || looks > 300 || dies && (d < restless || d > restless+time.Second) {
+				t.Errorf("%s: %d looks in %v, %v", name, looks, d, err)
+			}
+		})
+	}
+}
+
+// Nobody older than we was started by us, whatever tag he has; his environment need not be read.
+func TestTreeIsYoungerThanWe(t *testing.T) {
+	r := fake(t, tree+fmt.Sprintf("%d (muster) S 8000001 8000001 8000001 1 60\n", os.Getpid()))
+	all, err := r.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := pidsOf(r.Tree(all, Target{8000009, 0, "job/0"})); slices.Contains(got, 18) || !slices.Contains(got, 16) {
+		t.Errorf("%v", got)
 	}
 }
 

@@ -23,6 +23,7 @@ type Target struct {
 
 // Tree returns the members of targets' trees among all: each leader, who is in its process group or session,
 // who carries its tag, and everything below those. Processes from outside the namespace are never members.
+// The targets must be younger than this process.
 func (r Root) Tree(all []Process, targets ...Target) []Process {
 	tags := map[string]bool{}
 	oldest := ^uint64(0)
@@ -30,13 +31,23 @@ func (r Root) Tree(all []Process, targets ...Target) []Process {
 		tags[t.Tag] = t.Tag != ""
 		oldest = min(oldest, t.Start)
 	}
+	oldest = max(oldest, startOf(all, os.Getpid()))
 	return below(all, func(p Process) bool {
 		if slices.ContainsFunc(targets, func(t Target) bool { return t.leads(p, all) }) {
 			return true
 		}
-		// Reading an environment is dear; nothing that a leader started is older than the leader.
+		// Reading an environment is dear; nothing that a leader started is older than the leader, or than we.
 		return p.Start >= oldest && !p.Gone() && tags[r.Getenv(p.PID, TagName)]
 	})
+}
+
+// startOf returns when pid started, 0 if it is not among all.
+func startOf(all []Process, pid int) uint64 {
+	i := slices.IndexFunc(all, func(p Process) bool { return p.PID == pid })
+	if i < 0 {
+		return 0
+	}
+	return all[i].Start
 }
 
 // Below returns every process among all that descends from pid.
@@ -104,10 +115,8 @@ func (r Root) Kill(ctx context.Context, h Hunt) ([]Process, error) {
 			return nil, err
 		}
 		switch {
-		case len(alive) > 0:
+		case len(alive) > 0, ended && time.Since(began) < restless:
 			calm = 0
-		case ended && time.Since(began) < restless:
-			calm, pause = 0, 0
 		default:
 			calm, pause = calm+1, time.Millisecond
 		}
