@@ -41,8 +41,7 @@ var (
 // Dial connects to the store at addr, host:port, finding out its dialect. It tries until it succeeds, ctx ends, or
 // the address turns out to be somebody else's (ErrNotStore).
 func Dial(ctx context.Context, addr string, opt Options) (*Client, error) {
-	opt.ReplyTimeout = orElse(opt.ReplyTimeout, 10*time.Second)
-	c := &Client{addr: addr, opt: opt, turn: make(chan struct{}, 1)}
+	c := &Client{addr: addr, opt: opt.withDefaults(), turn: make(chan struct{}, 1)}
 	c.life, c.end = context.WithCancel(context.Background())
 	c.turn <- struct{}{}
 	l, err := c.connect(ctx)
@@ -51,6 +50,9 @@ func Dial(ctx context.Context, addr string, opt Options) (*Client, error) {
 		return nil, fmt.Errorf("tcpstore: connect to the store at %s: %w", addr, err)
 	}
 	c.use(l)
+	if opt.FirstOnly {
+		c.opt = Options{}.withDefaults()
+	}
 	return c, nil
 }
 

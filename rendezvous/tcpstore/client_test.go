@@ -294,6 +294,37 @@ func TestPatience(t *testing.T) {
 	}
 }
 
+// TestFirstOnly breaks the first connection and refuses the next ones: what Dial was told does not count any more.
+func TestFirstOnly(t *testing.T) {
+	for _, first := range []bool{false, true} {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &Server{Log: slog.New(slog.DiscardHandler)}
+		serveOn(t, s, ln)
+		var said atomic.Int64
+		c, err := Dial(within(t, 10*time.Second), ln.Addr().String(), Options{
+			FirstOnly: first, Patience: 50 * time.Millisecond, Progress: func(Attempt) { said.Add(1) },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		s.Close()
+		begun := time.Now()
+		_, err = c.Add(within(t, 300*time.Millisecond), "n", 1)
+		if errors.Is(err, store.ErrUncertain) { // the end of the connection had not come yet
+			begun = time.Now()
+			_, err = c.Add(within(t, 300*time.Millisecond), "n", 1)
+		}
+		patient := time.Since(begun) >= 300*time.Millisecond
+		if err == nil || patient != first || (said.Load() == 0) != first {
+			t.Errorf("first only %v: %d attempts were told in %v, %v", first, said.Load(), time.Since(begun), err)
+		}
+	}
+}
+
 // A relay stands between client and server, and breaks connections when told.
 type relay struct {
 	to    string

@@ -36,6 +36,14 @@ type Options struct {
 	ReplyTimeout time.Duration
 	// Patience bounds how long one call tries to connect, within its ctx. 0: as long as ctx lasts.
 	Patience time.Duration
+	// FirstOnly says that the rest is meant for Dial. Once connected, the client goes on as with the zero Options.
+	FirstOnly bool
+}
+
+// withDefaults puts values in place of those zeros that stand for one.
+func (o Options) withDefaults() Options {
+	o.ReplyTimeout = orElse(o.ReplyTimeout, 10*time.Second)
+	return o
 }
 
 // An Attempt is one failed attempt to connect.
