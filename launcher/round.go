@@ -87,6 +87,9 @@ func (r *round) loop() {
 				r.post(emptied{})
 				continue
 			}
+			if e.Process.Lost != "" { // nobody is left who could know how it ended
+				r.post(broken{firstLost(r.c)})
+			}
 			r.post(finished{r.failure(e)})
 		case e, ok := <-peers:
 			if !ok {
@@ -108,16 +111,19 @@ func (r *round) loop() {
 	}
 }
 
-// asked handles a request to stop. The kernel asks us, too, when the first process is killed (PR_SET_PDEATHSIG): then
-// that is the reason.
+// asked handles a request to stop. The kernel sends TERM, too, when the first process is killed (PR_SET_PDEATHSIG): then
+// that is the reason, and we hear of it a moment later.
 func (r *round) asked(sig os.Signal) {
 	select {
 	case <-r.c.First.Lost():
 		r.post(broken{firstLost(r.c)})
-	default:
+	case <-time.After(lostTime):
 		r.post(signalled{sig})
 	}
 }
+
+// lostTime is how long the end of the first process may take to reach us, once its death was told.
+const lostTime = 50 * time.Millisecond
 
 // firstLost is the verdict of an agent whose first process was killed: it can start and reap nothing any more.
 func firstLost(c Config) job.Verdict {
