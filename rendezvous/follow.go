@@ -55,9 +55,13 @@ func (n *node) look(ctx context.Context, leader *watch) (lost bool, err error) {
 		return leader.silent(""), nil
 	}
 	if by, ok := s.Replaced[n.ticket]; ok {
-		return false, replaced(n.spec.Self, by)
+		return false, replaced(n.spec.Self, plain(by, maxReason))
 	}
 	if !s.Resigned {
+		s.Here = s.Here[:min(len(s.Here), shown)]
+		for i, name := range s.Here {
+			s.Here[i] = plain(name, 2*maxName) // with its index
+		}
 		n.tell(Status{Here: s.Here, Count: s.Count, Expected: n.spec.Nodes, Missing: s.Missing})
 	}
 	return s.Resigned || leader.silent(fmt.Sprint(s.Beat)), nil

@@ -98,6 +98,9 @@ func (l *leader) take(b []byte) {
 		return
 	}
 	r, err := decode[record](b, maxRecord)
+	if err == nil {
+		err = check(r.Node)
+	}
 	if err != nil {
 		l.refuse(fmt.Errorf("ticket %d holds nothing that muster can read: %w", l.reached, err))
 		return

@@ -1,6 +1,7 @@
 package rendezvous
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -113,7 +114,21 @@ func (n *node) move(ctx context.Context, root shelf, old int) error {
 // read decodes an outcome.
 func (n *node) read(b []byte) (*outcome, error) {
 	end, err := decodeOutcome(b)
-	return end, name(err, "read", keyOutcome)
+	if err != nil {
+		return nil, name(err, "read", keyOutcome)
+	}
+	if end.Refused != "" {
+		end.Refused = cmp.Or(plain(end.Refused, maxReason), "no reason was given")
+	}
+	if end.World == nil {
+		return end, nil
+	}
+	for _, m := range end.World.Members {
+		if err := check(m.Node); err != nil {
+			return nil, name(err, "read", keyOutcome)
+		}
+	}
+	return end, nil
 }
 
 // enter draws a ticket and writes this node's record under it.

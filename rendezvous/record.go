@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"unicode"
 
 	"github.com/muster-run/muster/job"
 )
@@ -49,6 +51,36 @@ func decode[T any](b []byte, limit int) (T, error) {
 		return v, fmt.Errorf("%d bytes are more than the %d that it may have", len(b), limit)
 	}
 	return v, json.Unmarshal(b, &v)
+}
+
+// What a node says of itself ends on the terminals of all. Names of hosts and pods have at most 253 bytes (RFC 1123).
+const (
+	maxName   = 253
+	maxReason = 4 << 10
+)
+
+// check refuses a node whose words cannot be shown as they are. Of an incarnation people see eight bytes.
+func check(n job.Node) error {
+	if len(n.Name) > maxName || len(n.Version) > maxName {
+		return fmt.Errorf("the name or version of a node has more than %d bytes: %.32q, %.32q", maxName, n.Name, n.Version)
+	}
+	for _, text := range []string{n.Name, n.Version, n.Incarnation} {
+		if plain(text, len(text)) != text {
+			return fmt.Errorf("a node has characters in its name, version or incarnation that cannot be shown: %.64q", text)
+		}
+	}
+	return nil
+}
+
+// plain is the beginning of a text that others wrote, without what would steer a terminal.
+func plain(text string, most int) string {
+	text = strings.ToValidUTF8(text[:min(len(text), most)], "")
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, text)
 }
 
 // A ticket is one draw, as the leader sees it.

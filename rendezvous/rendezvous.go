@@ -88,7 +88,7 @@ func complete(spec job.Spec) error {
 	case spec.Self.Incarnation == "":
 		return errors.New("this node has no incarnation")
 	}
-	return nil
+	return check(spec.Self)
 }
 
 func within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {

@@ -239,6 +239,49 @@ func TestConnectionsBreak(t *testing.T) {
 	}
 }
 
+// What stands in the store ends on terminals. Whoever has no fit name is refused; other texts lose what cannot be shown.
+func TestUnfitWords(t *testing.T) {
+	for _, c := range []struct{ record, want string }{
+		{`{"protocol":1,"nodes":2,"node":{"name":"b\u001b[2J","index":-1,"slots":8,"incarnation":"x"}}`, "cannot be shown: \"b\\x1b[2J\""},
+		{`{"protocol":1,"nodes":2,"node":{"name":"b","index":-1,"slots":8,"incarnation":"\r\n"}}`, "cannot be shown"},
+		{`{"protocol":1,"nodes":2,"node":{"name":"` + strings.Repeat("b", 254) + `","index":-1,"slots":8,"incarnation":"x"}}`, "more than 253 bytes"},
+	} {
+		play(t, func(s *scene) {
+			a := s.comes(agent("a", 2), Options{})
+			s.store.Add(t.Context(), s.key("tickets"), 1)
+			s.store.Set(t.Context(), s.key("ticket/2"), []byte(c.record))
+			s.fails(a, c.want, new(*Refusal))
+		})
+	}
+	play(t, func(s *scene) { // of an outcome and of a summary
+		s.comes(agent("a", 3), Options{})
+		b := s.comes(agent("b", 3), Options{})
+		s.store.Set(t.Context(), s.key("summary"), []byte(`{"epoch":1,"here":["a\u001b[2J"],"count":1}`))
+		s.passes(time.Second + beat/2)
+		for _, said := range b.said {
+			if strings.Contains(fmt.Sprint(said), "\x1b") {
+				t.Errorf("%q", said)
+			}
+		}
+		s.store.Set(t.Context(), s.key("outcome"), []byte(`{"refused":"no\u001b[2J"}`))
+		s.fails(b, "rendezvous: no[2J", new(*Refusal))
+	})
+	play(t, func(s *scene) {
+		b := s.comes(agent("b", 2), Options{})
+		s.store.Set(t.Context(), s.key("outcome"), []byte(`{"world":{"id":"job7"}}`+"\n0\t-1\t8\tb\x1b[2J\tx\t\t\t\t\t\t"))
+		select {
+		case <-b.done:
+		case <-time.After(time.Hour):
+		}
+		if b.err == nil || !strings.Contains(b.err.Error(), "cannot be shown") {
+			t.Errorf("got %v", b.err)
+		}
+	})
+	if err := complete(agent("a\nb", 2)); err == nil {
+		t.Error("our own name was taken")
+	}
+}
+
 func TestStoreComesBackEmpty(t *testing.T) {
 	play(t, func(s *scene) {
 		a := s.comes(agent("a", 3), Options{Seen: 4})
