@@ -17,7 +17,10 @@ func command(c Config) ([]string, error) {
 	if len(c.Argv) == 0 {
 		return nil, fail(job.ExitUsage, "for example: muster run train.py --lr 1e-4", "nothing to run")
 	}
-	if !c.Module && !strings.HasSuffix(c.Argv[0], ".py") {
+	if c.Module && c.NoPython {
+		return nil, fail(job.ExitUsage, "drop one of them", "--module is Python, --no-python is not")
+	}
+	if c.NoPython || !c.Module && !strings.HasSuffix(c.Argv[0], ".py") {
 		return c.Argv, executable(c.Argv[0], c.getenv)
 	}
 	python, err := interpreter(c.getenv)

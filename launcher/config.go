@@ -15,8 +15,9 @@ import (
 // Config is everything that a person or a test may decide about a run. Zero values mean "not said":
 // then the platform decides, then the default.
 type Config struct {
-	Argv   []string // the script and its arguments, or any command
-	Module bool     // Argv[0] is a Python module
+	Argv     []string // the script and its arguments, or any command
+	Module   bool     // --module: Argv[0] is a Python module
+	NoPython bool     // --no-python: Argv[0] is a program, also when it ends in .py
 
 	Nodes      int    // --nnodes
 	NodeRank   int    // --node-rank; -1: not said

@@ -114,7 +114,7 @@ func (m *meeting) listen(ctx context.Context, addr string, port int, sure bool) 
 // findHere connects to whoever holds the port on this machine: another agent, or a program that has nothing to do
 // with us and may never say so.
 func (m *meeting) findHere(ctx context.Context, port int) error {
-	client, err := tcpstore.Dial(ctx, string(m.port), tcpstore.Options{Patience: strangerTime, ReplyTimeout: strangerTime})
+	client, err := tcpstore.Dial(ctx, string(m.port), tcpstore.Options{Patience: strangerTime, ReplyTimeout: strangerTime, FirstOnly: true})
 	if err != nil && ctx.Err() == nil {
 		return m.stranger(port)
 	}
@@ -141,7 +141,7 @@ func (m *meeting) find(ctx context.Context, mayServe bool) error {
 	defer cancel()
 	show := newWaiting(m.c.Log, "waiting for the store at "+string(m.port))
 	var last error
-	client, err := tcpstore.Dial(dialing, string(m.port), tcpstore.Options{Progress: func(a tcpstore.Attempt) {
+	client, err := tcpstore.Dial(dialing, string(m.port), tcpstore.Options{FirstOnly: true, Progress: func(a tcpstore.Attempt) {
 		last = a.Err
 		show.tick(tcpstore.Cause(a.Err))
 		if mayServe && isMe(dialing, host, m.c.Host.Hostname) {

@@ -40,6 +40,8 @@ func jobFlags(c *launcher.Config) []cli.Flag {
 		&cli.GenericFlag{Name: "worker-port", Value: port(&c.WorkerPort), Hidden: true, Usage: "`PORT` of the workers' store; a free one"},
 		&cli.BoolFlag{Name: "uneven", Destination: &c.Uneven, Hidden: true, Usage: "nodes may have different numbers of workers"},
 		&cli.StringFlag{Name: "framework", Destination: &c.Framework, Value: "torch", Hidden: true, Usage: "`NAME` of the contract with the workers: torch"},
+		&cli.BoolFlag{Name: "no-python", Destination: &c.NoPython, Hidden: true, Usage: "run even a .py as a program of its own"},
+		&cli.GenericFlag{Name: "max-restarts", Value: number{new(int), 0, 0}, Hidden: true, Usage: "`0` rounds after the first; this version has none"},
 		&cli.StringFlag{Name: "rdzv-backend", Value: "c10d", Hidden: true, Usage: "`NAME` of the store's protocol: c10d"},
 	}
 }

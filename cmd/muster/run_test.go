@@ -45,6 +45,8 @@ func TestWrongUse(t *testing.T) {
 		{"run --nnodes 2 --rdzv-endpoint h:0 true", "", 2, "--rdzv-endpoint h:0 is no endpoint"},
 		{"run --nnodes 2 --rdzv-endpoint h --master-addr m true", "", 2, "both say where to meet"},
 		{"run --worker-store agnet true", "", 2, "--worker-store agnet: choose one of auto, agent, rank0"},
+		{"run --max-restarts 3 true", "", 2, `"3" is no whole number from 0 to 0`},
+		{"run --no-python --module true", "", 2, "--module is Python, --no-python is not"},
 		{"run --rdzv-id none true", "", 2, `"none" cannot name a job`},
 		{"run --nproc-per-node 0 true", "", 2, "--nproc-per-node 0: give a number"},
 		{"run --join-timeout soon true", "", 2, "is no duration"},
