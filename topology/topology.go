@@ -14,7 +14,9 @@ import (
 // A Root is where a machine's /dev, /proc and /sys begin: "/" for the one that we run on.
 type Root string
 
-func (r Root) path(elem ...string) string { return filepath.Join(append([]string{string(r)}, elem...)...) }
+func (r Root) path(elem ...string) string {
+	return filepath.Join(append([]string{string(r)}, elem...)...)
+}
 
 // A GPU is an accelerator that this container may use.
 type GPU struct {
