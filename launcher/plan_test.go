@@ -88,8 +88,9 @@ func TestJobID(t *testing.T) {
 		}
 		return p.Spec.ID
 	}
-	if id("h:1") != id("h:1") || id("h:1") == id("h:2") || id("h:1") == "none" {
-		t.Errorf("%s %s %s", id("h:1"), id("h:1"), id("h:2"))
+	a, same, other := id("h:1"), id("h:1"), id("h:2")
+	if a != same || a == other || a == "none" {
+		t.Errorf("%s %s %s", a, same, other)
 	}
 }
 

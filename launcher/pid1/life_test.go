@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -225,7 +224,7 @@ func TestControlSignals(t *testing.T) {
 		l := w.start(t, []string{"MUSTER_TEST_AGENT=run"}, `trap 'echo worker got one' INT HUP QUIT USR1 USR2 WINCH CONT; echo up; while :; do sleep 0.01; done`)
 		agentOf(t, l)
 		l.await("up")
-		for _, s := range []unix.Signal{unix.SIGINT - unix.SIGINT + unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH} {
+		for _, s := range []unix.Signal{unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH} {
 			l.signal(s)
 			if line, want := l.next(), fmt.Sprintf("agent got %v", s); line != want {
 				t.Errorf("%q, want %q", line, want)
@@ -388,20 +387,4 @@ func TestStaleMarker(t *testing.T) {
 			t.Errorf("%q: the variable is still there", value)
 		}
 	}
-}
-
-// pss is what a process costs, with its share of what is shared.
-func pss(t *testing.T, pid int) int {
-	t.Helper()
-	b, err := os.ReadFile(filepath.Join("/proc", itoa(pid), "smaps_rollup"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(b)) {
-		if f := strings.Fields(line); f[0] == "Pss:" {
-			n, _ := strconv.Atoi(f[1])
-			return n << 10
-		}
-	}
-	return 0
 }
