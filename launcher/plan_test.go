@@ -120,6 +120,7 @@ func TestTraceback(t *testing.T) {
 		"":                     "",
 		"ValueError: no frame": "",
 		"Traceback (most recent call last):\n  File \"x\", line 1\n    f()\nValueError: bad\nbye": "ValueError: bad",
+		"Traceback (most recent call last):\nargv ['a: b']\n  a\nstep 3\nValueError: mixed":       "ValueError: mixed",
 		"Traceback (most recent call last):\n  a\nKeyError: 'x'\n\nDuring handling of the above exception, another exception occurred:\n\n" +
 			"Traceback (most recent call last):\n  b\nRuntimeError: y": "RuntimeError: y",
 	} {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -113,15 +114,18 @@ func recorded(path string) string {
 	return text
 }
 
-// traceback returns the line that ends the last Python traceback among lines: the first one after its head that
-// is not indented.
+// exceptionLine is how Python ends a traceback: the exception's name, and its text if it has any.
+var exceptionLine = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*(: |$)`)
+
+// traceback returns the line that ends the last Python traceback among lines. Lines of standard output may stand
+// anywhere between those of the traceback.
 func traceback(lines []string) string {
 	found, inside := "", false
 	for _, text := range lines {
 		switch {
 		case strings.HasPrefix(text, "Traceback (most recent call last):"):
 			inside = true
-		case inside && text != "" && !strings.HasPrefix(text, " "):
+		case inside && exceptionLine.MatchString(text):
 			found, inside = text, false
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -232,6 +234,17 @@ os.execvp('sleep', ['sleep', '1000'])
 	_ = unix.Kill(child, unix.SIGKILL)
 }
 
+// withoutInternal clears the signals 32 and 33 in a line of /proc/PID/status: they are libc's own, and ignored in whatever
+// a program starts by glibc's posix_spawn, as make does.
+func withoutInternal(status string) string {
+	return hexMask.ReplaceAllStringFunc(status, func(mask string) string {
+		n, _ := strconv.ParseUint(mask, 16, 64)
+		return fmt.Sprintf("%016x", n&^(1<<31|1<<32))
+	})
+}
+
+var hexMask = regexp.MustCompile(`\b[0-9a-f]{16}\b`)
+
 // What was ignored or blocked for init is so for its child, as with tini, as far as Go's runtime lets it.
 func TestInitKeepsSignalState(t *testing.T) {
 	before := `
@@ -245,7 +258,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 		t.Fatal(err)
 	}
 	code, out := launch(t, 0, initEnv, []string{"python3", path, self(), "-s", "--", "grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"}).end()
-	if want := "SigBlk:\t0000000000000800\nSigIgn:\t0000000000200003"; code != 0 || out != want {
+	if want := "SigBlk:\t0000000000000800\nSigIgn:\t0000000000200003"; code != 0 || withoutInternal(out) != want {
 		t.Errorf("exit %d\n%s", code, out)
 	}
 }

@@ -282,6 +282,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 	}
 	// No shell here: it would clear the mask itself.
 	code, out = launch(t, 0, []string{"MUSTER_TEST_AGENT=run"}, []string{"python3", path, self(), "!grep -E ^Sig(Blk|Ign) /proc/self/status"}).end()
+	out = withoutInternal(out)
 	if code != 0 || !strings.Contains(out, "SigBlk:\t0000000000000000") || !strings.Contains(out, "SigIgn:\t0000000000000000") {
 		t.Errorf("exit %d\n%s", code, out)
 	}
