@@ -91,6 +91,7 @@ type first struct {
 	signals  chan os.Signal
 	children map[int]*child // by PID, until their trees and pipes are gone
 	known    registry
+	since    uint64 // proc.Process.Start of the first worker since there was none
 
 	agent     int // its PID, 0 before it runs
 	agentEnd  *proc.Exit
@@ -308,6 +309,9 @@ func (f *first) start(m message) {
 	}
 	s.answer = func(pid int, started uint64, err error) {
 		c.pid, c.started = pid, started
+		if c.tag != "" && f.workers() == 0 {
+			f.since = started
+		}
 		f.started(m.ID, c, err)
 	}
 	f.queue = append(f.queue, s)

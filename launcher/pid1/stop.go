@@ -134,19 +134,19 @@ func describe(left []proc.Process, err error) string {
 // trees are processes to be killed with all they started.
 type trees struct {
 	targets []proc.Target
-	leaders bool // one of them still lives
-	last    bool // no other worker lives
+	leaders bool   // one of them still lives
+	last    bool   // no other worker lives
+	since   uint64 // proc.Process.Start of the first worker of those that lived together
 	known   *registry
 	ended   func() int64 // counts orphans
 }
 
 func (f *first) treesOf(pids []int) trees {
-	t := trees{known: &f.known, ended: f.orphans.Load, last: true}
+	t := trees{known: &f.known, ended: f.orphans.Load, last: true, since: f.since}
 	for pid, c := range f.children {
 		switch {
 		case slices.Contains(pids, pid):
 			t.targets = append(t.targets, proc.Target{PID: pid, Start: c.started, Tag: c.tag})
-			t.leaders = t.leaders || c.alive
 		case c.alive && c.tag != "":
 			t.last = false
 		}
@@ -156,14 +156,14 @@ func (f *first) treesOf(pids []int) trees {
 
 // kill returns what could not be killed before ctx ended, in words.
 func (t trees) kill(ctx context.Context) string {
-	if len(t.targets) == 0 || !t.leaders && t.noStrangers(ctx) {
+	if len(t.targets) == 0 {
 		return ""
 	}
 	return describe(table.Kill(ctx, proc.Hunt{Find: t.find, Ended: t.ended}))
 }
 
 // find picks the members of the trees. Once those are gone, and no other worker lives, every orphan that we adopted since
-// the leaders' start is a leftover too: one that left its session and wiped its environment is found no other way.
+// the first worker's start is a leftover too: one that left its session and wiped its environment is found no other way.
 func (t trees) find(all []proc.Process) []proc.Process {
 	found := table.Tree(all, t.targets...)
 	if !t.last || slices.ContainsFunc(found, func(p proc.Process) bool { return !p.Gone() }) {
@@ -175,32 +175,14 @@ func (t trees) find(all []proc.Process) []proc.Process {
 	return found
 }
 
-// strangers are children of ours that we did not start, not older than the targets and not another worker's.
+// strangers are children of ours that we did not start, not older than the workers and not another worker's.
 func (t trees) strangers(all []proc.Process) []proc.Process {
 	t.known.fork.Lock() // a child just forked is in all, but perhaps not yet known
 	defer t.known.fork.Unlock()
-	oldest := slices.MinFunc(t.targets, func(a, b proc.Target) int { return int(int64(a.Start) - int64(b.Start)) }).Start
 	return slices.DeleteFunc(slices.Clone(all), func(p proc.Process) bool {
-		return p.Parent != os.Getpid() || p.Start < oldest || p.Gone() || t.known.has(p.PID) ||
+		return p.Parent != os.Getpid() || p.Start < t.since || p.Gone() || t.known.has(p.PID) ||
 			table.Getenv(p.PID, proc.TagName) != ""
 	})
-}
-
-// noStrangers reports whether all our children are known to us: then the trees of leaders that have ended are gone as well,
-// because an orphan becomes our child. It saves three walks through /proc in the usual case. Three looks, as in proc.Kill.
-func (t trees) noStrangers(ctx context.Context) bool {
-	for range 3 {
-		pids, err := table.Children(os.Getpid())
-		if err != nil || slices.ContainsFunc(pids, func(pid int) bool { return !t.known.has(pid) }) {
-			return false
-		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(time.Millisecond):
-		}
-	}
-	return true
 }
 
 // drain carries to our own stdout and stderr what the agent did not read of c's pipes, line by line.
