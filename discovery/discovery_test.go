@@ -40,6 +40,7 @@ func TestDetect(t *testing.T) {
 			"pet 2 -1 w-0:29400 '' 'j1'", ""},
 		{"IPv6 endpoint", "PET_NNODES=2 PET_RDZV_ENDPOINT=[fd00::1]:29400", "pet 2 -1 fd00::1:29400 '' ''", ""},
 		{"endpoint without port", "PET_NNODES=2 PET_RDZV_ENDPOINT=w-0", "pet 2 -1 w-0:0 '' ''", ""},
+		{"workers per node alone", "PET_NPROC_PER_NODE=2", "pet 1 -1 :0 '2' ''", ""},
 		{"address only", "MASTER_ADDR=10.0.0.1", "master-addr 0 -1 10.0.0.1:0 '' ''", ""},
 		{"nodes beyond doubt", "MASTER_ADDR=m MASTER_PORT=1 NNODES=2 NODE_RANK=1 WORLD_SIZE=16 RANK=8",
 			"master-addr 2 1 m:1 '' ''", ""},

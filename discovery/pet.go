@@ -12,7 +12,8 @@ import (
 var pet = platform{
 	name: "pet",
 	here: func(r *reader) bool {
-		return r.host.Getenv("PET_NNODES") != "" || r.host.Getenv("PET_RDZV_ENDPOINT") != ""
+		return r.host.Getenv("PET_NNODES") != "" || r.host.Getenv("PET_RDZV_ENDPOINT") != "" ||
+			r.host.Getenv("PET_NPROC_PER_NODE") != "" && r.host.Getenv("MASTER_ADDR") == "" && len(leftover(r.host)) == 0
 	},
 	find: findPET,
 }
@@ -33,6 +34,9 @@ func findPET(r *reader, f *Finding) (err error) {
 // petNodes reads PET_NNODES, which may be a range; a range of one number is that number.
 func petNodes(r *reader) (int, error) {
 	v := r.text("PET_NNODES")
+	if v == "" && r.host.Getenv("PET_RDZV_ENDPOINT") == "" {
+		return 1, nil // torchrun's default
+	}
 	if v == "" {
 		return 0, nil
 	}

@@ -73,9 +73,11 @@ func (m *meeting) serve(ctx context.Context, sure bool) error {
 			cancel()
 		}
 	}, func() { server.Close() })
-	if m.store, err = tcpstore.Dial(ctx, here(ln.Addr()), tcpstore.Options{}); err != nil {
+	client, err := tcpstore.Dial(ctx, here(ln.Addr()), tcpstore.Options{})
+	if err != nil {
 		return fail(job.ExitSystem, "", "reach the meeting point that this node hosts: %w", err)
 	}
+	m.store = client
 	return m.announce(ln.Addr(), isLoopback(host), host)
 }
 

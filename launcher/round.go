@@ -101,6 +101,10 @@ func (r *round) loop() {
 			}
 		case e := <-stored:
 			stored = nil
+			if e.Lost != "" {
+				r.post(broken{firstLost(r.c)})
+				continue
+			}
 			r.post(broken{job.Verdict{Code: job.ExitInternal, Origin: "agent", Class: "failed",
 				Sentence: "the workers' store on node 0 ended: it " + e.String()}})
 		case <-r.settle:

@@ -93,7 +93,12 @@ func run(x *cli.Context, c launcher.Config) error {
 	if err != nil {
 		return err
 	}
-	defer first.Close()
+	defer func() {
+		if r := recover(); r != nil { // no goodbye: the first process shall say that the agent died
+			panic(r)
+		}
+		first.Close()
+	}()
 	if err := configure(x, &c); err != nil {
 		return err
 	}
@@ -117,7 +122,7 @@ func finish(c launcher.Config, v job.Verdict) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	c.Console.Close(ctx) // what cannot be written in two seconds is lost, and was counted
-	if err := c.First.LastWords(launcher.Words(v)); err != nil {
+	if err := c.First.LastWords(launcher.Words(v)); err != nil && !errors.Is(err, pid1.ErrLost) {
 		fmt.Fprintln(os.Stderr, "muster: last words:", err)
 	}
 	return status(v.Code)

@@ -134,7 +134,6 @@ func describe(left []proc.Process, err error) string {
 // trees are processes to be killed with all they started.
 type trees struct {
 	targets []proc.Target
-	leaders bool   // one of them still lives
 	last    bool   // no other worker lives
 	since   uint64 // proc.Process.Start of the first worker of those that lived together
 	known   *registry
