@@ -222,7 +222,10 @@ func (r *round) notStarted(err error) job.Failure {
 	f.Exit = job.Exit{Code: job.ExitSystem, Err: err.Error()}
 	var start *proc.StartError
 	if errors.As(err, &start) {
-		f.Exit = job.Exit{Code: start.Code, Err: start.Text}
+		f.Exit.Err = start.Text
+		if start.Code == job.ExitNotFound || start.Code == job.ExitNotExec { // else the system refused
+			f.Exit.Code = start.Code
+		}
 	}
 	return *f
 }
