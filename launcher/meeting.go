@@ -29,6 +29,7 @@ type meeting struct {
 	closers []func()
 	session *rendezvous.Session
 	end     time.Time // peers must be here by then
+	refused bool      // the nodes do not fit together, and each is to read why
 }
 
 // openMeeting hosts the store or finds the node that does.
@@ -72,13 +73,27 @@ func (m *meeting) serve(ctx context.Context, sure bool) error {
 			m.c.Log.Error(fmt.Sprintf("the meeting point that this node hosts broke down: %v", err))
 			cancel()
 		}
-	}, func() { server.Close() })
+	}, func() { m.shut(server) })
 	client, err := tcpstore.Dial(ctx, here(ln.Addr()), tcpstore.Options{})
 	if err != nil {
 		return fail(job.ExitSystem, "", "reach the meeting point that this node hosts: %w", err)
 	}
 	m.store = client
 	return m.announce(ln.Addr(), isLoopback(host), host)
+}
+
+// readTime is how long the host of a meeting that came to nothing waits for the others to read why.
+const readTime = 2 * time.Second
+
+// shut ends the store that this node hosts. Others learn from it that they were refused, so then they go first.
+func (m *meeting) shut(server *tcpstore.Server) {
+	patience := time.Duration(0)
+	if m.refused {
+		patience = readTime
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_ = server.Shutdown(ctx) // the error says that somebody stayed
 }
 
 // here is the address at which this machine reaches its own listener.
@@ -231,6 +246,7 @@ func (m *meeting) join(ctx context.Context) (err error) {
 	case errors.As(err, &missing):
 		return fail(job.ExitPeers, "did the missing nodes start, and can they reach "+string(m.port)+"?", "%w", err)
 	case errors.As(err, &refused), errors.As(err, &excluded):
+		m.refused = true
 		return fail(job.ExitRefused, "", "%w", err)
 	case ctx.Err() != nil:
 		return ctx.Err()

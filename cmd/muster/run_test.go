@@ -353,7 +353,7 @@ func greet(ln net.Listener) {
 func TestMisfits(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, one, other, say string }{
-		{"numbers of nodes", "--nnodes 2", "--nnodes 3", "3 nodes"},
+		{"numbers of nodes", "--nnodes 2", "--nnodes 3", "give all nodes the same --nnodes"},
 		{"slots", "--nnodes 2 --nproc-per-node 1", "--nnodes 2 --nproc-per-node 2", "slots"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
