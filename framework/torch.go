@@ -1,8 +1,6 @@
 package framework
 
 import (
-	"fmt"
-	"path/filepath"
 	"strconv"
 
 	"github.com/muster-run/muster/job"
@@ -67,8 +65,7 @@ func torchElastic(p Place, local int) job.Env {
 		{Name: "TORCHELASTIC_MAX_RESTARTS", Value: strconv.Itoa(p.MaxRestart), Why: "rounds that may follow the first"},
 	}
 	if p.RunDir != "" {
-		file := filepath.Join(p.RunDir, fmt.Sprintf("error-%d.json", local))
-		e = append(e, job.Var{Name: "TORCHELASTIC_ERROR_FILE", Value: file, Why: "where a script under @record leaves its exception"})
+		e = append(e, job.Var{Name: "TORCHELASTIC_ERROR_FILE", Value: errorFile(p.RunDir, local), Why: "where a script under @record leaves its exception"})
 	}
 	return e
 }

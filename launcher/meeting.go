@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-run/muster/fleet"
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/ports"
 	"github.com/muster-run/muster/rendezvous"
 	"github.com/muster-run/muster/rendezvous/store"
 	"github.com/muster-run/muster/rendezvous/tcpstore"
@@ -147,7 +148,7 @@ const strangerTime = 3 * time.Second
 
 func (m *meeting) stranger(port int) error {
 	return fail(job.ExitStranger, "end that program, or choose another port with --rdzv-endpoint or --master-port",
-		"this node should host the meeting point, but another program holds port %d%s", port, holder(port))
+		"this node should host the meeting point, but another program holds port %d%s", port, ports.Holder(port))
 }
 
 // find connects to the store that another node hosts, however long that node takes to come, within the time for

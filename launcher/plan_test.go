@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"strings"
 	"testing"
 
@@ -115,39 +114,6 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-func TestTraceback(t *testing.T) {
-	for text, want := range map[string]string{
-		"":                     "",
-		"ValueError: no frame": "",
-		"Traceback (most recent call last):\n  File \"x\", line 1\n    f()\nValueError: bad\nbye": "ValueError: bad",
-		"Traceback (most recent call last):\nargv ['a: b']\n  a\nstep 3\nValueError: mixed":       "ValueError: mixed",
-		"Traceback (most recent call last):\n  a\nKeyError: 'x'\n\nDuring handling of the above exception, another exception occurred:\n\n" +
-			"Traceback (most recent call last):\n  b\nRuntimeError: y": "RuntimeError: y",
-	} {
-		if got := traceback(strings.Split(text, "\n")); got != want {
-			t.Errorf("%q: %q, want %q", text, got, want)
-		}
-	}
-}
-
-// What torch's @record writes, and what some plugins write instead.
-func TestRecorded(t *testing.T) {
-	dir := t.TempDir()
-	for text, want := range map[string]string{
-		`{"message": {"message": "ValueError: bad", "extraInfo": {"timestamp": "1"}}}`: "ValueError: bad",
-		`{"message": "plain", "timestamp": 1}`:                                         "plain",
-		`{"message": 7}`:                                                               "",
-		`no json`:                                                                      "",
-	} {
-		if err := os.WriteFile(dir+"/error-0.json", []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if got := exception(dir, 0, nil); got != want {
-			t.Errorf("%s: %q, want %q", text, got, want)
-		}
-	}
-}
-
 func TestExitCode(t *testing.T) {
 	if got := ExitCode(errors.New("x")); got != job.ExitInternal {
 		t.Errorf("an error of no kind: %d", got)
@@ -158,12 +124,5 @@ func TestExitCode(t *testing.T) {
 	}
 	if got := VerdictOf(fail(job.ExitTERM, "", "x")); got.Class != preempted || got.Origin != "platform" {
 		t.Errorf("%+v", got)
-	}
-}
-
-func TestFreeRange(t *testing.T) {
-	low, high := freeRange()
-	if low < 1024 || high > 65536 || high-low < 1000 {
-		t.Errorf("%d to %d", low, high)
 	}
 }

@@ -211,7 +211,7 @@ func (r *round) failure(e worker.Exit) *job.Failure {
 	}
 	f := r.blame(e.Task.Rank, e.Task.LocalRank)
 	f.PID, f.Exit, f.Ago, f.Tail = e.PID, e.Exit, time.Since(e.At), lastLines(e.Tail)
-	f.Exception = exception(r.dir, e.Task.LocalRank, e.Tail)
+	f.Exception = line1(r.plan.Framework.Exception(r.dir, e.Task.LocalRank, e.Tail), exceptionText)
 	return f
 }
 

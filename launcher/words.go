@@ -3,10 +3,7 @@ package launcher
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -73,7 +70,6 @@ const (
 	tailLines     = 20
 	tailLine      = 400
 	exceptionText = 300
-	errorFile     = 1 << 20
 )
 
 // lastLines is the end of a worker's output, bounded.
@@ -83,53 +79,6 @@ func lastLines(tail []string) []string {
 		out = append(out, line1(text, tailLine))
 	}
 	return out
-}
-
-// exception says in a line what a script failed of: from the file that torch's @record writes
-// (torch/distributed/elastic/multiprocessing/errors/error_handler.py), else the last line of a Python traceback.
-func exception(dir string, local int, tail []string) string {
-	if text := recorded(filepath.Join(dir, fmt.Sprintf("error-%d.json", local))); text != "" {
-		return line1(text, exceptionText)
-	}
-	return line1(traceback(tail), exceptionText)
-}
-
-// recorded reads an error file: {"message": {"message": "ValueError: x", …}}, or a plain text as message.
-func recorded(path string) string {
-	f, err := os.Open(path)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	var outer struct{ Message json.RawMessage }
-	if json.NewDecoder(io.LimitReader(f, errorFile)).Decode(&outer) != nil {
-		return ""
-	}
-	var inner struct{ Message string }
-	if json.Unmarshal(outer.Message, &inner) == nil {
-		return inner.Message
-	}
-	var text string
-	json.Unmarshal(outer.Message, &text)
-	return text
-}
-
-// exceptionLine is how Python ends a traceback: the exception's name, and its text if it has any.
-var exceptionLine = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*(: |$)`)
-
-// traceback returns the line that ends the last Python traceback among lines. Lines of standard output may stand
-// anywhere between those of the traceback.
-func traceback(lines []string) string {
-	found, inside := "", false
-	for _, text := range lines {
-		switch {
-		case strings.HasPrefix(text, "Traceback (most recent call last):"):
-			inside = true
-		case inside && exceptionLine.MatchString(text):
-			found, inside = text, false
-		}
-	}
-	return found
 }
 
 // runDir makes this run's private directory.

@@ -1,0 +1,67 @@
+package framework
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// maxErrorFile bounds what is read of a file that a script wrote, in bytes.
+const maxErrorFile = 1 << 20
+
+// Exception says in a line what a worker's script failed of, as far as it said so: in its error file, else in the
+// Python traceback among its last lines of output. runDir is that of its Place.
+func (f Framework) Exception(runDir string, local int, tail []string) string {
+	if text := recorded(errorFile(runDir, local)); text != "" {
+		return text
+	}
+	return traceback(tail)
+}
+
+// errorFile is where torch's @record leaves the exception of the worker with this local rank.
+func errorFile(runDir string, local int) string {
+	return filepath.Join(runDir, fmt.Sprintf("error-%d.json", local))
+}
+
+// recorded reads an error file as torch writes it (torch/distributed/elastic/multiprocessing/errors/error_handler.py):
+// {"message": {"message": "ValueError: x", …}}, or a plain text as message.
+func recorded(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	var outer struct{ Message json.RawMessage }
+	if json.NewDecoder(io.LimitReader(f, maxErrorFile)).Decode(&outer) != nil {
+		return ""
+	}
+	var inner struct{ Message string }
+	if json.Unmarshal(outer.Message, &inner) == nil {
+		return inner.Message
+	}
+	var text string
+	_ = json.Unmarshal(outer.Message, &text) // neither: it says nothing
+	return text
+}
+
+// exceptionLine is how Python ends a traceback: the exception's name, and its text if it has any.
+var exceptionLine = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*(: |$)`)
+
+// traceback returns the line that ends the last Python traceback among lines. Lines of standard output may stand
+// anywhere between those of the traceback.
+func traceback(lines []string) string {
+	found, inside := "", false
+	for _, text := range lines {
+		switch {
+		case strings.HasPrefix(text, "Traceback (most recent call last):"):
+			inside = true
+		case inside && exceptionLine.MatchString(text):
+			found, inside = text, false
+		}
+	}
+	return found
+}

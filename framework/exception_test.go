@@ -1,0 +1,40 @@
+package framework
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestTraceback(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                     "",
+		"ValueError: no frame": "",
+		"Traceback (most recent call last):\n  File \"x\", line 1\n    f()\nValueError: bad\nbye": "ValueError: bad",
+		"Traceback (most recent call last):\nargv ['a: b']\n  a\nstep 3\nValueError: mixed":       "ValueError: mixed",
+		"Traceback (most recent call last):\n  a\nKeyError: 'x'\n\nDuring handling of the above exception, another exception occurred:\n\n" +
+			"Traceback (most recent call last):\n  b\nRuntimeError: y": "RuntimeError: y",
+	} {
+		if got := traceback(strings.Split(text, "\n")); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
+// What torch's @record writes, and what some plugins write instead.
+func TestRecorded(t *testing.T) {
+	dir := t.TempDir()
+	for text, want := range map[string]string{
+		`{"message": {"message": "ValueError: bad", "extraInfo": {"timestamp": "1"}}}`: "ValueError: bad",
+		`{"message": "plain", "timestamp": 1}`:                                         "plain",
+		`{"message": 7}`:                                                               "",
+		`no json`:                                                                      "",
+	} {
+		if err := os.WriteFile(dir+"/error-0.json", []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got := torch.Exception(dir, 0, nil); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
