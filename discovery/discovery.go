@@ -15,10 +15,12 @@ type Finding struct {
 	Rule     string   // the platform's name
 	Nodes    int      // 0: not said
 	Rank     int      // this node's number; -1: not said
-	Host     string   // the master's name or address; "" when there is none
+	Host     string   // the master's name or address, as Host spells it; "" when there is none
 	Port     int      // 0: not said
 	NProc    string   // workers per node, as the platform says it: a number, "auto", "gpu", "cpu"; "" when not said
 	JobID    string   // "" when not said
+	NProcBy  string   // the variable that says NProc
+	JobIDBy  string   // the variable that says JobID
 	RankZero bool     // Host is where node 0 runs, so that node 0 may know itself by its number
 	Evidence []string // NAME=VALUE of everything that the finding rests on
 	// Problem is what is wrong with the values, nil if nothing is. It matters unless flags settle nodes, rank and
@@ -50,15 +52,25 @@ func Detect(h job.Host) Finding {
 		}
 		f := Finding{Rule: p.name, Rank: -1}
 		err := p.find(r, &f)
-		f.Evidence, f.Warnings = r.evidence, r.warnings
-		if err != nil {
-			f.Problem = fmt.Errorf("%s: %w", p.name, err)
-		} else {
-			f.Problem = contradiction(f)
-		}
-		return f
+		return f.complete(r, err)
 	}
-	return Finding{Rule: "single", Nodes: 1, Rank: -1, Leftover: leftover(h)}
+	f := Finding{Rule: "single", Nodes: 1, Rank: -1, Leftover: leftover(h)}
+	return f.complete(&reader{host: h}, nil)
+}
+
+// complete adds what torchrun's own variables say of a job whatever system told the rest, and looks for
+// contradictions. err is what the platform's own values have against them.
+func (f Finding) complete(r *reader, err error) Finding {
+	if err == nil {
+		err = addPET(r, &f)
+	}
+	f.Evidence, f.Warnings = r.evidence, r.warnings
+	if err != nil {
+		f.Problem = fmt.Errorf("%s: %w", f.Rule, err)
+	} else {
+		f.Problem = contradiction(f)
+	}
+	return f
 }
 
 // clusterTraces are variables that count the nodes or processes of a job, by whatever system.
@@ -124,19 +136,31 @@ func (r *reader) number(name string, low int) (int, error) {
 }
 
 // port returns a variable that holds a port, or 0. A Service named "master" makes kubelet set MASTER_PORT=tcp://…,
-// so that whatever is no port counts as unset, with a warning.
-func (r *reader) port(name string) int {
-	v := strings.TrimSpace(r.host.Getenv(name))
-	if v == "" {
-		return 0
-	}
-	n, err := strconv.Atoi(v)
-	if err != nil || n < 1 || n > 65535 {
+// which is not meant for us: it counts as unset, with a warning.
+func (r *reader) port(name string) (int, error) {
+	if v := r.host.Getenv(name); strings.Contains(v, "://") {
 		r.warnings = append(r.warnings, fmt.Sprintf("%s=%s is no port; it is left aside", name, v))
-		return 0
+		return 0, nil
 	}
-	r.evidence = append(r.evidence, name+"="+v)
-	return n
+	n, err := r.number(name, 1)
+	if err == nil && n > 65535 {
+		return 0, fmt.Errorf("%s=%d is no port: the last is 65535", name, n)
+	}
+	return optional(n, err, 0)
+}
+
+// master reads where node 0 runs, and the port there. In a job of one node nobody is to be met, so that an odd address
+// does no harm.
+func (r *reader) master(addr, port string, f *Finding) (err error) {
+	if f.Port, err = r.port(port); err != nil {
+		return err
+	}
+	v := r.text(addr)
+	if f.Host, err = Host(v); err != nil && f.Nodes != 1 {
+		return fmt.Errorf("%s=%s %w", addr, v, err)
+	}
+	f.RankZero = true
+	return nil
 }
 
 // optional turns an unset number into fallback.

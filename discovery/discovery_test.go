@@ -40,7 +40,7 @@ func TestDetect(t *testing.T) {
 			"pet 2 -1 w-0:29400 '' 'j1'", ""},
 		{"IPv6 endpoint", "PET_NNODES=2 PET_RDZV_ENDPOINT=[fd00::1]:29400", "pet 2 -1 fd00::1:29400 '' ''", ""},
 		{"endpoint without port", "PET_NNODES=2 PET_RDZV_ENDPOINT=w-0", "pet 2 -1 w-0:0 '' ''", ""},
-		{"workers per node alone", "PET_NPROC_PER_NODE=2", "pet 1 -1 :0 '2' ''", ""},
+		{"workers per node alone", "PET_NPROC_PER_NODE=2", "single 1 -1 :0 '2' ''", ""},
 		{"address only", "MASTER_ADDR=10.0.0.1", "master-addr 0 -1 10.0.0.1:0 '' ''", ""},
 		{"nodes beyond doubt", "MASTER_ADDR=m MASTER_PORT=1 NNODES=2 NODE_RANK=1 WORLD_SIZE=16 RANK=8",
 			"master-addr 2 1 m:1 '' ''", ""},
@@ -49,6 +49,17 @@ func TestDetect(t *testing.T) {
 		{"rank beyond nodes", "MASTER_ADDR=m WORLD_SIZE=2 RANK=2", "", "node 2, but there are only 2 nodes"},
 		{"no number", "MASTER_ADDR=m WORLD_SIZE=two", "", "WORLD_SIZE=two is not a whole number"},
 		{"not a multiple", "MASTER_ADDR=m WORLD_SIZE=3 LOCAL_WORLD_SIZE=2", "", "not a multiple"},
+		{"a job id alone", "PET_RDZV_ID=j1", "single 1 -1 :0 '' 'j1'", ""},
+		{"a job id beside another platform", "MASTER_ADDR=m WORLD_SIZE=2 RANK=1 PET_RDZV_ID=j1 PET_NPROC_PER_NODE=4",
+			"master-addr 2 1 m:0 '4' 'j1'", ""},
+		{"torchrun's word for a node alone", "PET_NNODES=1 PET_RDZV_ENDPOINT=localhost:0", "pet 1 -1 :0 '' ''", ""},
+		{"an odd address that nobody needs", "MASTER_ADDR=0.0.0.0 WORLD_SIZE=1 RANK=0", "master-addr 1 0 :0 '' ''", ""},
+		{"one spelling", "MASTER_ADDR=Node-0.Example. WORLD_SIZE=2", "master-addr 2 -1 node-0.example:0 '' ''", ""},
+		{"every address", "MASTER_ADDR=0.0.0.0 WORLD_SIZE=2", "", "MASTER_ADDR=0.0.0.0 means every address"},
+		{"every address, as an endpoint", "PET_NNODES=2 PET_RDZV_ENDPOINT=[::]:29400", "", "PET_RDZV_ENDPOINT=[::]:29400 means every address"},
+		{"no such port", "PET_NNODES=2 PET_MASTER_ADDR=m PET_MASTER_PORT=99999", "", "PET_MASTER_PORT=99999 is no port"},
+		{"no such port, nor any number", "MASTER_ADDR=m MASTER_PORT=http WORLD_SIZE=2", "", "MASTER_PORT=http is not a whole number"},
+		{"a store that is none of ours", "PET_NNODES=2 PET_RDZV_ENDPOINT=e:2379 PET_RDZV_BACKEND=etcd", "", "PET_RDZV_BACKEND=etcd is not in this version"},
 		{"range", "PET_NNODES=1:4 PET_RDZV_ENDPOINT=w:1", "", "PET_NNODES=1:4 is a range"},
 		{"nowhere to meet", "PET_NNODES=4", "", "nothing says where they meet"},
 		{"bad endpoint port", "PET_NNODES=2 PET_RDZV_ENDPOINT=w:0", "", "PET_RDZV_ENDPOINT=w:0"},
@@ -74,6 +85,66 @@ func TestOddPortIsTold(t *testing.T) {
 	f := Detect(host("MASTER_ADDR=m", "MASTER_PORT=tcp://10.0.0.7:80"))
 	if f.Problem != nil || len(f.Warnings) != 1 || !strings.Contains(f.Warnings[0], "tcp://10.0.0.7:80") {
 		t.Errorf("%+v", f)
+	}
+}
+
+// What torchrun would do and muster does not is told, and nothing is told of what asks for nothing.
+func TestUnknownToUs(t *testing.T) {
+	f := Detect(host("PET_NNODES=1", "PET_MAX_RESTARTS=3", "PET_TEE=0", "PET_MODULE="))
+	if f.Problem != nil || len(f.Warnings) != 1 || !strings.HasPrefix(f.Warnings[0], "PET_MAX_RESTARTS=3 ") {
+		t.Errorf("%+v", f)
+	}
+}
+
+func TestEndpoint(t *testing.T) {
+	for text, want := range map[string]string{
+		"h":                       "h 0",
+		"h:7":                     "h 7",
+		"H.Example.:7":            "h.example 7",
+		"localhost.":              "localhost 0",
+		"under_score-1:7":         "under_score-1 7",
+		"bücher.example:7":        "bücher.example 7",
+		"10.0.0.1:7":              "10.0.0.1 7",
+		"::ffff:10.0.0.1":         "10.0.0.1 0",
+		"fd00:0::1":               "fd00::1 0",
+		"[FD00::1]":               "fd00::1 0",
+		"[fd00::1]:7":             "fd00::1 7",
+		"[fe80::1%eth0]:7":        "fe80::1%eth0 7",
+		"12345:7":                 "12345 7",
+		"":                        "names no host",
+		":7":                      "names no host",
+		".":                       "names no host",
+		"h:":                      "has no port from 1 to 65535",
+		"h:0":                     "has no port from 1 to 65535",
+		"h:65536":                 "has no port from 1 to 65535",
+		"a:b:c":                   "is no HOST:PORT (an IPv6 address stands in brackets)",
+		"tcp://h:7":               "is no HOST:PORT (an IPv6 address stands in brackets)",
+		"0.0.0.0":                 "means every address of a machine, not one that others can reach",
+		"0.0.0.0:7":               "means every address of a machine, not one that others can reach",
+		"[::]:7":                  "means every address of a machine, not one that others can reach",
+		"::%eth0":                 "means every address of a machine, not one that others can reach",
+		"224.0.0.1:7":             "is an address of many machines, not of one",
+		"255.255.255.255":         "is an address of many machines, not of one",
+		"10.0.0.256:7":            "is neither a name nor an IPv4 address",
+		"10.0.1":                  "is neither a name nor an IPv4 address",
+		"two words:7":             "is no host name: it has a character that no name has",
+		"h\n:7":                   "is no host name: it has a character that no name has",
+		"h\x00":                   "is no host name: it has a character that no name has",
+		"h\x7f":                   "is no host name: it has a character that no name has",
+		"h\u00a0i":                "is no host name: it has a character that no name has",
+		"user@h":                  "is no host name: it has a character that no name has",
+		"[fe80::1%a b]:7":         "is no address: its zone has a character that no interface has",
+		strings.Repeat("a.", 127): strings.Repeat("a.", 126) + "a 0",
+		strings.Repeat("a.", 128): "is no host name: it has 255 characters, 253 are possible",
+	} {
+		host, port, err := Endpoint(text)
+		got := fmt.Sprint(host, " ", port)
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%q: %s; want %s", text, got, want)
+		}
 	}
 }
 

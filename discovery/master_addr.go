@@ -11,15 +11,15 @@ var masterAddr = platform{
 	name: "master-addr",
 	here: func(r *reader) bool { return r.host.Getenv("MASTER_ADDR") != "" },
 	find: func(r *reader, f *Finding) error {
-		f.Host, f.RankZero = r.text("MASTER_ADDR"), true
-		f.Port = r.port("MASTER_PORT")
 		if err := byNodes(r, f); err != nil {
 			return err
 		}
 		if f.Nodes == 0 {
-			return byWorldSize(r, f)
+			if err := byWorldSize(r, f); err != nil {
+				return err
+			}
 		}
-		return nil
+		return r.master("MASTER_ADDR", "MASTER_PORT", f)
 	},
 }
 

@@ -2,7 +2,6 @@ package discovery
 
 import (
 	"fmt"
-	"net"
 	"strconv"
 	"strings"
 )
@@ -12,8 +11,7 @@ import (
 var pet = platform{
 	name: "pet",
 	here: func(r *reader) bool {
-		return r.host.Getenv("PET_NNODES") != "" || r.host.Getenv("PET_RDZV_ENDPOINT") != "" ||
-			r.host.Getenv("PET_NPROC_PER_NODE") != "" && r.host.Getenv("MASTER_ADDR") == "" && len(leftover(r.host)) == 0
+		return r.host.Getenv("PET_NNODES") != "" || r.host.Getenv("PET_RDZV_ENDPOINT") != ""
 	},
 	find: findPET,
 }
@@ -26,9 +24,34 @@ func findPET(r *reader, f *Finding) (err error) {
 	if f.Rank, err = optional(rank, err, -1); err != nil {
 		return err
 	}
-	f.NProc = r.text("PET_NPROC_PER_NODE")
-	f.JobID = r.text("PET_RDZV_ID")
 	return petEndpoint(r, f)
+}
+
+// addPET reads what torchrun's variables say beside any platform: a container has them from its image or its
+// operator, and a job of one node may have nothing else. Those that change a job in a way that muster does not
+// know are told.
+func addPET(r *reader, f *Finding) error {
+	if v := r.text("PET_RDZV_BACKEND"); v != "" && v != "c10d" && v != "static" {
+		return fmt.Errorf("PET_RDZV_BACKEND=%s is not in this version, which knows c10d; unset it, or give a c10d endpoint", v)
+	}
+	if v := r.text("PET_NPROC_PER_NODE"); v != "" {
+		f.NProc, f.NProcBy = v, "PET_NPROC_PER_NODE"
+	}
+	if v := r.text("PET_RDZV_ID"); v != "" && v != "none" { // torchrun's word for no id
+		f.JobID, f.JobIDBy = v, "PET_RDZV_ID"
+	}
+	for _, name := range petUnknown {
+		if v := strings.TrimSpace(r.host.Getenv(name)); v != "" && v != "0" {
+			r.warnings = append(r.warnings, fmt.Sprintf("%s=%s is torchrun's; this version of muster does not act on it", name, v))
+		}
+	}
+	return nil
+}
+
+// petUnknown are variables by which torchrun does something that muster does not do; 0 and nothing ask for nothing.
+var petUnknown = []string{
+	"PET_MAX_RESTARTS", "PET_STANDALONE", "PET_MODULE", "PET_NO_PYTHON", "PET_RUN_PATH", "PET_LOCAL_ADDR", "PET_ROLE",
+	"PET_RDZV_CONF", "PET_LOG_DIR", "PET_REDIRECTS", "PET_TEE", "PET_LOCAL_RANKS_FILTER", "PET_VIRTUAL_LOCAL_RANK",
 }
 
 // petNodes reads PET_NNODES, which may be a range; a range of one number is that number.
@@ -52,23 +75,18 @@ func petNodes(r *reader) (int, error) {
 }
 
 // petEndpoint prefers the rendezvous endpoint; PET_MASTER_ADDR is where node 0 runs.
-func petEndpoint(r *reader, f *Finding) error {
-	if v := r.text("PET_RDZV_ENDPOINT"); v != "" {
-		host, port, err := net.SplitHostPort(v)
-		if err != nil {
-			f.Host = v
-			return nil
-		}
-		f.Host = host
-		if f.Port, err = strconv.Atoi(port); err != nil || f.Port < 1 || f.Port > 65535 {
-			return fmt.Errorf("PET_RDZV_ENDPOINT=%s has no port that can be used", v)
+func petEndpoint(r *reader, f *Finding) (err error) {
+	v := r.text("PET_RDZV_ENDPOINT")
+	switch {
+	case v != "":
+		if f.Host, f.Port, err = Endpoint(v); err != nil && f.Nodes != 1 { // as torchrun's localhost:0 for a node alone
+			return fmt.Errorf("PET_RDZV_ENDPOINT=%s %w", v, err)
 		}
 		return nil
-	}
-	if f.Host = r.text("PET_MASTER_ADDR"); f.Host != "" {
-		f.Port, f.RankZero = r.port("PET_MASTER_PORT"), true
-	} else if f.Host = r.text("MASTER_ADDR"); f.Host != "" {
-		f.Port, f.RankZero = r.port("MASTER_PORT"), true
+	case r.host.Getenv("PET_MASTER_ADDR") != "":
+		return r.master("PET_MASTER_ADDR", "PET_MASTER_PORT", f)
+	case r.host.Getenv("MASTER_ADDR") != "":
+		return r.master("MASTER_ADDR", "MASTER_PORT", f)
 	}
 	return nil
 }

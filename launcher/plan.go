@@ -1,9 +1,11 @@
 package launcher
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net"
 	"runtime"
@@ -79,13 +81,20 @@ func (c Config) settles() bool {
 	return c.Nodes == 1 || c.Nodes > 1 && (c.Endpoint != "" || c.MasterAddr != "")
 }
 
+// by is what a person would have to change: the variable that set a flag, or the flag.
+func (c Config) by(flag string) string { return cmp.Or(c.From[flag], "--"+flag) }
+
+// said is a setting in the words in which it was made: "--nnodes 2", "MUSTER_NNODES=2".
+func (c Config) said(flag string, value any) string {
+	if from := c.by(flag); !strings.HasPrefix(from, "-") {
+		return fmt.Sprintf("%s=%v", from, value)
+	}
+	return fmt.Sprintf("%s %v", c.by(flag), value)
+}
+
 // set notes a setting and its source: the flag or variable if there was one, else otherwise.
 func (p *Plan) set(c Config, flag, value, otherwise string) {
-	from, ok := c.From[flag]
-	if !ok {
-		from = otherwise
-	}
-	p.Settings = append(p.Settings, Setting{Name: flag, Value: value, From: from})
+	p.Settings = append(p.Settings, Setting{Name: flag, Value: value, From: cmp.Or(c.From[flag], otherwise)})
 }
 
 func planCommand(c Config, _ discovery.Finding, p *Plan) (err error) {
@@ -96,7 +105,7 @@ func planCommand(c Config, _ discovery.Finding, p *Plan) (err error) {
 func planNodes(c Config, found discovery.Finding, p *Plan) error {
 	switch {
 	case c.Standalone && c.Nodes > 1:
-		return fail(job.ExitUsage, "drop one of them", "--standalone means one node, %s means %d", c.From["nnodes"], c.Nodes)
+		return fail(job.ExitUsage, "drop one of them", "%s means one node, %s more", c.by("standalone"), c.said("nnodes", c.Nodes))
 	case c.Nodes != 0:
 		p.Spec.Nodes = c.Nodes
 	case found.Nodes != 0:
@@ -117,7 +126,11 @@ func planSelf(c Config, found discovery.Finding, p *Plan) error {
 		p.Spec.Self.Index = c.NodeRank
 	}
 	if i := p.Spec.Self.Index; i >= p.Spec.Nodes {
-		return fail(job.ExitUsage, "", "node rank %d, but there are %d nodes, numbered from 0", i, p.Spec.Nodes)
+		from := fmt.Sprintf("node %d (%s)", i, found.Rule)
+		if c.NodeRank >= 0 {
+			from = c.said("node-rank", i)
+		}
+		return fail(job.ExitUsage, "is --nnodes right?", "%s, but the nodes are %d, numbered from 0", from, p.Spec.Nodes)
 	}
 	value := "by arrival"
 	if p.Spec.Self.Index >= 0 {
@@ -130,18 +143,19 @@ func planSelf(c Config, found discovery.Finding, p *Plan) error {
 // planSlots decides the number of workers: one per GPU unless told otherwise. Asking for GPUs where there are none
 // is refused: a training that fell back to the CPU would look like success.
 func planSlots(c Config, found discovery.Finding, p *Plan) error {
-	asked, from := c.NProc, found.Rule
-	if asked == "" {
-		asked = found.NProc
-	}
-	if asked == "" {
-		asked, from = "auto", "default"
-	}
+	asked, from := cmp.Or(c.NProc, found.NProc, "auto"), cmp.Or(found.NProcBy, "default")
 	machine, err := topology.Probe(c.Root)
 	if err != nil {
 		return fail(job.ExitSystem, "", "count the GPUs: %w", err)
 	}
 	slots, err := slots(asked, machine, c.getenv)
+	if errors.Is(err, errSlots) {
+		said := found.NProcBy + "=" + asked
+		if c.NProc != "" {
+			said = c.said("nproc-per-node", asked)
+		}
+		return fail(job.ExitUsage, "", "%s %w", said, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -155,6 +169,8 @@ func planSlots(c Config, found discovery.Finding, p *Plan) error {
 
 // maxSlots bounds the workers of one node.
 const maxSlots = 4096
+
+var errSlots = fmt.Errorf("is no number of workers: give one from 1 to %d, or gpu, cpu, auto", maxSlots)
 
 func slots(asked string, m topology.Machine, getenv func(string) (string, bool)) (int, error) {
 	gpus, why := topology.Visible(m.GPUs, getenv)
@@ -172,7 +188,7 @@ func slots(asked string, m topology.Machine, getenv func(string) (string, bool))
 	}
 	n, err := strconv.Atoi(asked)
 	if err != nil || n < 1 || n > maxSlots {
-		return 0, fail(job.ExitUsage, "", "--nproc-per-node %s: give a number from 1 to %d, or gpu, cpu, auto", asked, maxSlots)
+		return 0, errSlots
 	}
 	return n, nil
 }
@@ -194,72 +210,86 @@ func planEndpoint(c Config, found discovery.Finding, p *Plan) error {
 	if p.Spec.Nodes == 1 {
 		return nil
 	}
-	host, port, from, zero, err := endpoint(c, found)
+	at, err := endpoint(c, found)
 	if err != nil {
 		return err
 	}
-	p.Endpoint = job.Addr(net.JoinHostPort(host, strconv.Itoa(port)))
-	p.set(c, from, string(p.Endpoint), found.Rule)
+	if c.WorkerPort == at.port {
+		return fail(job.ExitUsage, "give the workers another port, or leave that to muster",
+			"%s is also where the nodes meet (%s)", c.said("worker-port", c.WorkerPort), at.said)
+	}
+	p.Endpoint = job.Addr(net.JoinHostPort(at.host, strconv.Itoa(at.port)))
+	p.set(c, at.flag, string(p.Endpoint), found.Rule)
 	switch c.Serve {
 	case "yes":
 		p.Serve = true
 	case "no":
 	default:
-		p.Serve = zero && p.Spec.Self.Index == 0
-		p.MayServe = !p.Serve && !(zero && p.Spec.Self.Index > 0)
+		p.Serve = at.zero && p.Spec.Self.Index == 0
+		p.MayServe = !p.Serve && !(at.zero && p.Spec.Self.Index > 0)
 	}
-	p.Spec.Self.Addrs = localAddrs(c.LocalAddr, isLoopback(host))
+	return planAddrs(c, at.host, p)
+}
+
+// planAddrs lists the addresses of this node.
+func planAddrs(c Config, endpoint string, p *Plan) (err error) {
+	var local string
+	if c.LocalAddr != "" {
+		if local, err = discovery.Host(c.LocalAddr); err != nil {
+			return fail(job.ExitUsage, "give an address of this node, without a port", "%s %w", c.said("local-addr", c.LocalAddr), err)
+		}
+	}
+	p.Spec.Self.Addrs = localAddrs(local, isLoopback(endpoint))
 	return nil
 }
 
-// endpoint returns the meeting point and the flag that it answers. zero says that the host is where node 0 runs.
-func endpoint(c Config, found discovery.Finding) (host string, port int, flag string, zero bool, err error) {
+// A place is where the nodes meet, and who says so.
+type place struct {
+	host string
+	port int
+	zero bool   // node 0 runs there
+	flag string // that would say the same
+	said string // in the words of whoever did
+}
+
+func endpoint(c Config, found discovery.Finding) (place, error) {
 	switch {
 	case c.Endpoint != "" && c.MasterAddr != "":
-		return "", 0, "", false, fail(job.ExitUsage, "drop one of them", "--rdzv-endpoint %s and --master-addr %s both say where to meet", c.Endpoint, c.MasterAddr)
+		return place{}, fail(job.ExitUsage, "drop one of them", "%s and %s both say where to meet",
+			c.said("rdzv-endpoint", c.Endpoint), c.said("master-addr", c.MasterAddr))
 	case c.Endpoint != "" && c.MasterPort != 0:
-		return "", 0, "", false, fail(job.ExitUsage, "say --rdzv-endpoint HOST:PORT", "--master-port %d goes with --master-addr, not with --rdzv-endpoint", c.MasterPort)
+		return place{}, fail(job.ExitUsage, "say --rdzv-endpoint HOST:PORT", "%s goes with --master-addr, not with %s",
+			c.said("master-port", c.MasterPort), c.said("rdzv-endpoint", c.Endpoint))
 	case c.Endpoint != "":
-		host, port, err = splitEndpoint(c.Endpoint, c.From["rdzv-endpoint"])
-		return host, port, "rdzv-endpoint", false, err
+		host, port, err := discovery.Endpoint(c.Endpoint)
+		return place{host: host, port: cmp.Or(port, DefaultPort), flag: "rdzv-endpoint"}.named(c, c.Endpoint, err)
 	case c.MasterAddr != "":
-		return strings.Trim(c.MasterAddr, "[]"), orDefault(c.MasterPort, found.Port), "master-addr", true, nil
+		host, err := discovery.Host(c.MasterAddr)
+		return place{host: host, port: cmp.Or(c.MasterPort, found.Port, DefaultPort), flag: "master-addr", zero: true}.named(c, c.MasterAddr, err)
 	case found.Host != "":
-		return strings.Trim(found.Host, "[]"), orDefault(c.MasterPort, found.Port), "rdzv-endpoint", found.RankZero, nil
+		return place{flag: "rdzv-endpoint", said: strings.Join(found.Evidence, ", "), zero: found.RankZero,
+			host: found.Host, port: cmp.Or(c.MasterPort, found.Port, DefaultPort)}, nil
 	}
-	return "", 0, "", false, fail(job.ExitUsage, "say --rdzv-endpoint HOST:PORT, the same on all nodes", "%d nodes, but nothing says where they meet", max(c.Nodes, found.Nodes))
+	return place{}, fail(job.ExitUsage, "say --rdzv-endpoint HOST:PORT, the same on all nodes", "%d nodes, but nothing says where they meet", max(c.Nodes, found.Nodes))
 }
 
-func orDefault(ports ...int) int {
-	for _, port := range ports {
-		if port != 0 {
-			return port
-		}
+// named completes at with the words of its flag; err is what is wrong with them.
+func (at place) named(c Config, value string, err error) (place, error) {
+	at.said = c.said(at.flag, value)
+	if err != nil {
+		return at, fail(job.ExitUsage, "give the name or address of the node where all meet", "%s %w", at.said, err)
 	}
-	return DefaultPort
-}
-
-// splitEndpoint takes HOST, HOST:PORT, [IPv6] and [IPv6]:PORT.
-func splitEndpoint(s, from string) (string, int, error) {
-	if bare := strings.Trim(s, "[]"); net.ParseIP(bare) != nil || !strings.Contains(s, ":") {
-		return bare, DefaultPort, nil
-	}
-	host, port, err := net.SplitHostPort(s)
-	n, bad := strconv.Atoi(port)
-	if err != nil || bad != nil || host == "" || n < 1 || n > 65535 {
-		return "", 0, fail(job.ExitUsage, "give HOST:PORT, an IPv6 address in brackets", "%s %s is no endpoint", from, s)
-	}
-	return host, n, nil
+	return at, nil
 }
 
 // planID names the job. Two jobs must never merge, so that the endpoint, which only one job can hold, stands in
 // for a name that nobody gave.
 func planID(c Config, found discovery.Finding, p *Plan) error {
-	from := found.Rule
+	from := found.JobIDBy
 	switch {
 	case c.JobID != "":
 		p.Spec.ID = c.JobID
-	case found.JobID != "" && found.JobID != "none":
+	case found.JobID != "":
 		p.Spec.ID = found.JobID
 	case p.Endpoint != "":
 		sum := sha256.Sum256([]byte(p.Endpoint))
@@ -268,7 +298,11 @@ func planID(c Config, found discovery.Finding, p *Plan) error {
 		p.Spec.ID, from = "job-"+newID()[:8], "random"
 	}
 	if p.Spec.ID == "none" || len(p.Spec.ID) > 256 {
-		return fail(job.ExitUsage, "give each job a name of its own, of at most 256 characters", "--rdzv-id %.40q cannot name a job", p.Spec.ID)
+		said := c.said("rdzv-id", fmt.Sprintf("%.40q", p.Spec.ID))
+		if c.JobID == "" {
+			said = fmt.Sprintf("%s=%.40q", found.JobIDBy, p.Spec.ID)
+		}
+		return fail(job.ExitUsage, "give each job a name of its own, of at most 256 characters", "%s cannot name a job", said)
 	}
 	p.set(c, "rdzv-id", p.Spec.ID, from)
 	return nil
@@ -276,7 +310,7 @@ func planID(c Config, found discovery.Finding, p *Plan) error {
 
 func planFramework(c Config, _ discovery.Finding, p *Plan) (err error) {
 	if p.Framework, err = framework.Lookup(c.Framework); err != nil {
-		return &Error{Code: job.ExitUsage, Err: err}
+		return fail(job.ExitUsage, "", "%s: %w", c.said("framework", c.Framework), err)
 	}
 	p.set(c, "framework", p.Framework.Name, "default")
 	return nil

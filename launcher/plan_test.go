@@ -60,6 +60,25 @@ func TestPlan(t *testing.T) {
 		{"told to serve", "", func(c *Config) { c.Nodes, c.Endpoint, c.Serve = 2, "h", "yes" }, "2 -1 'h:29400' true false 1", ""},
 		{"told not to", "", func(c *Config) { c.Nodes, c.Endpoint, c.Serve = 2, "h", "no" }, "2 -1 'h:29400' false false 1", ""},
 		{"a port that goes nowhere", "", func(c *Config) { c.Nodes, c.Endpoint, c.MasterPort = 2, "h", 7 }, "", "--master-port 7 goes with --master-addr"},
+		{"every address", "", func(c *Config) { c.Nodes, c.Endpoint = 2, "0.0.0.0:7" }, "", "--rdzv-endpoint 0.0.0.0:7 means every address of a machine"},
+		{"every address, IPv6", "", func(c *Config) { c.Nodes, c.MasterAddr = 2, "[::]" }, "", "--master-addr [::] means every address of a machine"},
+		{"a host with a line break", "", func(c *Config) { c.Nodes, c.MasterAddr = 2, "h\n" }, "", "is no host name"},
+		{"a port in the wrong place", "", func(c *Config) { c.Nodes, c.MasterAddr = 2, "h:7" }, "", "--master-addr h:7 is no host name"},
+		{"an address of this node that is none", "", func(c *Config) { c.Nodes, c.Endpoint, c.LocalAddr = 2, "h", "0.0.0.0" }, "", "--local-addr 0.0.0.0 means every"},
+		{"one spelling", "", func(c *Config) { c.Nodes, c.Endpoint = 2, "Ann.:7" }, "2 -1 'ann:7' false true 1", ""},
+		{"a variable is named", "", func(c *Config) {
+			c.Nodes, c.Endpoint, c.From = 2, "h:0", map[string]string{"rdzv-endpoint": "MUSTER_RDZV_ENDPOINT"}
+		}, "", "MUSTER_RDZV_ENDPOINT=h:0 has no port"},
+		{"a number of workers from torchrun's variable", "PET_NPROC_PER_NODE=x", nil, "", "PET_NPROC_PER_NODE=x is no number of workers"},
+		{"and a flag over it", "PET_NPROC_PER_NODE=x", func(c *Config) { c.NProc = "2" }, "1 -1 '' false false 2", ""},
+		{"an id without end", "PET_RDZV_ID=" + strings.Repeat("x", 300), nil, "", `PET_RDZV_ID="xxx`},
+		{"a number of workers in a variable", "", func(c *Config) { c.NProc, c.From = "0", map[string]string{"nproc-per-node": "MUSTER_NPROC_PER_NODE"} },
+			"", "MUSTER_NPROC_PER_NODE=0 is no number of workers"},
+		{"one port for two things", "", func(c *Config) { c.Nodes, c.Endpoint, c.WorkerPort = 2, "h:7", 7 },
+			"", "--worker-port 7 is also where the nodes meet (--rdzv-endpoint h:7)"},
+		{"one port for two things, by default", "MASTER_ADDR=h WORLD_SIZE=2", func(c *Config) { c.WorkerPort = DefaultPort },
+			"", "--worker-port 29400 is also where the nodes meet (WORLD_SIZE=2, MASTER_ADDR=h)"},
+		{"a number beyond the last", "MASTER_ADDR=h WORLD_SIZE=2", func(c *Config) { c.NodeRank = 2 }, "", "--node-rank 2, but the nodes are 2"},
 		{"three workers", "", func(c *Config) { c.NProc = "3" }, "1 -1 '' false false 3", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -87,7 +106,10 @@ func TestJobID(t *testing.T) {
 		}
 		return p.Spec.ID
 	}
-	a, same, other := id("h:1"), id("h:1"), id("h:2")
+	if p, err := NewPlan(config(t, "PET_RDZV_ID=j1", nil)); err != nil || p.Spec.ID != "j1" {
+		t.Errorf("PET_RDZV_ID alone: %q, %v", p.Spec.ID, err)
+	}
+	a, same, other := id("h:1"), id("H.:1"), id("h:2")
 	if a != same || a == other || a == "none" {
 		t.Errorf("%s %s %s", a, same, other)
 	}
