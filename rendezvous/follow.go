@@ -55,14 +55,19 @@ func (n *node) look(ctx context.Context, leader *watch) (lost bool, err error) {
 		return leader.silent(""), nil
 	}
 	if by, ok := s.Replaced[n.ticket]; ok {
-		return false, replaced(n.spec.Self, plain(by, maxReason))
+		return false, &Excluded{Reason: taken(n.spec.Self, plain(by, maxReason)), Replaced: true}
 	}
 	if !s.Resigned {
 		s.Here = s.Here[:min(len(s.Here), shown)]
 		for i, name := range s.Here {
 			s.Here[i] = plain(name, 2*maxName) // with its index
 		}
-		n.tell(Status{Here: s.Here, Count: s.Count, Expected: n.spec.Nodes, Missing: s.Missing})
+		s.Others = s.Others[:min(len(s.Others), boardShown)]
+		for i, id := range s.Others {
+			s.Others[i] = plain(id, maxShownID)
+		}
+		n.tell(Status{Here: s.Here, Count: s.Count, Expected: n.spec.Nodes, Missing: s.Missing,
+			Unsaid: s.Unsaid, UnsaidFor: s.UnsaidFor, Others: s.Others})
 	}
 	return s.Resigned || leader.silent(fmt.Sprint(s.Beat)), nil
 }

@@ -33,6 +33,10 @@ type leader struct {
 	beats   int
 	told    time.Time
 	changed bool // since told
+
+	overtaken  int // of the living, how many came again as another process
+	line       int // ours on the board; 0: none yet
+	neighbours map[int]*neighbour
 }
 
 // A guest is a node in the eyes of the leader.
@@ -44,12 +48,19 @@ type guest struct {
 
 // lead takes the tickets in turn until there is an outcome. It returns nothing when another node leads.
 func (n *node) lead(ctx context.Context) (*outcome, error) {
-	l := &leader{node: n, self: n.record()}
+	l := &leader{node: n, self: n.record(), neighbours: map[int]*neighbour{}}
 	if err := l.begin(ctx); err != nil {
 		return nil, err
 	}
 	for n.leader == n.ticket {
-		if end := l.settle(); end != nil {
+		end := l.settle()
+		if end != nil && end.World != nil { // somebody may have left since the last roll, and would never call
+			if err := l.roll(ctx); err != nil {
+				return nil, err
+			}
+			end = l.settle()
+		}
+		if end != nil {
 			return l.publish(ctx, end)
 		}
 		if err := l.step(ctx); err != nil {
@@ -83,12 +94,20 @@ func (l *leader) step(ctx context.Context) error {
 	b, found, err := l.meeting.peek(ctx, key)
 	if err == nil && !found {
 		l.report()
-		b, found, err = l.meeting.await(ctx, key, l.next)
+		b, found, err = l.meeting.await(ctx, key, l.due())
 	}
 	if found {
 		l.take(b)
 	}
 	return err
+}
+
+// due is when there is something to do although nobody comes.
+func (l *leader) due() time.Time {
+	if calmed := l.told.Add(calm); l.changed && calmed.Before(l.next) {
+		return calmed
+	}
+	return l.next
 }
 
 // take receives what stands under the next ticket. Who is in doubt counts only when its presence moves.
@@ -193,7 +212,7 @@ func (l *leader) tick(ctx context.Context) (*outcome, error) {
 	if found {
 		return l.read(b)
 	}
-	for _, duty := range []func(context.Context) error{l.yield, l.roll, l.holes, l.summarise} {
+	for _, duty := range []func(context.Context) error{l.yield, l.roll, l.holes, l.board, l.summarise} {
 		if err := duty(ctx); err != nil {
 			return nil, err
 		}
@@ -289,12 +308,13 @@ func (l *leader) summarise(ctx context.Context) error {
 	}
 	kept, byWhom := distinct(l.living())
 	if by, ok := byWhom[l.node.ticket]; ok {
-		return replaced(l.spec.Self, by.String())
+		return &Excluded{Reason: taken(l.spec.Self, by.String()), Replaced: true}
 	}
 	l.beats++
 	s := l.count(kept)
 	b, err := json.Marshal(summary{
 		Epoch: l.epoch, Beat: l.beats, Here: s.Here, Count: s.Count, Missing: s.Missing, Replaced: some(byWhom),
+		Unsaid: s.Unsaid, UnsaidFor: s.UnsaidFor, Others: s.Others,
 	})
 	if err != nil {
 		return err
@@ -314,12 +334,17 @@ func some(byWhom map[int]ticket) map[int]string {
 	return list
 }
 
-// report tells ourselves between the beats, when somebody came.
+// report tells ourselves between the beats, when somebody came. A node whose place was taken is not kept waiting.
 func (l *leader) report() {
-	if l.changed && time.Since(l.told) >= calm {
-		kept, _ := distinct(l.living())
-		l.announce(l.count(kept))
+	if !l.changed || time.Since(l.told) < calm {
+		return
 	}
+	kept, byWhom := distinct(l.living())
+	l.announce(l.count(kept))
+	if len(byWhom) > l.overtaken {
+		l.next = time.Now()
+	}
+	l.overtaken = len(byWhom)
 }
 
 func (l *leader) announce(s Status) {
@@ -327,9 +352,12 @@ func (l *leader) announce(s Status) {
 	l.tell(s)
 }
 
-// count says who is here, and who is missing as far as indices tell.
+// count says who is here, who is missing as far as indices tell, and what may be the reason.
 func (l *leader) count(kept []ticket) Status {
-	s := Status{Count: len(kept), Expected: l.spec.Nodes}
+	s := Status{Count: len(kept), Expected: l.spec.Nodes, Others: l.others()}
+	if quiet := time.Since(l.since); l.reached < l.drawn && quiet >= 2*beat {
+		s.Unsaid, s.UnsaidFor = l.reached+1, quiet.Truncate(time.Second)
+	}
 	have := make(map[int]bool, len(kept))
 	for _, t := range kept {
 		if len(s.Here) < shown {

@@ -32,6 +32,7 @@ type node struct {
 	leader     int   // ticket of who leads
 	signs      int64 // our presence, as the store counted it
 	next       time.Time
+	lingered   time.Duration // after the wait was over
 }
 
 // join goes from meeting to meeting until one ends with a world.
@@ -58,8 +59,9 @@ func (n *node) meet(ctx context.Context) (*Session, error) {
 	}
 	end, err := n.attend(ctx)
 	if err != nil {
-		n.withdraw(ctx)
-		return nil, err
+		if end = n.withdraw(ctx); end == nil {
+			return nil, err
+		}
 	}
 	return n.conclude(end)
 }
@@ -226,15 +228,16 @@ func (n *node) enrol(w *job.World) (*Session, error) {
 	}
 	for _, m := range w.Members {
 		if same(m.Node, n.spec.Self) {
-			return nil, replaced(n.spec.Self, fmt.Sprintf("%v, incarnation %.8s", m.Node, m.Incarnation))
+			return nil, &Excluded{Reason: taken(n.spec.Self, fmt.Sprintf("%v, incarnation %.8s", m.Node, m.Incarnation))}
 		}
 	}
-	return nil, &Excluded{fmt.Sprintf("this job has %d nodes and they are here without %v: %s; give all nodes a higher --nnodes, or start fewer",
+	return nil, &Excluded{Reason: fmt.Sprintf("this job has %d nodes and they are here without %v: %s; give all nodes a higher --nnodes, or start fewer",
 		len(w.Members), n.spec.Self, names(here(w), len(w.Members)))}
 }
 
-func replaced(self job.Node, by string) error {
-	return &Excluded{fmt.Sprintf("another process took my place as %v: %s", self, by)}
+// taken is the reason of a node whose place another process has.
+func taken(self job.Node, by string) string {
+	return fmt.Sprintf("another process took my place as %v: %s; if both are meant to run, give each node its own --node-rank", self, by)
 }
 
 func here(w *job.World) []string {
@@ -290,15 +293,36 @@ func (n *node) running(alive []byte) {
 	n.tell(s)
 }
 
-// withdraw lets the others know at once that we do not wait any longer, when there is still a store to tell.
-func (n *node) withdraw(ctx context.Context) {
+// withdraw lets the others know at once that we do not wait any longer, when there is still a store to tell. A leader
+// that read our presence just before may publish a world with us just after: then we are a member, whose end the
+// others must hear of, and the outcome is returned.
+func (n *node) withdraw(ctx context.Context) *outcome {
+	calledOff, begun := ctx.Err() != nil, time.Now()
+	defer func() { n.lingered = time.Since(begun) }()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), beat)
 	defer cancel()
-	_ = n.meeting.put(ctx, numbered(keyPresence, n.ticket), []byte(gone))
+	if err := n.meeting.put(ctx, numbered(keyPresence, n.ticket), []byte(gone)); err != nil {
+		return nil
+	}
 	if n.leader == n.ticket {
 		b, _ := json.Marshal(summary{Epoch: n.epoch, Resigned: true})
 		_ = n.meeting.put(ctx, keySummary, b)
 	}
+	if !calledOff {
+		return nil
+	}
+	b, found, err := n.meeting.await(ctx, keyOutcome, time.Now().Add(linger))
+	if err != nil || !found {
+		return nil
+	}
+	end, err := n.read(b)
+	if err != nil || end.World == nil {
+		return nil
+	}
+	if _, ours := end.World.GroupRank(n.spec.Self.Incarnation); !ours {
+		return nil
+	}
+	return end
 }
 
 // tell passes the status on.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/muster-run/muster/job"
@@ -43,6 +44,10 @@ type summary struct {
 	Count    int            `json:"count"`
 	Missing  []int          `json:"missing,omitempty"`
 	Replaced map[int]string `json:"replaced,omitempty"` // ticket whose node was taken over → by whom
+
+	Unsaid    int           `json:"unsaid,omitempty"`
+	UnsaidFor time.Duration `json:"unsaid_for,omitempty"`
+	Others    []string      `json:"others,omitempty"`
 }
 
 func decode[T any](b []byte, limit int) (T, error) {
@@ -90,7 +95,11 @@ type ticket struct {
 }
 
 func (t ticket) String() string {
-	return fmt.Sprintf("%v, incarnation %.8s, ticket %d", t.record, t.Node.Incarnation, t.number)
+	at := ""
+	if len(t.Node.Addrs) > 0 {
+		at = " at " + plain(string(t.Node.Addrs[0]), 64)
+	}
+	return fmt.Sprintf("%v%s, incarnation %.8s, ticket %d", t.record, at, t.Node.Incarnation, t.number)
 }
 
 // same reports whether a and b are two lives of one node: the same platform index, or, where none was given,

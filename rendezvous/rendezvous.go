@@ -43,6 +43,7 @@ const Protocol = 1
 const (
 	beat   = time.Second     // between two signs of life
 	silent = 5 * time.Second // without one, a node is gone
+	linger = beat / 10       // for a world that is just being published, after we withdrew
 )
 
 // Options are what a node may ask for beyond its [job.Spec]. The zero value is ready for use.
@@ -70,7 +71,7 @@ func Join(ctx context.Context, s store.Store, spec job.Spec, o Options) (*Sessio
 	n.status = Status{Here: []string{spec.Self.String()}, Count: 1, Expected: spec.Nodes}
 	session, err := n.join(ctx)
 	if ctx.Err() != nil && err != nil && !decided(err) {
-		err = tooLate(ctx, n.status, time.Since(begun))
+		err = tooLate(ctx, n.status, time.Since(begun)-n.lingered)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("rendezvous: %w", err)
@@ -127,6 +128,9 @@ type Refusal struct{ Reason string }
 func (e *Refusal) Error() string { return e.Reason }
 
 // An Excluded error says that the world was made without this node, or goes on without it.
-type Excluded struct{ Reason string }
+type Excluded struct {
+	Reason   string
+	Replaced bool // by another process, in a meeting that goes on
+}
 
 func (e *Excluded) Error() string { return e.Reason }

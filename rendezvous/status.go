@@ -19,6 +19,10 @@ type Status struct {
 	Running  int           // the generation that must end before this node can join; 0: none
 	Alive    time.Duration // how long the Running world has been alive, about
 	Before   string        // why an earlier meeting of this job was refused, if it was
+
+	Unsaid    int           // a ticket whose node has not said who it is; 0: none
+	UnsaidFor time.Duration // since when
+	Others    []string      // ids of other jobs that are meeting in the same store; at most 8
 }
 
 // String says it in a line: "3 of 4 nodes here, missing node 2".
@@ -28,6 +32,12 @@ func (s Status) String() string {
 			s.Running, s.Alive, names(s.Here, s.Count))
 	}
 	text := fmt.Sprintf("%d of %d nodes here (%s)%s", s.Count, s.Expected, names(s.Here, s.Count), s.missing())
+	if s.Unsaid > 0 {
+		text += fmt.Sprintf("; ticket %d was drawn %d s ago and has not said who it is", s.Unsaid, s.UnsaidFor/time.Second)
+	}
+	if len(s.Others) > 0 {
+		text += fmt.Sprintf("; also meeting here: %s (were all nodes given the same job id?)", quoted(s.Others))
+	}
 	if s.Before != "" {
 		text += "; an earlier meeting was refused: " + s.Before
 	}
@@ -47,6 +57,14 @@ func (s Status) missing() string {
 		numbers[i] = strconv.Itoa(m)
 	}
 	return fmt.Sprintf(", missing %s %s", word, names(numbers, s.Expected-s.Count))
+}
+
+func quoted(ids []string) string {
+	list := make([]string, len(ids))
+	for i, id := range ids {
+		list[i] = "job " + strconv.Quote(id)
+	}
+	return strings.Join(list, ", ")
 }
 
 // names joins the first of total names, and says how many are left out.
