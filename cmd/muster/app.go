@@ -103,25 +103,22 @@ func dispatch(c *cli.Command, args []string) error {
 		help(os.Stdout, c, all)
 		return nil
 	}
-	return execute(c, args, sources(c.Flags, given))
+	set, err := fromEnv(c.Flags, given)
+	if err != nil {
+		return wrong("%s: %v", c.Name, err)
+	}
+	return execute(c, append(set, args...), given)
 }
 
 // execute lets the library parse what normalise prepared, and runs the command.
 func execute(c *cli.Command, args []string, given map[string]string) error {
-	for _, f := range c.Flags {
-		bindEnv(f)
-	}
 	app := &cli.App{
 		Name: "muster", HideHelp: true, HideVersion: true, Writer: io.Discard, ErrWriter: io.Discard,
 		Flags: c.Flags, Action: c.Action, Metadata: map[string]any{"given": given},
 		OnUsageError:   func(_ *cli.Context, err error, _ bool) error { return wrong("%s: %v", c.Name, err) },
 		ExitErrHandler: func(*cli.Context, error) {},
 	}
-	err := app.Run(append([]string{"muster"}, args...))
-	if err != nil && strings.HasPrefix(err.Error(), "could not parse ") { // of a variable; the library has no type for it
-		return wrong("%s: %v", c.Name, err)
-	}
-	return err
+	return app.Run(append([]string{"muster"}, args...))
 }
 
 // givenBy is who set each flag of a command: a flag's own words, or a variable.

@@ -20,9 +20,7 @@ func envCommand() *cli.Command {
 		Description: "  muster env --rank 3 --nnodes 2 --nproc-per-node 2 --rdzv-endpoint host0:29400 train.py",
 		Flags:       append(jobFlags(&c), flag),
 		Action: func(x *cli.Context) error {
-			if err := configure(x, &c); err != nil {
-				return err
-			}
+			configure(x, &c)
 			dry, err := launcher.DryRun(c, rank)
 			if err != nil {
 				return err

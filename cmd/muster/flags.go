@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -34,18 +35,81 @@ func normalise(flags []cli.Flag, args []string) (out []string, given map[string]
 		if flag == nil {
 			return nil, nil, unknown(flags, arg, name)
 		}
-		given[flag.Names()[0]] = dashes(name) + name
 		switch {
-		case isBool(flag) || inline:
-			out = append(out, join(name, value, inline))
+		case inline:
+		case isBool(flag):
+			value = "true"
 		case i+1 == len(args):
 			return nil, nil, wrong("%s needs a value", arg)
 		default:
 			i++
-			out = append(out, join(name, args[i], true))
+			value = args[i]
 		}
+		by := dashes(name) + name
+		if value, err = checked(flag, by, value); err != nil {
+			return nil, nil, err
+		}
+		given[flag.Names()[0]] = by
+		out = append(out, by+"="+value)
 	}
 	return out, given, nil
+}
+
+// fromEnv returns the flags that variables set and the command line does not, and adds them to given. An empty
+// variable says nothing, nor does what kubelet sets in the name of a Service called "muster": MUSTER_PORT=tcp://….
+func fromEnv(flags []cli.Flag, given map[string]string) (out []string, err error) {
+	for _, f := range flags {
+		name := f.Names()[0]
+		by := variable(name)
+		value := os.Getenv(by)
+		if _, seen := given[name]; seen || value == "" || strings.HasPrefix(value, "tcp://") {
+			continue
+		}
+		if value, err = checked(f, by, value); err != nil {
+			return nil, err
+		}
+		given[name] = by
+		out = append(out, "--"+name+"="+value)
+	}
+	return out, nil
+}
+
+// variable sets a flag when the command line does not: MUSTER_ and its name.
+func variable(flag string) string {
+	return "MUSTER_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// checked returns a flag's value as the parser below wants it. What is wrong with a value is told here, with the
+// name under which it was given; the parser would name the flag where a variable was set.
+func checked(f cli.Flag, by, value string) (string, error) {
+	var err error
+	switch f := f.(type) {
+	case *cli.GenericFlag:
+		err = f.Value.Set(value)
+	case *cli.BoolFlag:
+		value, err = truth(value)
+	case *cli.StringFlag:
+		if value == "" {
+			err = errors.New("the value is empty")
+		}
+	default:
+		panic(fmt.Sprintf("flag %s: a %T is not known here", by, f))
+	}
+	if err != nil {
+		return "", wrong("%s: %v", by, err)
+	}
+	return value, nil
+}
+
+// truth takes what people write for true and false.
+func truth(text string) (string, error) {
+	switch strings.ToLower(text) {
+	case "true", "t", "1", "yes", "y", "on":
+		return "true", nil
+	case "false", "f", "0", "no", "n", "off":
+		return "false", nil
+	}
+	return "", fmt.Errorf("%q is neither true nor false", text)
 }
 
 func dashes(name string) string {
@@ -53,13 +117,6 @@ func dashes(name string) string {
 		return "-"
 	}
 	return "--"
-}
-
-func join(name, value string, withValue bool) string {
-	if !withValue {
-		return dashes(name) + name
-	}
-	return dashes(name) + name + "=" + value
 }
 
 func lookup(flags []cli.Flag, name string) cli.Flag {
@@ -172,6 +229,9 @@ type number struct {
 
 func (v number) Set(text string) error {
 	n, err := strconv.Atoi(text)
+	if v.low == v.high && (err != nil || n != v.low) {
+		return fmt.Errorf("%q is not in this version, which knows only %d", text, v.low)
+	}
 	if err != nil || n < v.low || n > v.high {
 		return fmt.Errorf("%q is no whole number from %d to %d", text, v.low, v.high)
 	}
@@ -188,6 +248,28 @@ func (v number) String() string {
 
 // port is a number that a listener can have.
 func port(n *int) number { return number{n, 1, 65535} }
+
+// choice is one of a few words as a flag.
+type choice struct {
+	word  *string
+	among string // separated by blanks
+}
+
+func (v choice) Set(text string) error {
+	among := strings.Fields(v.among)
+	if !slices.Contains(among, text) {
+		return fmt.Errorf("%q is none of %s", text, strings.Join(among, ", "))
+	}
+	*v.word = text
+	return nil
+}
+
+func (v choice) String() string {
+	if v.word == nil {
+		return ""
+	}
+	return *v.word
+}
 
 // nodes is --nnodes: N, or torchrun's MIN:MAX where both are the same.
 type nodes struct{ n *int }
@@ -210,36 +292,4 @@ func (v nodes) String() string {
 		return ""
 	}
 	return strconv.Itoa(*v.n)
-}
-
-// env returns the variable that sets a flag when the command line does not: MUSTER_ and its name.
-func env(flag string) []string {
-	return []string{"MUSTER_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))}
-}
-
-// sources completes given with the flags that the environment set.
-func sources(flags []cli.Flag, given map[string]string) map[string]string {
-	for _, f := range flags {
-		name := f.Names()[0]
-		for _, v := range env(name) {
-			if _, seen := given[name]; !seen && os.Getenv(v) != "" {
-				given[name] = v
-			}
-		}
-	}
-	return given
-}
-
-// bindEnv gives a flag the variable that sets it.
-func bindEnv(f cli.Flag) {
-	switch f := f.(type) {
-	case *cli.StringFlag:
-		f.EnvVars = env(f.Name)
-	case *cli.BoolFlag:
-		f.EnvVars = env(f.Name)
-	case *cli.GenericFlag:
-		f.EnvVars = env(f.Name)
-	default:
-		panic(fmt.Sprintf("flag %s: no variable for a %T", f.Names()[0], f))
-	}
 }

@@ -2,10 +2,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
+	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher"
+	"github.com/muster-run/muster/launcher/pid1"
 )
 
 func main() {
@@ -20,6 +23,10 @@ func start(args []string) int {
 	}
 	if text := err.Error(); text != "" {
 		fmt.Fprintf(os.Stderr, "muster: %s\n", launcher.Plain(text))
+	}
+	if usage := (usageError{}); errors.As(err, &usage) && args[1] == "run" {
+		why := launcher.VerdictOf(&launcher.Error{Code: job.ExitUsage, Err: err})
+		pid1.LeaveWords(os.Getenv("MUSTER_TERMINATION_LOG"), launcher.Words(why)) // there is no agent yet that could
 	}
 	return exitCode(err)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -19,7 +18,7 @@ import (
 
 // jobFlags are the flags that say what the job is; `run` and `env` share them.
 func jobFlags(c *launcher.Config) []cli.Flag {
-	c.NodeRank = -1
+	c.NodeRank, c.WorkerStore, c.Serve = -1, "auto", "auto"
 	c.JoinTimeout, c.StopTimeout, c.Grace = 15*time.Minute, 5*time.Second, 25*time.Second
 	return []cli.Flag{
 		&cli.GenericFlag{Name: "nnodes", Value: nodes{&c.Nodes}, Usage: "`N` nodes; what the platform says, else 1"},
@@ -34,28 +33,20 @@ func jobFlags(c *launcher.Config) []cli.Flag {
 		&cli.GenericFlag{Name: "join-timeout", Value: seconds{&c.JoinTimeout}, Usage: "`TIME` to wait for all nodes (15m)"},
 		&cli.GenericFlag{Name: "stop-timeout", Value: seconds{&c.StopTimeout}, Usage: "`TIME` from TERM to KILL after a failure (5s)"},
 		&cli.GenericFlag{Name: "grace", Value: seconds{&c.Grace}, Usage: "`TIME` from TERM to KILL when this job is told to stop (25s)"},
-		&cli.StringFlag{Name: "worker-store", Destination: &c.WorkerStore, Value: "auto", Usage: "`WHO` hosts the workers' store: auto, agent, rank0"},
+		&cli.GenericFlag{Name: "worker-store", Value: choice{&c.WorkerStore, "auto agent rank0"}, Usage: "`WHO` hosts the workers' store: auto, agent, rank0"},
 		&cli.StringFlag{Name: "local-addr", Destination: &c.LocalAddr, Hidden: true, Usage: "`ADDR` at which this node is reached best"},
-		&cli.StringFlag{Name: "serve", Destination: &c.Serve, Value: "auto", Hidden: true, Usage: "`auto|yes|no` whether this node hosts the meeting point"},
+		&cli.GenericFlag{Name: "serve", Value: choice{&c.Serve, "auto yes no"}, Hidden: true, Usage: "`auto|yes|no` whether this node hosts the meeting point"},
 		&cli.GenericFlag{Name: "worker-port", Value: port(&c.WorkerPort), Hidden: true, Usage: "`PORT` of the workers' store; a free one"},
 		&cli.BoolFlag{Name: "uneven", Destination: &c.Uneven, Hidden: true, Usage: "nodes may have different numbers of workers"},
 		&cli.StringFlag{Name: "framework", Destination: &c.Framework, Value: "torch", Hidden: true, Usage: "`NAME` of the contract with the workers: torch"},
 		&cli.BoolFlag{Name: "no-python", Destination: &c.NoPython, Hidden: true, Usage: "run even a .py as a program of its own"},
 		&cli.GenericFlag{Name: "max-restarts", Value: number{new(int), 0, 0}, Hidden: true, Usage: "`0` rounds after the first; this version has none"},
-		&cli.StringFlag{Name: "rdzv-backend", Value: "c10d", Hidden: true, Usage: "`NAME` of the store's protocol: c10d"},
+		&cli.GenericFlag{Name: "rdzv-backend", Value: choice{new(string), "c10d static"}, Hidden: true, Usage: "`NAME` of the store's protocol: c10d"},
 	}
 }
 
-// choices bounds flags that take one of a few words.
-var choices = map[string]string{"worker-store": "auto agent rank0", "serve": "auto yes no", "rdzv-backend": "c10d static"}
-
 // configure completes c with what only the process itself knows.
-func configure(x *cli.Context, c *launcher.Config) error {
-	for name, words := range choices {
-		if v := x.String(name); !strings.Contains(" "+words+" ", " "+v+" ") || v == "" {
-			return wrong("--%s %s: choose one of %s", name, v, strings.ReplaceAll(words, " ", ", "))
-		}
-	}
+func configure(x *cli.Context, c *launcher.Config) {
 	hostname, err := os.Hostname()
 	if err != nil {
 		hostname = "localhost" // a name for people; nothing depends on it
@@ -66,7 +57,6 @@ func configure(x *cli.Context, c *launcher.Config) error {
 	c.Root = topology.Root("/")
 	c.Environ = os.Environ()
 	c.Version = version()
-	return nil
 }
 
 func runCommand() *cli.Command {
@@ -99,9 +89,7 @@ func run(x *cli.Context, c launcher.Config) error {
 		}
 		first.Close()
 	}()
-	if err := configure(x, &c); err != nil {
-		return err
-	}
+	configure(x, &c)
 	c.First = first
 	c.Console = worker.NewConsole(os.Stdout, os.Stderr)
 	c.Log = newLog(c.Console.Stderr())

@@ -44,14 +44,24 @@ func TestWrongUse(t *testing.T) {
 		{"run --nnodes 2 --node-rank 2 --rdzv-endpoint h:1 true", "", 2, "--node-rank 2, but the nodes are 2"},
 		{"run --nnodes 2 --rdzv-endpoint h:0 true", "", 2, "--rdzv-endpoint h:0 has no port from 1 to 65535"},
 		{"run --nnodes 2 --rdzv-endpoint h --master-addr m true", "", 2, "both say where to meet"},
-		{"run --worker-store agnet true", "", 2, "--worker-store agnet: choose one of auto, agent, rank0"},
-		{"run --max-restarts 3 true", "", 2, `"3" is no whole number from 0 to 0`},
+		{"run --worker-store agnet true", "", 2, `--worker-store: "agnet" is none of auto, agent, rank0`},
+		{"run --max-restarts 3 true", "", 2, `--max-restarts: "3" is not in this version`},
 		{"run --no-python --module true", "", 2, "--module is Python, --no-python is not"},
 		{"run --rdzv-id none true", "", 2, `--rdzv-id "none" cannot name a job`},
 		{"run --nproc-per-node 0 true", "", 2, "--nproc-per-node 0 is no number of workers"},
 		{"run --join-timeout soon true", "", 2, "is no duration"},
 		{"run --framework torhc true", "", 2, "--framework torhc: no framework"},
-		{"run true", "MUSTER_NNODES=x", 2, "MUSTER_NNODES"},
+		{"run true", "MUSTER_NNODES=x", 2, `MUSTER_NNODES: "x" is no number of nodes`},
+		{"run true", "MUSTER_WORKER_STORE=x", 2, `MUSTER_WORKER_STORE: "x" is none of`},
+		{"run true", "MUSTER_UNEVEN=perhaps", 2, `MUSTER_UNEVEN: "perhaps" is neither true nor false`},
+		{"run true", "MUSTER_NPROC_PER_NODE=x", 2, "MUSTER_NPROC_PER_NODE=x is no number of workers"},
+		{"run true", "MUSTER_FRAMEWORK=x", 2, "MUSTER_FRAMEWORK=x: no framework"},
+		{"run --standalone true", "MUSTER_NNODES=2", 2, "--standalone means one node, MUSTER_NNODES=2 more"},
+		{"run --worker-port 7 --rdzv-endpoint h:7 true", "MUSTER_NNODES=2", 2, "--worker-port 7 is also where the nodes meet (--rdzv-endpoint h:7)"},
+		{"run true", "PET_NNODES=2 PET_MASTER_ADDR=h PET_MASTER_PORT=99999", 2, "PET_MASTER_PORT=99999 is no port"},
+		{"run true", "MUSTER_WORKER_STORE= MUSTER_NNODES= MUSTER_UNEVEN= MUSTER_GRACE= MUSTER_RDZV_ID=", 0, ""},
+		{"run true", "MUSTER_UNEVEN=no MUSTER_PORT=tcp://10.0.0.1:80", 0, ""},
+		{"store serve --inherit", "MUSTER_PORT=tcp://10.0.0.1:80", 70, ""},
 		{"run true", "WORLD_SIZE=4", 2, "looks like one of several nodes"},
 		{"run true", "MASTER_ADDR=m WORLD_SIZE=2 RANK=2", 2, "node 2, but there are only 2 nodes"},
 		{"run --nproc-per-node gpu true", "", job.ExitRefused, "no GPU for the workers"},
@@ -386,6 +396,23 @@ func TestLastWords(t *testing.T) {
 	if len(words) > 1024 || len(lines) != 3 || lines[0] != lines[2] || !strings.Contains(lines[0], "exited with code 7") ||
 		!strings.Contains(lines[1], `"code":7`) {
 		t.Errorf("%d bytes: %q", len(words), words)
+	}
+}
+
+// Wrong use is told there too, whichever process finds it out.
+func TestLastWordsOfWrongUse(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"run --nnods 2 true":            "unknown flag --nnods",
+		"run --worker-store agnet true": "is none of auto, agent, rank0",
+		"run --nnodes 2 true":           "nothing says where they meet",
+	} {
+		log := filepath.Join(t.TempDir(), "termination-log")
+		muster(t, t.TempDir(), []string{"MUSTER_TERMINATION_LOG=" + log}, strings.Fields(args)...).ends(2)
+		words, err := os.ReadFile(log)
+		if err != nil || strings.Count(string(words), want) != 2 || !strings.Contains(string(words), `"class":"refused"`) {
+			t.Errorf("%s: %q, %v", args, words, err)
+		}
 	}
 }
 

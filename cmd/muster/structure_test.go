@@ -120,7 +120,7 @@ func TestFlagsAreComplete(t *testing.T) {
 	for _, c := range commands() {
 		seen := map[string]bool{}
 		for _, f := range c.Flags {
-			bindEnv(f) // panics at a kind of flag that it does not know
+			checked(f, "test", "") // panics at a kind of flag that it does not know
 			if usageOf(f) == "" {
 				t.Errorf("%s: --%s has no text", c.Name, f.Names()[0])
 			}
@@ -138,15 +138,18 @@ func TestNormalise(t *testing.T) {
 	flags := runCommand().Flags
 	for _, c := range []struct{ in, want, err string }{
 		{"--nproc_per_node=2 --nnodes 2 train.py --nnodes 7 --x_y", "--nproc-per-node=2 --nnodes=2 train.py --nnodes 7 --x_y", ""},
-		{"-m pkg.mod --a_b", "-m pkg.mod --a_b", ""},
-		{"--standalone -- ./a.out -x", "--standalone -- ./a.out -x", ""},
+		{"-m pkg.mod --a_b", "-m=true pkg.mod --a_b", ""},
+		{"--standalone -- ./a.out -x", "--standalone=true -- ./a.out -x", ""},
 		{"-nnodes 2 a", "--nnodes=2 a", ""},
 		{"--rdzv_endpoint host_0:1 a", "--rdzv-endpoint=host_0:1 a", ""},
-		{"--nnodes -- a", "--nnodes=-- a", ""},
+		{"--standalone=No a", "--standalone=false a", ""},
 		{"--master_prot=1 a", "", "unknown flag --master_prot; did you mean --master-port?"},
 		{"--join a", "", "did you mean --join-timeout?"},
 		{"--zzz a", "", "the script's own flags stand behind the script"},
 		{"--nnodes", "", "--nnodes needs a value"},
+		{"--nnodes -- a", "", `--nnodes: "--" is no number of nodes`},
+		{"--rdzv-id= a", "", "--rdzv-id: the value is empty"},
+		{"--standalone=perhaps a", "", `--standalone: "perhaps" is neither true nor false`},
 	} {
 		out, _, err := normalise(flags, strings.Fields(c.in))
 		if c.err != "" {

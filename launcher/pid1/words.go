@@ -40,6 +40,15 @@ func openWords(path string) *words {
 	return w
 }
 
+// LeaveWords writes the last words of a job that ends before there is an agent. path is Config.TerminationLog.
+func LeaveWords(path, text string) {
+	w := openWords(path)
+	if w != nil {
+		w.write(text)
+		w.file.Close()
+	}
+}
+
 // write replaces what stands there. Wherever we are killed, one text or the other is left, never nothing and never a mix: one
 // write covers all of the old text, and only then is the file cut.
 func (w *words) write(text string) {
