@@ -4,11 +4,12 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/launcher/pid1"
+	"github.com/muster-run/muster/proc"
 )
 
 // command returns what each worker runs: a Python script and a module by the interpreter, anything else as it is.
@@ -17,20 +18,27 @@ func command(c Config) ([]string, error) {
 	if len(c.Argv) == 0 {
 		return nil, fail(job.ExitUsage, "for example: muster run train.py --lr 1e-4", "nothing to run")
 	}
+	if c.Argv[0] == "" {
+		return nil, fail(job.ExitUsage, "is a variable of the command line not set?", "nothing to run: the name of the script or program is empty")
+	}
 	if c.Module && c.NoPython {
-		return nil, fail(job.ExitUsage, "drop one of them", "--module is Python, --no-python is not")
+		return nil, fail(job.ExitUsage, "drop one of them", "%s is Python, %s is not", c.by("module"), c.by("no-python"))
 	}
 	if c.NoPython || !c.Module && !strings.HasSuffix(c.Argv[0], ".py") {
-		return c.Argv, executable(c.Argv[0], c.getenv)
+		return c.Argv, c.executable(c.Argv[0])
 	}
-	python, err := interpreter(c.getenv)
+	python, err := c.interpreter()
 	if err != nil {
 		return nil, err
 	}
 	if c.Module {
 		return append([]string{python, "-u", "-m"}, c.Argv...), nil
 	}
-	return append([]string{python, "-u"}, c.Argv...), script(c.Argv[0])
+	path := c.Argv[0]
+	if strings.HasPrefix(path, "-") { // Python would take it for an option
+		path = "./" + path
+	}
+	return append([]string{python, "-u", path}, c.Argv[1:]...), script(path)
 }
 
 // script refuses a script that cannot be read.
@@ -52,83 +60,49 @@ func script(path string) error {
 }
 
 // interpreter finds Python as torchrun's users expect: PYTHON_EXEC, then the virtual environment, then PATH.
-func interpreter(getenv func(string) (string, bool)) (string, error) {
-	if exe, ok := getenv("PYTHON_EXEC"); ok && exe != "" {
-		return exe, executable(exe, getenv)
+func (c Config) interpreter() (string, error) {
+	if exe, ok := c.getenv("PYTHON_EXEC"); ok && exe != "" {
+		if err := c.executable(exe); err != nil {
+			return "", fail(ExitCode(err), "", "PYTHON_EXEC: %w", err)
+		}
+		return exe, nil
 	}
-	if venv, ok := getenv("VIRTUAL_ENV"); ok && venv != "" {
-		if exe := filepath.Join(venv, "bin", "python"); executable(exe, getenv) == nil {
+	if venv, ok := c.getenv("VIRTUAL_ENV"); ok && venv != "" {
+		if exe := filepath.Join(venv, "bin", "python"); c.executable(exe) == nil {
 			return exe, nil
 		}
 	}
 	for _, name := range []string{"python3", "python"} {
-		if exe, err := lookPath(name, getenv); err == nil {
+		if exe, err := pid1.LookPath(name, "", c.Environ); err == nil {
 			return exe, nil
 		}
 	}
 	return "", fail(job.ExitNotFound, "set PYTHON_EXEC", "no Python: neither python3 nor python is in PATH, and there is no virtual environment")
 }
 
-// executable reports, in a shell's codes, why name cannot be run.
-func executable(name string, getenv func(string) (string, bool)) error {
-	_, err := lookPath(name, getenv)
+// executable reports, in a shell's codes, why name cannot be run with the user's environment, which is the workers'.
+func (c Config) executable(name string) error {
+	_, err := pid1.LookPath(name, "", c.Environ)
+	var why *proc.StartError
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-		return fail(job.ExitNotFound, hintFor(name), "no program %s", name)
+	case errors.As(err, &why) && why.Code == job.ExitNotFound:
+		return fail(why.Code, hintFor(name), "%w", err)
 	default:
-		return fail(job.ExitNotExec, "", "%s cannot be executed: %w", name, err)
+		return fail(job.ExitNotExec, "", "%w", err)
 	}
 }
 
 // hintFor guesses what somebody meant who named a program that does not exist.
 func hintFor(name string) string {
-	if strings.HasPrefix(name, "-") {
+	switch {
+	case strings.HasPrefix(name, "-"):
 		return "flags of muster stand before the script"
-	}
-	if strings.Contains(name, "/") {
+	case strings.HasPrefix(name, "/"):
+		return ""
+	case strings.Contains(name, "/"):
 		return "paths are relative to the working directory"
 	}
-	return "it is not in PATH; a file of the working directory is ./" + name
-}
-
-// lookPath searches the PATH of the user's environment, which is the workers' own.
-func lookPath(name string, getenv func(string) (string, bool)) (string, error) {
-	if strings.Contains(name, "/") {
-		return name, runnable(name)
-	}
-	path, _ := getenv("PATH")
-	var first error
-	for _, dir := range filepath.SplitList(path) {
-		if dir == "" {
-			dir = "."
-		}
-		full := filepath.Join(dir, name)
-		err := runnable(full)
-		if err == nil {
-			return full, nil
-		}
-		if first == nil && !errors.Is(err, fs.ErrNotExist) {
-			first = err // as execvp(3): a match that may not be executed is told when there is no other
-		}
-	}
-	if first != nil {
-		return "", first
-	}
-	return "", exec.ErrNotFound
-}
-
-// runnable reports why a file cannot be executed.
-func runnable(path string) error {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return err
-	case info.IsDir():
-		return errors.New("it is a directory")
-	case info.Mode()&0o111 == 0:
-		return errors.New("it is not marked executable (chmod +x)")
-	}
-	return nil
+	return "a file of the working directory is ./" + name
 }

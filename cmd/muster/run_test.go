@@ -66,12 +66,12 @@ func TestWrongUse(t *testing.T) {
 		{"run true", "MASTER_ADDR=m WORLD_SIZE=2 RANK=2", 2, "node 2, but there are only 2 nodes"},
 		{"run --nproc-per-node gpu true", "", job.ExitRefused, "no GPU for the workers"},
 		{"run nothere.py", "", 127, "no script nothere.py (in " + dir},
-		{"run nothere", "", 127, "no program nothere; it is not in PATH"},
-		{"run ./nothere", "", 127, "no program ./nothere"},
+		{"run nothere", "", 127, "start nothere: no such command in PATH ("},
+		{"run ./nothere", "", 127, "start ./nothere: no such file; paths are relative"},
 		{"run -- plain.txt", "", 127, "a file of the working directory is ./plain.txt"},
-		{"run ./plain.txt", "", 126, "not marked executable"},
+		{"run ./plain.txt", "", 126, "start ./plain.txt: permission denied; is it executable (chmod +x)?"},
 		{"run ./broken", "", 126, "broken"},
-		{"run train.py", "PYTHON_EXEC=/nothere/python", 127, "no program /nothere/python"},
+		{"run train.py", "PYTHON_EXEC=/nothere/python", 127, "PYTHON_EXEC: start /nothere/python: no such file; exit 127"},
 		{"env --rank 7 true", "", 2, "rank 7: the world would have ranks 0 to 0"},
 		{"store set k", "", 2, "store set: takes KEY VALUE"},
 		{"init", "", 2, "init: nothing to run"},
@@ -130,6 +130,12 @@ func TestPython(t *testing.T) {
 	p := muster(t, dir, nil, "run", "train.py", "--nnodes", "$$5", "--", "x")
 	p.ends(1, "argv ['--nnodes', '$$5', '--', 'x']", "exited with code 1: ValueError: bad seed; exit 1")
 	muster(t, dir, nil, "run", "-m", "train", "y").ends(1, "argv ['y']")
+	if err := os.WriteFile(filepath.Join(dir, "-x.py"), []byte("print('a script like any other')\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	muster(t, dir, nil, "run", "--", "-x.py").ends(0, "a script like any other")
+	muster(t, dir, nil, "run", "").ends(2, "the name of the script or program is empty")
+	muster(t, dir, nil, "run", "-m", "").ends(2, "the name of the script or program is empty")
 }
 
 // Two nodes agree on ranks; the order of their coming does not matter.
