@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/muster-run/muster/job"
 )
@@ -273,6 +274,25 @@ func TestLostAgent(t *testing.T) {
 				t.Errorf("left behind: %q", left)
 			}
 		})
+	}
+}
+
+// No time at all is none, whoever ends the workers.
+func TestNoTime(t *testing.T) {
+	t.Parallel()
+	const deaf = `trap '' TERM; echo ready; while :; do sleep 0.05; done`
+	p := muster(t, t.TempDir(), nil, "run", "--stop-timeout", "0", "--", "sh", "-c", deaf)
+	p.says("ready")
+	syscall.Kill(agentOf(t, p.cmd.Process.Pid), syscall.SIGKILL)
+	p.ends(job.ExitRetry, "1 workers did not end within 0s of TERM and are killed")
+	began := time.Now()
+	q := muster(t, t.TempDir(), nil, "run", "--grace", "0", "--", "sh", "-c", deaf)
+	q.says("ready")
+	q.cmd.Process.Signal(syscall.SIGTERM)
+	q.ends(143)
+	muster(t, t.TempDir(), nil, "run", "--stop-timeout", "0", "--nproc-per-node", "2", "--", "sh", "-c", "[ $RANK = 0 ] && exit 3; "+deaf).ends(3)
+	if d := time.Since(began); d > 15*time.Second { // --grace is 25 s by default
+		t.Errorf("it took %v", d)
 	}
 }
 

@@ -31,14 +31,13 @@ type Config struct {
 	// Empty: /dev/termination-log if there is one, as Kubernetes puts it into a container.
 	TerminationLog string
 
-	Grace    time.Duration // from TERM to KILL for the workers of an agent that died; 0: 5 s
+	Grace    time.Duration // from TERM to KILL for the workers of an agent that died
 	LostCode int           // exit code when the agent died; 0: job.ExitRetry
 }
 
 const (
-	defaultGrace = 5 * time.Second
-	killTime     = 10 * time.Second // after the agent's end, for what is left to die
-	drainTime    = 2 * time.Second  // after that, for the pipes' last bytes
+	killTime  = 10 * time.Second // after the agent's end, for what is left to die
+	drainTime = 2 * time.Second  // after that, for the pipes' last bytes
 )
 
 // marker is the variable that tells the agent its end of the socketpair: "<descriptor>:<PID of the first process>".
@@ -49,9 +48,6 @@ const marker = "MUSTER_PID1"
 func Main(cfg Config) int {
 	if len(cfg.Argv) == 0 {
 		cfg.Argv = os.Args
-	}
-	if cfg.Grace == 0 {
-		cfg.Grace = defaultGrace
 	}
 	if cfg.LostCode == 0 {
 		cfg.LostCode = job.ExitRetry
