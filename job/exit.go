@@ -32,7 +32,15 @@ type Verdict struct {
 	Origin   string   `json:"origin"` // who failed: worker, agent, platform; empty when all is well
 	Class    string   `json:"class"`  // succeeded, failed, killed, preempted, lost, refused
 	Sentence string   `json:"sentence,omitempty"`
-	First    *Failure `json:"first,omitempty"` // the first cause, when a worker failed
+	First    *Failure `json:"first,omitempty"`  // the first cause, when a worker failed
+	Rounds   []Round  `json:"rounds,omitempty"` // those before the last, the latest few
+}
+
+// A Round is one life of the workers of a job, which another one followed.
+type Round struct {
+	Number  int      `json:"round"` // rounds before it
+	Message string   `json:"message"`
+	First   *Failure `json:"first,omitempty"`
 }
 
 // Succeeded is the class of a job that did what it should; no other goes with code 0.

@@ -16,11 +16,13 @@ import (
 //
 //	          every worker of this node ended well: tell the leader
 //	running ──────────────────────────────────────────────────────▶ running, done
-//	   │ a worker fails, here or elsewhere; a node is lost; a signal
-//	   ▼
-//	stopping: workers get TERM, then KILL; the leader lets news settle, then names the first cause to all
-//	   │ the verdict is known and no worker of this node is left
-//	   ▼
+//	   ▲ │ a worker fails, here or elsewhere; a node is lost; a signal
+//	   │ ▼
+//	   │ stopping: workers get TERM, then KILL; the leader lets news settle, then names the first cause
+//	   │ │    │ another round is allowed, and no node has a worker left
+//	   └─┼────┘
+//	     │ the verdict is known and no worker of this node is left
+//	     ▼
 //	ended (a member); the leader ends when all members have left
 
 // state is what the run loop of one node knows.
@@ -38,15 +40,19 @@ type state struct {
 	ctrlC    time.Duration // when the first INT came; 0: none did
 	causes   []cause
 	own      *job.Verdict // a member's: what it would say without its leader
+	again    bool         // the leader's: the cause is known, and a new round follows when all are clear
+	round    int          // rounds before this one
+	past     []job.Round  // the leader's: those rounds, the last few
 	verdict  *job.Verdict
 	ended    bool
 }
 
 // node is what the leader knows of one node.
 type node struct {
-	name string
-	done bool // all its workers ended well
-	gone bool // its agent said goodbye or was lost
+	name  string
+	done  bool // all its workers ended well
+	clear bool // it was told to stop, and nothing is left of its workers
+	gone  bool // its agent said goodbye or was lost
 }
 
 // cause is one thing that went wrong, at a time of this node's clock.
@@ -93,7 +99,8 @@ type (
 		news news
 	} // everyone, from the leader; the leader, from a member
 	settle struct{ within time.Duration } // raise settled after this time
-	expire struct{ within time.Duration } // raise expired after this time
+	expire struct{ within time.Duration } // raise expired after this time; 0: not at all
+	open   struct{}                       // open the place where the next round's workers meet
 	say    struct{ text string }          // a line for people
 )
 
@@ -113,10 +120,11 @@ const (
 	leaveTime  = 10 * time.Second       // for members to leave beyond what their workers may take to stop
 )
 
-// policy is what the user decided about stopping.
+// policy is what the user decided about stopping and going on.
 type policy struct {
 	stopTimeout time.Duration
 	grace       time.Duration
+	maxRestarts int // rounds that may follow the first
 }
 
 // within is how long workers may take to stop: long enough for a checkpoint when the job is only preempted.
@@ -136,7 +144,7 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 	var todo []any
 	switch e := event.(type) {
 	case opened:
-		todo = s.opened(e.start)
+		todo = s.opened(p, e.start)
 	case begun:
 		s.started, s.left = true, e.workers
 	case unbegun:
@@ -165,18 +173,34 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 	default:
 		panic(fmt.Sprintf("decide: unknown event %T", event))
 	}
+	todo = append(todo, s.cleared(p)...)
 	return s, append(todo, s.maybeEnd()...)
 }
 
 func (s *state) leads() bool { return s.self == 0 }
 
 // opened lets workers start everywhere: the place where they meet is there.
-func (s *state) opened(at start) []any {
-	s.start = &at
+func (s *state) opened(p policy, at start) []any {
 	if s.verdict != nil || s.stopping {
 		return nil
 	}
+	at.Round = s.round
+	at.MaxRestarts = p.maxRestarts
+	if len(s.past) > 0 {
+		at.Why = s.past[len(s.past)-1].Message
+	}
+	s.start = &at
 	return []any{tell{everyone, news{Kind: newsStart, Start: s.start}}, begin{at}}
+}
+
+// newRound forgets the round before.
+func (s *state) newRound(number int) {
+	s.round = number
+	s.start, s.started, s.left, s.empty = nil, false, 0, false
+	s.stopping, s.causes, s.own, s.again = false, nil, nil, false
+	for i := range s.nodes {
+		s.nodes[i].done, s.nodes[i].clear = false, false
+	}
 }
 
 // finished notes the end of one worker of this node.
@@ -219,10 +243,10 @@ func (s *state) failed(p policy, f job.Failure) []any {
 		return s.heard(p, cause{at: s.now - f.Ago, node: s.self, failure: &f})
 	}
 	if s.own == nil {
-		v := failedVerdict(f, len(s.nodes))
+		v := failedVerdict(f)
 		s.own = &v
 	}
-	todo := []any{tell{0, news{Kind: newsFailed, Failure: &f}}, expire{p.stopTimeout + leaveTime}}
+	todo := []any{tell{0, news{Kind: newsFailed, Failure: &f}}, expire{p.stopTimeout + 2*leaveTime}}
 	return append(todo, s.stop(p.stopTimeout)...)
 }
 
@@ -240,6 +264,51 @@ func (s *state) heard(p policy, c cause) []any {
 	return append(todo, s.stop(p.stopTimeout)...)
 }
 
+// cleared acts when nothing is left of this node's workers, after they were told to stop. A member says so. When that is
+// true of every node, the leader has heard all there was to hear, and need not wait any longer.
+func (s *state) cleared(p policy) []any {
+	me := &s.nodes[s.self]
+	if !s.stopping || s.ended || s.started && !s.empty {
+		return nil
+	}
+	if !s.leads() {
+		if me.clear {
+			return nil
+		}
+		me.clear = true
+		return []any{tell{0, news{Kind: newsClear}}}
+	}
+	me.clear = true
+	if s.verdict != nil || len(s.causes) == 0 || !s.allClear() {
+		return nil
+	}
+	if s.again {
+		return s.goOn()
+	}
+	if s.mayBeAsked() {
+		return nil
+	}
+	return s.settled(p)
+}
+
+func (s *state) allClear() bool {
+	return !slices.ContainsFunc(s.nodes, func(n node) bool { return !n.clear && !n.gone })
+}
+
+// mayBeAsked reports whether a cause looks like a scheduler's signal to all processes of a container, which this node's
+// agent gets as well, perhaps a moment later.
+func (s *state) mayBeAsked() bool {
+	return slices.ContainsFunc(s.causes, func(c cause) bool {
+		return c.failure != nil && slices.Contains([]int{int(syscall.SIGTERM), int(syscall.SIGINT), int(syscall.SIGHUP)}, c.failure.Exit.Signal)
+	})
+}
+
+// goOn begins the next round.
+func (s *state) goOn() []any {
+	s.newRound(s.round + 1)
+	return []any{expire{0}, open{}}
+}
+
 // stop stops this node's workers, once.
 func (s *state) stop(within time.Duration) []any {
 	if s.stopping {
@@ -253,12 +322,53 @@ func (s *state) stop(within time.Duration) []any {
 	return []any{stop{within}}
 }
 
-// settled names the first cause to all.
+// settled names the first cause: to all, as the verdict, or as the reason for another round.
 func (s *state) settled(p policy) []any {
-	if s.verdict != nil {
+	if s.verdict != nil || len(s.causes) == 0 || s.again {
 		return nil
 	}
-	return s.conclude(p, judge(s.causes, s.nodes))
+	v := judge(s.causes, s.nodes)
+	switch goOn := s.mayGoOn(p, v); {
+	case s.asked && s.own != nil && (goOn || s.mayBeAsked()): // by a signal that came when the failure had stopped all
+		return s.conclude(p, *s.own)
+	case !goOn:
+		return s.conclude(p, s.inAll(v))
+	}
+	s.again = true
+	s.past = append(slices.Clone(s.past), job.Round{Number: s.round, Message: v.Sentence, First: v.First})
+	s.past = s.past[max(0, len(s.past)-maxPast):]
+	text := fmt.Sprintf("%s; restart %d of %d follows", v.Sentence, s.round+1, p.maxRestarts)
+	todo := []any{say{text}, expire{p.stopTimeout + leaveTime}}
+	if s.allClear() {
+		todo = append(todo, s.goOn()...)
+	}
+	return todo
+}
+
+// inAll adds to a verdict what it meant for the job.
+func (s *state) inAll(v job.Verdict) job.Verdict {
+	if v.First != nil && len(s.nodes) > 1 {
+		v.Sentence += fmt.Sprintf("; all %d nodes stopped", len(s.nodes))
+	}
+	switch s.round {
+	case 0:
+	case 1:
+		v.Sentence += ", after 1 restart"
+	default:
+		v.Sentence += fmt.Sprintf(", after %d restarts", s.round)
+	}
+	return v
+}
+
+// maxPast is how many rounds a verdict tells of.
+const maxPast = 16
+
+// mayGoOn reports whether another round may make up for what ended this one: a worker that ran, and failed.
+func (s *state) mayGoOn(p policy, v job.Verdict) bool {
+	if v.First == nil || v.First.PID == 0 || s.round >= p.maxRestarts {
+		return false
+	}
+	return !slices.ContainsFunc(s.nodes, func(n node) bool { return n.gone })
 }
 
 // judge picks the first cause: the earliest. The loss of a node is dated back by the time that it takes to notice,
@@ -274,7 +384,7 @@ func judge(causes []cause, nodes []node) job.Verdict {
 	if first.failure == nil {
 		return lostVerdict(nodes[first.node].name, first.node, first.why)
 	}
-	return failedVerdict(*first.failure, len(nodes))
+	return failedVerdict(*first.failure)
 }
 
 func lostVerdict(name string, n int, why string) job.Verdict {
@@ -282,22 +392,21 @@ func lostVerdict(name string, n int, why string) job.Verdict {
 		Sentence: fmt.Sprintf("node %d (%s) was lost: %s", n, name, why)}
 }
 
-func failedVerdict(f job.Failure, nodes int) job.Verdict {
-	sentence := f.String()
-	if nodes > 1 {
-		sentence += fmt.Sprintf("; all %d nodes stopped", nodes)
-	}
+func failedVerdict(f job.Failure) job.Verdict {
 	class := "failed"
 	if f.Exit.Killed() {
 		class = "killed"
 	}
-	return job.Verdict{Code: f.Exit.Status(), Origin: "worker", Class: class, Sentence: sentence, First: &f}
+	return job.Verdict{Code: f.Exit.Status(), Origin: "worker", Class: class, Sentence: f.String(), First: &f}
 }
 
 // conclude fixes the verdict. The leader tells it to all and then waits for them to leave.
 func (s *state) conclude(p policy, v job.Verdict) []any {
 	if s.verdict != nil {
 		return nil
+	}
+	if s.leads() {
+		v.Rounds = s.past
 	}
 	s.verdict = &v
 	var todo []any
@@ -326,10 +435,15 @@ func (s *state) lost(p policy, n int, why string) []any {
 	if s.verdict != nil || s.nodes[n].done {
 		return nil
 	}
-	if s.leads() {
-		return s.heard(p, cause{at: s.now, node: n, why: why})
+	if !s.leads() {
+		return s.alone(p, why)
 	}
-	return s.alone(p, why)
+	todo := s.heard(p, cause{at: s.now, node: n, why: why})
+	if s.again { // without this node there is no next round
+		s.again = false
+		todo = append(todo, s.conclude(p, s.inAll(judge(s.causes, s.nodes)))...)
+	}
+	return todo
 }
 
 // alone is a member's verdict without a leader: what went wrong here is all that it knows.
@@ -342,12 +456,24 @@ func (s *state) alone(p policy, why string) []any {
 
 // expired ends the wait for others.
 func (s *state) expired(p policy) []any {
+	if s.again {
+		s.again = false
+		v := s.inAll(judge(s.causes, s.nodes))
+		v.Sentence += fmt.Sprintf("; no restart, for workers are left on %s", s.unclear())
+		return append(s.conclude(p, v), kill{})
+	}
 	var todo []any
 	if s.verdict == nil {
 		todo = s.alone(p, "its agent did not say how the job ended")
 	}
 	s.ended = true
 	return append(todo, kill{})
+}
+
+// unclear names a node on which workers do not end.
+func (s *state) unclear() string {
+	n := max(slices.IndexFunc(s.nodes, func(n node) bool { return !n.clear && !n.gone }), 0)
+	return fmt.Sprintf("node %d (%s)", n, s.nodes[n].name)
 }
 
 // told takes news: failures, completions and orders to stop from members; starts, stops and the verdict from the leader.
@@ -357,17 +483,45 @@ func (s *state) told(p policy, from int, n news) []any {
 		return s.heard(p, cause{at: s.now - min(max(n.Failure.Ago, 0), s.now), node: from, failure: n.Failure})
 	case s.leads() && n.Kind == newsDone:
 		return s.done(p, from)
-	case s.leads() && n.Kind == newsEnding && n.Verdict != nil && len(s.causes) == 0:
-		return s.conclude(p, sane(*n.Verdict))
-	case from == 0 && n.Kind == newsStart && n.Start != nil && s.start == nil && !s.stopping:
-		s.start = n.Start
-		return []any{begin{*n.Start}}
+	case s.leads() && n.Kind == newsClear:
+		s.nodes[from].clear = true
+	case s.leads() && n.Kind == newsEnding && n.Verdict != nil:
+		return s.wanted(p, sane(*n.Verdict))
+	case from == 0 && n.Kind == newsStart && n.Start != nil:
+		return s.begun(*n.Start)
 	case from == 0 && n.Kind == newsStop:
-		return append(s.stop(p.stopTimeout), expire{p.stopTimeout + leaveTime})
+		return append(s.stop(p.stopTimeout), expire{p.stopTimeout + 2*leaveTime})
 	case from == 0 && n.Kind == newsVerdict && n.Verdict != nil:
 		return s.conclude(p, sane(*n.Verdict))
 	}
 	return nil // of a newer version, or too late: no reason to fail
+}
+
+// begun is a member's: the leader has opened a round.
+func (s *state) begun(at start) []any {
+	var todo []any
+	if at.Round > s.round && s.nodes[s.self].clear {
+		s.newRound(at.Round)
+		todo = []any{say{fmt.Sprintf("%s; restart %d of %d", at.Why, at.Round, at.MaxRestarts)}, expire{0}}
+	}
+	if at.Round != s.round || s.start != nil || s.stopping {
+		return todo
+	}
+	s.start = &at
+	return append(todo, begin{at})
+}
+
+// wanted is the leader's: the end of the job is asked for, by a node that cannot or must not go on. A failure that
+// stopped all before is what the job ended of, unless another round was to follow.
+func (s *state) wanted(p policy, v job.Verdict) []any {
+	if len(s.causes) == 0 || s.again {
+		s.again = false
+		return s.conclude(p, v)
+	}
+	if s.own == nil {
+		s.asked, s.own = true, &v
+	}
+	return nil
 }
 
 // sane is a verdict from another agent, with a code that a process can end with.
@@ -383,7 +537,7 @@ func (s *state) signalled(p policy, sig os.Signal) []any {
 	if sig == syscall.SIGINT && s.interrupted() {
 		return []any{kill{}}
 	}
-	if s.asked || s.stopping || s.verdict != nil { // it stops already, maybe for a reason that matters more
+	if s.asked || s.verdict != nil {
 		return nil
 	}
 	s.asked = true
@@ -406,7 +560,7 @@ func (s *state) interrupted() bool {
 // ending ends the job for a reason of this node: the leader says so to all, a member asks the leader to.
 func (s *state) ending(p policy, v job.Verdict) []any {
 	if s.leads() {
-		return s.conclude(p, v)
+		return s.wanted(p, v)
 	}
 	if s.own == nil {
 		s.own = &v

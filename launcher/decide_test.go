@@ -3,6 +3,7 @@ package launcher
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,11 +18,13 @@ var testPolicy = policy{stopTimeout: 5 * time.Second, grace: 25 * time.Second}
 // and time is a number. It shows what the judgement alone does.
 type world struct {
 	t      *testing.T
+	policy policy
 	states []state
 	now    time.Duration
 	timers []timer
-	deaf   map[int]bool // workers of these nodes leave TERM unheard; only KILL, by the end of the time, ends them
-	dead   map[int]bool // these nodes are gone, and with them all that they would do
+	deaf   map[int]bool    // workers of these nodes leave TERM unheard; only KILL, by the end of the time, ends them
+	dead   map[int]bool    // these nodes are gone, and with them all that they would do
+	began  []time.Duration // when this node's workers were started last
 	log    []string
 }
 
@@ -32,13 +35,14 @@ type timer struct {
 }
 
 func newWorld(t *testing.T, nodes int) *world {
-	w := &world{t: t, deaf: map[int]bool{}, dead: map[int]bool{}}
+	w := &world{t: t, policy: testPolicy, deaf: map[int]bool{}, dead: map[int]bool{}}
 	for n := range nodes {
 		s := state{self: n, nodes: make([]node, nodes)}
 		for i := range nodes {
 			s.nodes[i].name = fmt.Sprintf("host-%d", i)
 		}
 		w.states = append(w.states, s)
+		w.began = append(w.began, 0)
 	}
 	return w
 }
@@ -59,7 +63,7 @@ func (w *world) feed(n int, event any) {
 	if w.dead[n] || w.states[n].ended {
 		return
 	}
-	s, todo := decide(testPolicy, w.states[n], w.now, event)
+	s, todo := decide(w.policy, w.states[n], w.now, event)
 	w.states[n] = s
 	for _, deed := range todo {
 		w.do(n, deed)
@@ -84,6 +88,7 @@ func (w *world) do(n int, deed any) {
 	w.log = append(w.log, fmt.Sprintf("%v node %d: %T %+v", w.now, n, deed, deed))
 	switch d := deed.(type) {
 	case begin:
+		w.began[n] = w.now
 		w.feed(n, begun{2})
 	case stop:
 		after := 10 * time.Millisecond
@@ -102,7 +107,12 @@ func (w *world) do(n int, deed any) {
 	case settle:
 		w.later(n, d.within, settled{})
 	case expire:
-		w.later(n, d.within, expired{})
+		w.timers = slices.DeleteFunc(w.timers, func(t timer) bool { return t.node == n && t.event == any(expired{}) })
+		if d.within > 0 {
+			w.later(n, d.within, expired{})
+		}
+	case open:
+		w.later(n, time.Millisecond, opened{start{Port: 2}})
 	}
 }
 
@@ -127,6 +137,17 @@ func (w *world) run() {
 		w.now = t.at
 		w.feed(t.node, t.event)
 	}
+}
+
+// finish lets all workers that still run end well.
+func (w *world) finish() {
+	for n := range w.states {
+		for w.states[n].started && !w.states[n].stopping && w.states[n].left > 0 {
+			w.feed(n, finished{})
+		}
+		w.later(n, 0, emptied{})
+	}
+	w.run()
 }
 
 // die is a node that is gone without a word; its peers learn it a little later.
@@ -198,7 +219,7 @@ func TestDecide(t *testing.T) {
 			w.feed(0, failure(0, 0, job.Exit{Code: 1}))
 			first := failure(2, 1, job.Exit{Code: 7})
 			first.failure.Ago = 50 * time.Millisecond
-			w.later(2, 20*time.Millisecond, first)
+			w.later(2, 5*time.Millisecond, first)
 		}, 7, []string{"rank 5 on host-2"}},
 
 		{"workers that we stopped are no causes", 2, func(w *world) {
@@ -253,6 +274,95 @@ func TestDecide(t *testing.T) {
 			w.all(c.code, c.words...)
 		})
 	}
+}
+
+// A worker that fails is started again with all others, as often as was allowed; the cause of each round is kept.
+func TestRestart(t *testing.T) {
+	for _, nodes := range []int{1, 2, 3} {
+		w := newWorld(t, nodes)
+		w.policy.maxRestarts = 2
+		w.begin()
+		last := nodes - 1
+		w.feed(last, failure(last, 1, job.Exit{Code: 3}))
+		w.run()
+		for n, s := range w.states {
+			if s.round != 1 || s.stopping || !s.started || s.verdict != nil || s.start.Port != 2 || s.start.MaxRestarts != 2 {
+				t.Fatalf("%d nodes, node %d after one failure: %+v\n%s", nodes, n, s, strings.Join(w.log, "\n"))
+			}
+		}
+		if w.began[last] > 100*time.Millisecond {
+			t.Errorf("%d nodes: the next round came after %v", nodes, w.began[last])
+		}
+		for _, code := range []int{4, 5} {
+			w.feed(0, failure(0, 0, job.Exit{Code: code}))
+			w.run()
+		}
+		w.all(5, "rank 0 on host-0", "exited with code 5", "after 2 restarts")
+		rounds := w.states[last].verdict.Rounds
+		if len(rounds) != 2 || rounds[0].First.Exit.Code != 3 || rounds[1].First.Exit.Code != 4 || rounds[1].Number != 1 {
+			t.Errorf("%d nodes: rounds %+v", nodes, rounds)
+		}
+	}
+}
+
+// What another round cannot mend ends the job, however many are left.
+func TestNoRestart(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		what  func(w *world)
+		code  int
+		words string
+	}{
+		{"a node is lost", func(w *world) { w.die(1) }, job.ExitRetry, "node 1 (host-1) was lost"},
+		{"a node is lost while the others stop", func(w *world) {
+			w.deaf[1] = true
+			w.feed(2, failure(2, 0, job.Exit{Code: 8}))
+			w.later(1, time.Second, nil)
+		}, 8, "rank 4 on host-2"},
+		{"a program that cannot be started", func(w *world) {
+			w.feed(1, unbegun{job.Failure{Node: "host-1", Group: 1, Exit: job.Exit{Code: 127, Err: "none"}}})
+		}, 127, "could not be started"},
+		{"asked to stop before", func(w *world) { w.feed(1, signalled{syscall.SIGTERM}) }, 143, "node 1 (host-1) was told to stop"},
+		{"asked to stop right after", func(w *world) {
+			w.feed(2, failure(2, 0, job.Exit{Code: 8}))
+			w.feed(1, signalled{syscall.SIGTERM})
+		}, 143, "node 1 (host-1) was told to stop"},
+		{"asked to stop while the workers take their time", func(w *world) {
+			w.deaf[1] = true
+			w.feed(2, failure(2, 0, job.Exit{Code: 8}))
+			w.later(2, time.Second, signalled{syscall.SIGTERM})
+		}, 143, "node 2 (host-2) was told to stop"},
+		{"a scheduler's TERM reaches a worker before its agent", func(w *world) {
+			w.feed(2, failure(2, 0, job.Exit{Signal: 15}))
+			w.later(2, 100*time.Millisecond, signalled{syscall.SIGTERM})
+		}, 143, "node 2 (host-2) was told to stop"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, 3)
+			w.policy.maxRestarts = 5
+			w.begin()
+			c.what(w)
+			if i := slices.IndexFunc(w.timers, func(t timer) bool { return t.event == nil }); i >= 0 {
+				w.timers = slices.Delete(w.timers, i, i+1)
+				w.die(1)
+				w.timers[len(w.timers)-1].at += time.Second
+			}
+			w.run()
+			w.all(c.code, c.words)
+		})
+	}
+}
+
+// A node whose workers do not end keeps the others from going on, and is named.
+func TestRestartWithoutEnd(t *testing.T) {
+	w := newWorld(t, 2)
+	w.policy.maxRestarts = 1
+	w.begin()
+	w.feed(0, failure(0, 0, job.Exit{Code: 9}))
+	w.timers = slices.DeleteFunc(w.timers, func(t timer) bool { _, stop := t.event.(emptied); return stop && t.node == 1 })
+	w.deaf[1], w.dead[1] = true, true // it hears nothing, and is not gone either
+	w.run()
+	w.all(9, "rank 0 on host-0", "workers are left on node 1 (host-1)")
 }
 
 // A goodbye that comes before the work is done is a loss, whoever says it.
@@ -374,6 +484,7 @@ func TestAllEndAlike(t *testing.T) {
 		for n := range nodes {
 			w.deaf[n] = r.IntN(4) == 0
 		}
+		w.policy.maxRestarts = r.IntN(3)
 		if n := r.IntN(2 * nodes); n < nodes { // one of the workers ends well, and the other one may, too
 			w.later(n, time.Duration(r.IntN(600))*time.Millisecond, finished{})
 		}
@@ -387,6 +498,7 @@ func TestAllEndAlike(t *testing.T) {
 			w.later(n, time.Duration(r.IntN(600))*time.Millisecond, events[r.IntN(len(events))])
 		}
 		w.run()
+		w.finish()
 		codes := map[int]bool{}
 		for n, s := range w.states {
 			if !s.ended || s.verdict == nil {

@@ -15,6 +15,10 @@ type news struct {
 type start struct {
 	Port       int  `json:"port"`        // MASTER_PORT on the leader's node
 	AgentStore bool `json:"agent_store"` // the leader's agent hosts the workers' store there
+
+	Round       int    `json:"round,omitempty"`        // rounds before this one
+	MaxRestarts int    `json:"max_restarts,omitempty"` // rounds that may follow the first
+	Why         string `json:"why,omitempty"`          // what the last round ended of
 }
 
 const (
@@ -22,6 +26,7 @@ const (
 	newsFailed  = "failed"  // member: a worker of mine failed
 	newsDone    = "done"    // member: all my workers ended well
 	newsEnding  = "ending"  // member: my node must end, and why
+	newsClear   = "clear"   // member: I was told to stop, and nothing is left of my workers
 	newsStop    = "stop"    // leader: something failed, stop your workers
 	newsVerdict = "verdict" // leader: how the job ended
 )
