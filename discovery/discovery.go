@@ -19,6 +19,7 @@ type Finding struct {
 	Port     int      // 0: not said
 	NProc    string   // workers per node, as the platform says it: a number, "auto", "gpu", "cpu"; "" when not said
 	JobID    string   // "" when not said
+	Restarts int      // how often a failed round may be followed by another; -1: not said
 	NProcBy  string   // the variable that says NProc
 	JobIDBy  string   // the variable that says JobID
 	RankZero bool     // Host is where node 0 runs, so that node 0 may know itself by its number
@@ -50,11 +51,11 @@ func Detect(h job.Host) Finding {
 		if !p.here(r) {
 			continue
 		}
-		f := Finding{Rule: p.name, Rank: -1}
+		f := Finding{Rule: p.name, Rank: -1, Restarts: -1}
 		err := p.find(r, &f)
 		return f.complete(r, err)
 	}
-	f := Finding{Rule: "single", Nodes: 1, Rank: -1, Leftover: leftover(h)}
+	f := Finding{Rule: "single", Nodes: 1, Rank: -1, Restarts: -1, Leftover: leftover(h)}
 	return f.complete(&reader{host: h}, nil)
 }
 

@@ -90,8 +90,8 @@ func TestOddPortIsTold(t *testing.T) {
 
 // What torchrun would do and muster does not is told, and nothing is told of what asks for nothing.
 func TestUnknownToUs(t *testing.T) {
-	f := Detect(host("PET_NNODES=1", "PET_MAX_RESTARTS=3", "PET_TEE=0", "PET_MODULE="))
-	if f.Problem != nil || len(f.Warnings) != 1 || !strings.HasPrefix(f.Warnings[0], "PET_MAX_RESTARTS=3 ") {
+	f := Detect(host("PET_NNODES=1", "PET_LOG_DIR=/x", "PET_TEE=0", "PET_MODULE="))
+	if f.Problem != nil || len(f.Warnings) != 1 || !strings.HasPrefix(f.Warnings[0], "PET_LOG_DIR=/x ") {
 		t.Errorf("%+v", f)
 	}
 }

@@ -40,6 +40,10 @@ func addPET(r *reader, f *Finding) error {
 	if v := r.text("PET_RDZV_ID"); v != "" && v != "none" { // torchrun's word for no id
 		f.JobID, f.JobIDBy = v, "PET_RDZV_ID"
 	}
+	restarts, err := r.number("PET_MAX_RESTARTS", 0)
+	if f.Restarts, err = optional(restarts, err, -1); err != nil {
+		return err
+	}
 	for _, name := range petUnknown {
 		if v := strings.TrimSpace(r.host.Getenv(name)); v != "" && v != "0" {
 			r.warnings = append(r.warnings, fmt.Sprintf("%s=%s is torchrun's; this version of muster does not act on it", name, v))
@@ -50,7 +54,7 @@ func addPET(r *reader, f *Finding) error {
 
 // petUnknown are variables by which torchrun does something that muster does not do; 0 and nothing ask for nothing.
 var petUnknown = []string{
-	"PET_MAX_RESTARTS", "PET_STANDALONE", "PET_MODULE", "PET_NO_PYTHON", "PET_RUN_PATH", "PET_LOCAL_ADDR", "PET_ROLE",
+	"PET_STANDALONE", "PET_MODULE", "PET_NO_PYTHON", "PET_RUN_PATH", "PET_LOCAL_ADDR", "PET_ROLE",
 	"PET_RDZV_CONF", "PET_LOG_DIR", "PET_REDIRECTS", "PET_TEE", "PET_LOCAL_RANKS_FILTER", "PET_VIRTUAL_LOCAL_RANK",
 }
 

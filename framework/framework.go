@@ -11,14 +11,14 @@ import (
 
 // A Place is one node's position in a round: the world, which member this node is, and where the ranks meet.
 type Place struct {
-	World      job.World
-	Group      int    // this node's group rank
-	MasterAddr string // rank 0's node, as this node reaches it
-	MasterPort int    // where rank 0 or the agent hosts the workers' store
-	AgentStore bool   // the store on MasterPort is muster's, so rank 0 must not host one
-	Restarts   int    // rounds before this one
-	MaxRestart int
-	RunDir     string // this round's private directory on this node; "" in a dry run
+	World       job.World
+	Group       int    // this node's group rank
+	MasterAddr  string // rank 0's node, as this node reaches it
+	MasterPort  int    // where rank 0 or the agent hosts the workers' store
+	AgentStore  bool   // the store on MasterPort is muster's, so rank 0 must not host one
+	Restarts    int    // rounds before this one
+	MaxRestarts int
+	RunDir      string // this round's private directory on this node; "" in a dry run
 }
 
 // A Framework knows what one training framework expects of whoever starts its processes.

@@ -62,7 +62,7 @@ func torchElastic(p Place, local int) job.Env {
 	e := job.Env{
 		{Name: "TORCHELASTIC_RUN_ID", Value: p.World.ID, Why: "the job's id; Lightning and torch know a launcher by it"},
 		{Name: "TORCHELASTIC_RESTART_COUNT", Value: strconv.Itoa(p.Restarts), Why: "rounds before this one, the same on all nodes"},
-		{Name: "TORCHELASTIC_MAX_RESTARTS", Value: strconv.Itoa(p.MaxRestart), Why: "rounds that may follow the first"},
+		{Name: "TORCHELASTIC_MAX_RESTARTS", Value: strconv.Itoa(p.MaxRestarts), Why: "rounds that may follow the first"},
 	}
 	if p.RunDir != "" {
 		e = append(e, job.Var{Name: "TORCHELASTIC_ERROR_FILE", Value: errorFile(p.RunDir, local), Why: "where a script under @record leaves its exception"})

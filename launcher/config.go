@@ -38,6 +38,7 @@ type Config struct {
 
 	JoinTimeout time.Duration // how long to wait for peers
 	StopTimeout time.Duration // after a failure: from TERM to KILL
+	MaxRestarts int           // --max-restarts: rounds that may follow the first
 	Grace       time.Duration // when this node is told to stop: from TERM to KILL
 
 	From map[string]string // flag name without dashes → who set it: "--nnodes", "MUSTER_NNODES"

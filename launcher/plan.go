@@ -35,6 +35,7 @@ type Plan struct {
 	MayServe  bool     // it may, where the endpoint turns out to be this machine
 	Command   []string // what each worker runs
 	Framework framework.Framework
+	Restarts  int       // rounds that may follow the first
 	Settings  []Setting // for `muster env`
 	Notes     []string  // what a person should know
 }
@@ -48,7 +49,7 @@ func NewPlan(c Config) (Plan, error) {
 	}
 	p.Notes = found.Warnings
 	for _, step := range []func(Config, discovery.Finding, *Plan) error{
-		planCommand, planNodes, planSelf, planSlots, planEndpoint, planID, planFramework,
+		planCommand, planNodes, planSelf, planSlots, planEndpoint, planID, planFramework, planRestarts,
 	} {
 		if err := step(c, found, &p); err != nil {
 			return p, err
@@ -60,14 +61,14 @@ func NewPlan(c Config) (Plan, error) {
 // find asks the platform, unless the user said that it does not matter.
 func find(c Config) (discovery.Finding, error) {
 	if c.Standalone {
-		return discovery.Finding{Rule: "standalone", Nodes: 1, Rank: -1}, nil
+		return discovery.Finding{Rule: "standalone", Nodes: 1, Rank: -1, Restarts: -1}, nil
 	}
 	found := discovery.Detect(c.Host)
 	if found.Problem != nil && !c.settles() {
 		return found, &Error{Code: job.ExitUsage, Err: found.Problem}
 	}
 	if found.Problem != nil { // half of a platform's word is no word
-		found = discovery.Finding{Rule: found.Rule, Rank: -1, Warnings: append(found.Warnings, found.Problem.Error()+" (flags decide)")}
+		found = discovery.Finding{Rule: found.Rule, Rank: -1, Restarts: -1, Warnings: append(found.Warnings, found.Problem.Error()+" (flags decide)")}
 	}
 	if len(found.Leftover) > 0 && c.Nodes == 0 {
 		return found, fail(job.ExitUsage, "say --nnodes N --rdzv-endpoint HOST:PORT, or --nnodes 1 for a run of this node alone",
@@ -117,6 +118,19 @@ func planNodes(c Config, found discovery.Finding, p *Plan) error {
 		return fail(job.ExitUsage, "", "%d nodes: the number must be from 1 to %d", p.Spec.Nodes, maxNodes)
 	}
 	p.set(c, "nnodes", strconv.Itoa(p.Spec.Nodes), found.Rule)
+	return nil
+}
+
+// planRestarts decides how many rounds may follow the first. The leader's word counts, for all.
+func planRestarts(c Config, found discovery.Finding, p *Plan) error {
+	from := "default"
+	switch {
+	case c.From["max-restarts"] != "":
+		p.Restarts = c.MaxRestarts
+	case found.Restarts >= 0:
+		p.Restarts, from = found.Restarts, "PET_MAX_RESTARTS"
+	}
+	p.set(c, "max-restarts", strconv.Itoa(p.Restarts), from)
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -18,7 +19,8 @@ import (
 // fleetTime is how long a node of a world may take to reach the leader.
 const fleetTime = 30 * time.Second
 
-// A round is one life of this node's workers. Its loop owns all of this; nobody else touches it.
+// A round is one life of this node's workers, and, when it may be followed by others, the next. Its loop owns all of
+// this; nobody else touches it.
 type round struct {
 	c       Config
 	plan    Plan
@@ -35,14 +37,15 @@ type round struct {
 	expire  <-chan time.Time
 	kill    context.CancelFunc // ends the time that workers have to stop; nil: they were not told to
 	stopped sync.WaitGroup     // of the goroutine that stops them
-	dir     string             // private directory of this round
+	run     string             // this run's private directory
+	dir     string             // that of the current round
 }
 
 // runRound starts this node's workers, watches over them and the world, and returns how it ended. dir is the run's
 // private directory; asked is a signal that came before there was a round to tell of it.
 func runRound(c Config, p Plan, s *rendezvous.Session, l *line, dir string, asked os.Signal) job.Verdict {
-	r := &round{c: c, plan: p, session: s, line: l, dir: dir, began: time.Now(),
-		policy: policy{stopTimeout: c.StopTimeout, grace: c.Grace}}
+	r := &round{c: c, plan: p, session: s, line: l, run: dir, began: time.Now(),
+		policy: policy{stopTimeout: c.StopTimeout, grace: c.Grace, maxRestarts: p.Restarts}}
 	defer r.close()
 	r.state = state{self: s.Rank}
 	for _, m := range s.World.Members {
@@ -59,6 +62,8 @@ func runRound(c Config, p Plan, s *rendezvous.Session, l *line, dir string, aske
 
 // open is the leader's: it opens the place where the workers will meet, and with that the round.
 func (r *round) open() {
+	r.store.close(r.c)
+	r.store = nil
 	store, err := openWorkerStore(context.Background(), r.c, r.line.host)
 	if err != nil {
 		r.post(broken{job.Verdict{Code: ExitCode(err), Origin: "agent", Class: "failed", Sentence: err.Error()}})
@@ -70,7 +75,7 @@ func (r *round) open() {
 
 // loop is the one select of the program: whatever happens becomes an event for decide.
 func (r *round) loop() {
-	first, peers, stored := r.c.First.Lost(), r.line.events(), r.store.ended()
+	first, peers := r.c.First.Lost(), r.line.events()
 	for !r.state.ended {
 		select {
 		case <-first:
@@ -99,8 +104,8 @@ func (r *round) loop() {
 			if event := translate(e); event != nil {
 				r.post(event)
 			}
-		case e := <-stored:
-			stored = nil
+		case e := <-r.store.ended():
+			r.store.child = nil
 			if e.Lost != "" {
 				r.post(broken{firstLost(r.c)})
 				continue
@@ -157,7 +162,12 @@ func (r *round) do(deed any) {
 	case settle:
 		r.settle = time.After(d.within)
 	case expire:
-		r.expire = time.After(d.within)
+		r.expire = nil
+		if d.within > 0 {
+			r.expire = time.After(d.within)
+		}
+	case open:
+		r.open()
 	case say:
 		r.c.Log.Warn(d.text)
 	default:
@@ -165,15 +175,20 @@ func (r *round) do(deed any) {
 	}
 }
 
-// begin starts this node's workers.
+// begin starts this node's workers. Those of the round before are gone.
 func (r *round) begin(at start) {
+	if err := r.turn(at.Round); err != nil {
+		r.post(unbegun{r.notStarted(err)})
+		return
+	}
 	tasks := r.plan.Framework.Tasks(framework.Place{
 		World: r.session.World, Group: r.session.Rank,
 		MasterAddr: r.line.host, MasterPort: at.Port, AgentStore: at.AgentStore, RunDir: r.dir,
+		Restarts: at.Round, MaxRestarts: at.MaxRestarts,
 	}, r.plan.Command, r.c.getenv)
 	group, err := worker.Start(context.Background(), tasks, worker.Options{
 		Processes: r.c.First, Console: r.c.Console, Environ: r.c.Environ,
-		Job: r.plan.Spec.ID, Round: r.session.World.Generation,
+		Job: r.plan.Spec.ID, Round: at.Round,
 	})
 	if err != nil {
 		r.post(unbegun{r.notStarted(err)})
@@ -182,6 +197,20 @@ func (r *round) begin(at start) {
 	r.group, r.exits = group, group.Exits()
 	r.c.lastWords(fmt.Sprintf("running: world size %d, %d nodes, this is node %d", r.session.World.Size(), len(r.session.World.Members), r.session.Rank))
 	r.post(begun{len(tasks)})
+}
+
+// turn clears away the last round's things, and makes the private directory of this one.
+func (r *round) turn(number int) error {
+	if r.kill != nil {
+		r.kill()
+	}
+	r.stopped.Wait()
+	r.kill, r.group, r.exits = nil, nil, nil
+	if r.dir != "" {
+		os.RemoveAll(r.dir) // what its scripts failed of was read
+	}
+	r.dir = filepath.Join(r.run, fmt.Sprintf("round-%d", number))
+	return os.Mkdir(r.dir, 0o700)
 }
 
 // stop tells the workers to end, and kills what is left after a while. Only a call without any while changes that.

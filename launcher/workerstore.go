@@ -3,10 +3,12 @@ package launcher
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -81,10 +83,19 @@ func (w *workerStore) close(c Config) {
 	if w.held >= 0 {
 		unix.Close(w.held)
 	}
-	if w.child != nil {
-		c.First.Signal(w.child.PID, syscall.SIGKILL, proc.Leader) // it has nothing to save
+	if w.child == nil {
+		return
+	}
+	c.First.Signal(w.child.PID, syscall.SIGKILL, proc.Leader) // it has nothing to save
+	select {
+	case <-w.child.Exit: // and its port is free
+	case <-time.After(storeEnd):
+		c.Log.Warn(fmt.Sprintf("the workers' store (pid %d) does not end", w.child.PID))
 	}
 }
+
+// storeEnd is how long a store that was killed may take to be gone.
+const storeEnd = 2 * time.Second
 
 // takePort takes the workers' port, with words for people where that fails.
 func takePort[T any](asked int, take func(port int, lingering bool) (T, error)) (T, int, error) {

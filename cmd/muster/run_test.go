@@ -46,7 +46,7 @@ func TestWrongUse(t *testing.T) {
 		{"run --nnodes 2 --rdzv-endpoint h:0 true", "", 2, "--rdzv-endpoint h:0 has no port from 1 to 65535"},
 		{"run --nnodes 2 --rdzv-endpoint h --master-addr m true", "", 2, "both say where to meet"},
 		{"run --worker-store agnet true", "", 2, `--worker-store: "agnet" is none of auto, agent, rank0`},
-		{"run --max-restarts 3 true", "", 2, `--max-restarts: "3" is not in this version`},
+		{"run --max-restarts -1 true", "", 2, `"-1" is no whole number from 0`},
 		{"run --no-python --module true", "", 2, "--module is Python, --no-python is not"},
 		{"run --rdzv-id none true", "", 2, `--rdzv-id "none" cannot name a job`},
 		{"run --nproc-per-node 0 true", "", 2, "--nproc-per-node 0 is no number of workers"},
