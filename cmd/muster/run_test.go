@@ -296,6 +296,18 @@ func TestNoTime(t *testing.T) {
 	}
 }
 
+// A limit that leaves no room is named; workers have the limit of open files that the user set.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	startProgram(t, t.TempDir(), nil, "sh", "-c", `ulimit -n 6; exec "$0" run -- true`, self).
+		ends(job.ExitSystem, "no room to start: ulimit -n is 6, and muster needs 32 open files; raise that limit")
+	startProgram(t, t.TempDir(), nil, "sh", "-c", `ulimit -Sn 6; exec "$0" run -- sh -c 'ulimit -Sn'`, self).ends(0, "[rank 0] 6\n")
+}
+
 // The first process is killed: nothing outlives it, and the other node knows.
 func TestLostFirstProcess(t *testing.T) {
 	t.Parallel()

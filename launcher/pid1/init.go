@@ -8,6 +8,7 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/proc"
 	"golang.org/x/sys/unix"
 )
@@ -28,6 +29,10 @@ type InitOptions struct {
 // Init starts argv, passes on signals, reaps what is orphaned, and returns what main is to exit with: argv's exit code,
 // 128+n when signal n ended it, 127 when there is no such command, 126 when it cannot be run.
 func Init(argv []string, opt InitOptions) int {
+	if why := cramped(12, 16); why != "" { // fewer files and threads than beside an agent
+		complain("%s", why)
+		return job.ExitSystem
+	}
 	runtime.LockOSThread() // PR_SET_PDEATHSIG is this thread's
 	opt.prepare()
 	i := initProcess{opt: opt, signals: make(chan os.Signal, 64)}

@@ -49,6 +49,10 @@ func Main(cfg Config) int {
 	if len(cfg.Argv) == 0 {
 		cfg.Argv = os.Args
 	}
+	if why := cramped(leastFiles, leastTasks); why != "" {
+		complain("%s", why)
+		return job.ExitSystem
+	}
 	if cfg.LostCode == 0 {
 		cfg.LostCode = job.ExitRetry
 	}

@@ -413,3 +413,12 @@ func TestAgentEnv(t *testing.T) {
 		}
 	}
 }
+
+func TestCramped(t *testing.T) {
+	if why := cramped(0, 0); why != "" {
+		t.Errorf("asking for nothing: %s", why)
+	}
+	if why := cramped(1<<40, 0); !strings.Contains(why, "muster needs 1099511627776 open files") {
+		t.Errorf("asking for too much: %q", why)
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/proc"
 	"golang.org/x/sys/unix"
 )
@@ -21,8 +22,12 @@ const table = proc.Root("/proc")
 func (f *first) verdict() int {
 	e := f.agentEnd
 	switch {
-	case f.goodbye && e.Signal == 0, !f.hello && e.Signal == 0:
+	case f.goodbye && e.Signal == 0:
 		return e.Code
+	case !f.hello && e.Signal == 0: // it had nothing to say yet, so it was Go that gave up: for want of threads
+		complain("the agent could not start (exit code %d); is there room for another process (ulimit -u, pids.max)?", e.Code)
+		f.words.write("the agent could not start")
+		return job.ExitSystem
 	case f.forwarded[e.Signal]: // it had no handler for what was meant for it
 		return e.Status()
 	}
