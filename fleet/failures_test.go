@@ -504,7 +504,8 @@ func TestStrangers(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var log syncBuffer
-				w := &wire{leader: Lead(world(3), Options{Arrival: time.Hour, Log: slog.New(slog.NewTextHandler(&log, nil))})}
+				all := &slog.HandlerOptions{Level: slog.LevelDebug}
+				w := &wire{leader: Lead(world(3), Options{Arrival: time.Hour, Log: slog.New(slog.NewTextHandler(&log, all))})}
 				defer closeAll(w.leader)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
@@ -741,15 +742,152 @@ func TestSlowReaderOfEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, leader, member := pair(t, Options{})
 		defer closeAll(leader, member)
-		for i := range 600 {
+		for i := range 1000 {
 			member.Tell(fmt.Sprint(i), nil)
 		}
-		time.Sleep(9 * time.Second)
-		for i := range 600 {
+		time.Sleep(time.Minute)
+		for i := range 1000 {
 			heard(t, leader, 1, fmt.Sprint(i))
 		}
 		quiet(t, leader)
 		quiet(t, member)
+	})
+}
+
+// A leader whose launcher reads nothing for a while is as lively as any, however much there is to tell it.
+func TestNobodyReadsTheEventsOfMany(t *testing.T) {
+	const n = 300
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{leader: Lead(world(n+1), Options{})}
+		defer closeAll(w.leader)
+		var members []*Fleet
+		for rank := 1; rank <= n; rank++ {
+			m, err := Follow(t.Context(), world(n+1), rank, []job.Addr{"leader"}, Options{Dial: w.dial})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want(t, m, Joined, 0)
+			members = append(members, m)
+		}
+		defer closeAll(members...)
+		synctest.Wait()
+		members[0].Close()
+		w.mu.Lock()
+		w.open[3].Close() // of the second
+		w.mu.Unlock()
+		synctest.Wait()
+		time.Sleep(15 * time.Second)
+		for _, m := range members[1:] {
+			select {
+			case e := <-m.Events():
+				t.Fatalf("member %d: %v of the leader: %v", m.self, e.Change, e.Why)
+			default:
+			}
+		}
+		for range n {
+			if e := next(t, w.leader); e.Change != Joined {
+				t.Fatalf("%v of %d: %v", e.Change, e.Peer, e.Why)
+			}
+		}
+		want(t, w.leader, Left, 1)
+	})
+}
+
+// A suspicion that came and went while nobody read is not told; what is left stands in its order.
+func TestInbox(t *testing.T) {
+	b := newInbox()
+	for _, c := range []Change{Joined, Suspect, Back, Suspect, Back, Suspect, Lost} {
+		b.note(Event{Change: c, Peer: 1})
+		b.note(Event{Change: c, Peer: 2})
+	}
+	var got []string
+	for range b.events {
+		e, _ := b.take()
+		got = append(got, fmt.Sprint(e.Change, e.Peer))
+	}
+	if s := strings.Join(got, " "); s != "joined 1 joined 2 suspect 1 suspect 2 lost 1 lost 2" {
+		t.Error(s)
+	}
+}
+
+// The time for which this agent stood still is nobody else's silence.
+func TestStoodStill(t *testing.T) {
+	f := newFleet(world(3), 0, Options{})
+	absent, here := newPeer(f, 1), newPeer(f, 2)
+	f.peers[1], f.peers[2] = absent, here
+	near, far := net.Pipe()
+	defer far.Close()
+	here.joined, here.line = true, &line{Conn: near, done: make(chan struct{})}
+	later := time.Now().Add(40 * time.Second)
+	f.forgive(later, 35*time.Second)
+	for _, p := range f.peers {
+		if e, _ := p.judge(later); e.Change == Lost {
+			t.Errorf("peer %d is lost: %v", p.rank, e.Why)
+		}
+	}
+	later = later.Add(26 * time.Second)
+	for p, want := range map[*peer]string{absent: "it did not join within 30s", here: "silent for 26s (stopped, or cut off?)"} {
+		if e, _ := p.judge(later); e.Change != Lost || e.Why.Error() != want {
+			t.Errorf("peer %d is %v: %v", p.rank, e.Change, e.Why)
+		}
+	}
+	f.forgive(later, 12*time.Second)
+	if e, _ := absent.judge(later); e.Why.Error() != "it did not join within 30s; this agent itself stood still for 12s before that" {
+		t.Error(e.Why)
+	}
+}
+
+// Whoever has not called yet is named, more and more rarely.
+func TestAwaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log syncBuffer
+		w := &wire{leader: Lead(world(12), Options{Arrival: time.Hour, Log: slog.New(slog.NewTextHandler(&log, nil))})}
+		defer closeAll(w.leader)
+		member, err := Follow(t.Context(), world(12), 1, []job.Addr{"leader"}, Options{Dial: w.dial})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer member.Close()
+		time.Sleep(31 * time.Second)
+		synctest.Wait()
+		said := log.String()
+		if !strings.Contains(said, "waiting for members to call, 2 s: host2 (node 2), host3 (node 3), host4 (node 4)") || !strings.Contains(said, "host9 (node 9) and 2 more") {
+			t.Errorf("it says %s", said)
+		}
+		if n := strings.Count(said, "waiting for members"); n < 4 || n > 6 {
+			t.Errorf("%d lines in half a minute:\n%s", n, said)
+		}
+	})
+}
+
+// A flood of strangers is two lines, not thousands.
+func TestFloodOfStrangers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log syncBuffer
+		w := &wire{leader: Lead(world(2), Options{Arrival: time.Hour, Log: slog.New(slog.NewTextHandler(&log, nil))})}
+		for range 1000 {
+			c, _ := w.dial(t.Context(), "", "")
+			c.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
+			c.Close()
+		}
+		time.Sleep(2 * time.Second)
+		if n := strings.Count(log.String(), "connection refused"); n != 1 {
+			t.Errorf("%d lines:\n%s", n, log.String())
+		}
+		time.Sleep(gripePause)
+		synctest.Wait()
+		if said := log.String(); !strings.Contains(said, "more connections refused") || !strings.Contains(said, "count=999") {
+			t.Errorf("it says %s", said)
+		}
+		time.Sleep(2 * gripePause)
+		synctest.Wait()
+		c, _ := w.dial(t.Context(), "", "")
+		c.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
+		c.Close()
+		w.leader.Close()
+		if n := strings.Count(log.String(), "connection"); n != 3 {
+			t.Errorf("%d lines in the end:\n%s", n, log.String())
+		}
 	})
 }
 
@@ -805,7 +943,7 @@ func TestCloseFlushes(t *testing.T) {
 func TestCloseIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, leader, member := pair(t, Options{})
-		for i := range 600 { // more than the member's launcher takes
+		for i := range maxQueue { // and the member's launcher takes none
 			leader.Tell(fmt.Sprint(i), nil)
 		}
 		begun := time.Now()

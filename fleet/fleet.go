@@ -30,8 +30,6 @@ const Protocol = 1
 // MaxMessage bounds a message on the wire, in bytes.
 const MaxMessage = 1 << 20
 
-const acceptPause = 100 * time.Millisecond
-
 // A Message is what one agent tells another. Body is JSON of the teller's choice.
 type Message struct {
 	From int // group rank of the agent that sent it, as its connection proved
@@ -106,7 +104,9 @@ type Fleet struct {
 	started time.Time
 	host    string // where a member first reached the leader
 
+	inbox   *inbox
 	events  chan Event
+	gripes  gripes
 	nudge   chan struct{}   // wakes mind before its time
 	closing chan struct{}   // closed when nobody listens to events any more
 	ctx     context.Context // ends when all goroutines are to end
@@ -116,21 +116,25 @@ type Fleet struct {
 
 	mu       sync.Mutex
 	stopping bool
-	guests   map[net.Conn]bool     // connections that have not proved who they are
-	doors    map[net.Listener]bool // that Serve accepts from
+	guests   map[net.Conn]bool // connections that have not proved who they are
+
+	// Of mind alone.
+	woke   time.Time     // when this agent went on after it had stood still,
+	away   time.Duration // for so long
+	remind time.Time     // when to name the members that have not called
 }
 
 func newFleet(w job.World, self int, o Options) *Fleet {
 	ctx, stop := context.WithCancel(context.Background())
+	now := time.Now()
 	return &Fleet{
-		Options: o.withDefaults(), world: w, self: self, peers: map[int]*peer{}, started: time.Now(),
-		events: make(chan Event, 256), nudge: make(chan struct{}, 1),
-		closing: make(chan struct{}), ctx: ctx, stop: stop,
-		guests: map[net.Conn]bool{}, doors: map[net.Listener]bool{},
+		Options: o.withDefaults(), world: w, self: self, peers: map[int]*peer{}, started: now, remind: now.Add(firstRemind),
+		inbox: newInbox(), events: make(chan Event), nudge: make(chan struct{}, 1),
+		closing: make(chan struct{}), ctx: ctx, stop: stop, guests: map[net.Conn]bool{},
 	}
 }
 
-// Lead opens the fleet of w on the agent of group rank 0. Connections come by [Fleet.Handle] and [Fleet.Serve].
+// Lead opens the fleet of w on the agent of group rank 0. Connections come by [Fleet.Handle].
 // A member that has not joined after Options.Arrival is lost.
 func Lead(w job.World, o Options) *Fleet {
 	f := newFleet(w, 0, o)
@@ -138,6 +142,7 @@ func Lead(w job.World, o Options) *Fleet {
 		f.peers[rank] = newPeer(f, rank)
 	}
 	f.owned.Go(f.mind)
+	f.owned.Go(f.deliver)
 	return f
 }
 
@@ -152,11 +157,13 @@ func Follow(ctx context.Context, w job.World, self int, addrs []job.Addr, o Opti
 	f.peers[0] = leader
 	d := newDialer(f, leader, addrs)
 	if err := d.first(ctx); err != nil {
+		f.inbox.close()
 		f.stop()
 		f.owned.Wait()
 		return nil, fmt.Errorf("fleet: reach the leader, %v: %w", w.Members[0].Node, err)
 	}
 	f.owned.Go(f.mind)
+	f.owned.Go(f.deliver)
 	f.owned.Go(d.keep)
 	return f, nil
 }
@@ -164,8 +171,8 @@ func Follow(ctx context.Context, w job.World, self int, addrs []job.Addr, o Opti
 // LeaderHost returns the address, without port, at which this member reached the leader; "" on the leader.
 func (f *Fleet) LeaderHost() string { return f.host }
 
-// Events tells what happens. The fleet waits for the reader, and does not take its own waiting for the silence
-// of others. The channel is closed by [Fleet.Close].
+// Events tells what happens. A reader may be slow: what it has not read is kept, and messages beyond a bound are left
+// with their tellers; neither looks like silence, on this side or on the other. The channel is closed by [Fleet.Close].
 func (f *Fleet) Events() <-chan Event { return f.events }
 
 // Tell sends a message to the leader, or from the leader to all members: now, or as soon as they are connected.
@@ -197,29 +204,6 @@ func (f *Fleet) TellOne(rank int, kind string, body any) error {
 	return p.tell(m)
 }
 
-// Serve hands every connection of ln to [Fleet.Handle] until ln fails or the fleet is closed, which closes ln.
-func (f *Fleet) Serve(ln net.Listener) error {
-	defer ln.Close()
-	if !f.open(ln) {
-		return nil
-	}
-	for {
-		c, err := ln.Accept()
-		if f.isClosed() {
-			return nil
-		}
-		if errors.Is(err, net.ErrClosed) {
-			return fmt.Errorf("fleet: %w", err)
-		}
-		if err != nil { // out of descriptors, or the caller went away: both pass
-			f.Log.Warn("fleet: accept", "err", err)
-			f.sleep(acceptPause)
-			continue
-		}
-		f.Handle(c)
-	}
-}
-
 // sleep waits, or until the fleet stops.
 func (f *Fleet) sleep(d time.Duration) {
 	select {
@@ -228,29 +212,17 @@ func (f *Fleet) sleep(d time.Duration) {
 	}
 }
 
-// open remembers a listener to close; false: the fleet is closed already.
-func (f *Fleet) open(ln net.Listener) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.doors[ln] = true
-	return !f.stopping
-}
-
-func (f *Fleet) isClosed() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.stopping
-}
-
 // Close says goodbye to all peers, gives them up to a second to take what is still unsaid, and ends every
 // goroutine of the fleet. Events that nobody has read are dropped.
 func (f *Fleet) Close() error {
 	f.close.Do(func() {
 		close(f.closing)
+		f.inbox.close()
 		f.farewell(time.Second)
 		f.hangUp()
 		f.stop()
 		f.owned.Wait()
+		f.sumUp()
 		close(f.events)
 	})
 	return nil
@@ -278,20 +250,9 @@ func (f *Fleet) hangUp() {
 	for c := range f.guests {
 		c.Close()
 	}
-	for ln := range f.doors {
-		ln.Close()
-	}
 	f.mu.Unlock()
 	for _, p := range f.peers {
 		p.hangUp()
-	}
-}
-
-// emit passes an event on, unless nobody listens any more.
-func (f *Fleet) emit(e Event) {
-	select {
-	case f.events <- e:
-	case <-f.closing:
 	}
 }
 

@@ -29,13 +29,21 @@ func lead(t testing.TB, w job.World, o Options) (*Fleet, job.Addr) {
 		t.Fatal(err)
 	}
 	f := Lead(w, o)
-	served := make(chan error, 1)
-	go func() { served <- f.Serve(ln) }()
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			f.Handle(c)
+		}
+	}()
 	t.Cleanup(func() {
 		f.Close()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
+		ln.Close()
+		<-served
 	})
 	return f, job.Addr(ln.Addr().String())
 }

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"strings"
 	"time"
@@ -69,7 +68,7 @@ func (f *Fleet) Handle(c net.Conn) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.stopping || len(f.guests) >= 64+2*len(f.peers) {
-		f.Log.Warn("fleet: connection closed, too many have not said who they are", "from", c.RemoteAddr())
+		f.complain(c, errors.New("too many have not said who they are"))
 		c.Close()
 		return
 	}
@@ -91,19 +90,16 @@ func (f *Fleet) greet(c net.Conn) {
 	if err := f.admit(c); err != nil {
 		f.adopt(c)
 		c.Close()
-		f.Log.Log(f.ctx, level(err), "fleet: connection refused", "from", c.RemoteAddr(), "why", err)
+		if errors.Is(err, errElsewhere) {
+			f.Log.Debug("fleet: connection closed", "from", c.RemoteAddr(), "why", err)
+			return
+		}
+		f.complain(c, err)
 	}
 }
 
 // errElsewhere: a member that reached us at several addresses goes on with one of them.
 var errElsewhere = errors.New("it did not go on")
-
-func level(err error) slog.Level {
-	if errors.Is(err, errElsewhere) {
-		return slog.LevelInfo
-	}
-	return slog.LevelWarn
-}
 
 func (f *Fleet) admit(c net.Conn) error {
 	_ = c.SetDeadline(time.Now().Add(helloTime))

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -9,6 +10,10 @@ const (
 	look  = 50 * time.Millisecond // between two looks at the peers
 	pulse = time.Second           // between two pings, at most
 	nap   = time.Second           // a look that comes so late finds us, not the others, to have been away
+
+	firstRemind = 2 * time.Second  // until those who have not called are named,
+	lastRemind  = 30 * time.Second // and at most between two times
+	maxNamed    = 8                // of them
 )
 
 // mind watches over the peers until the fleet stops.
@@ -17,6 +22,8 @@ func (f *Fleet) mind() {
 	defer ticks.Stop()
 	pulses := time.NewTicker(min(pulse, f.Suspect/3))
 	defer pulses.Stop()
+	sums := time.NewTicker(gripePause)
+	defer sums.Stop()
 	last := time.Now()
 	for {
 		select {
@@ -24,18 +31,51 @@ func (f *Fleet) mind() {
 		case <-f.nudge:
 		case <-pulses.C:
 			f.ping()
+			f.await(time.Now())
+		case <-sums.C:
+			f.sumUp()
 		case <-f.ctx.Done():
 			return
 		}
 		now := time.Now()
+		if gap := now.Sub(last); gap > nap {
+			f.forgive(now, gap)
+		}
 		for _, p := range f.peers {
-			if now.Sub(last) > nap {
-				p.forgive(now)
-			}
 			p.mind(now)
 		}
 		last = time.Now()
 	}
+}
+
+// await names the members that have not called, now and then: the world waits for them.
+func (f *Fleet) await(now time.Time) {
+	if now.Before(f.remind) {
+		return
+	}
+	var late []string
+	for rank := 1; rank < len(f.world.Members); rank++ {
+		if p := f.peers[rank]; p != nil && p.awaited() {
+			late = append(late, p.String())
+		}
+	}
+	waited := now.Sub(f.started)
+	f.remind = now.Add(min(waited, lastRemind))
+	if len(late) == 0 {
+		return
+	}
+	text := strings.Join(late[:min(len(late), maxNamed)], ", ")
+	if more := len(late) - maxNamed; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	f.Log.Warn(fmt.Sprintf("fleet: waiting for members to call, %d s: %s", int(waited.Seconds()), text))
+}
+
+// awaited reports whether the peer has still to call for the first time.
+func (p *peer) awaited() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.joined && p.lost == nil
 }
 
 // ping sends a sign of life to all.
@@ -50,14 +90,26 @@ func (f *Fleet) ping() {
 	}
 }
 
-// forgive starts a peer's times anew after we were stopped ourselves.
-func (p *peer) forgive(now time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.heard = now
-	if p.line == nil && p.joined {
-		p.broken = now
+// forgive leaves the time for which we stood still ourselves out of everybody's account.
+func (f *Fleet) forgive(now time.Time, gap time.Duration) {
+	f.woke, f.away = now, gap
+	for _, p := range f.peers {
+		p.mu.Lock()
+		p.heard = now
+		if p.broken = p.broken.Add(gap); p.joined {
+			p.broken = now
+		}
+		p.mu.Unlock()
 	}
+}
+
+// mindful adds to the reason for a loss that we stood still ourselves just before: the others may have thought the
+// same of us.
+func (f *Fleet) mindful(why error, now time.Time) error {
+	if f.away == 0 || now.Sub(f.woke) > f.NodeTimeout {
+		return why
+	}
+	return fmt.Errorf("%w; this agent itself stood still for %v before that", why, f.away.Round(time.Second))
 }
 
 // mind judges one peer and tells of what it finds: that it is suspect, back or lost is told nowhere else.
@@ -66,7 +118,7 @@ func (p *peer) mind(now time.Time) {
 	e, tell := p.judge(now)
 	p.mu.Unlock()
 	if tell {
-		p.fleet.emit(e)
+		p.fleet.inbox.note(e)
 	}
 }
 
@@ -77,7 +129,7 @@ func (p *peer) judge(now time.Time) (Event, bool) {
 	e := Event{Peer: p.rank, Received: now, RTT: p.rtt()}
 	switch quiet := p.quiet(now); {
 	case p.lost != nil:
-		e.Change, e.Why = Lost, p.lost
+		e.Change, e.Why = Lost, p.fleet.mindful(p.lost, now)
 		tell := !p.told && !p.left && p.allRead()
 		p.told = p.told || tell
 		return e, tell
@@ -110,7 +162,7 @@ func (p *peer) verdict(now time.Time) {
 	switch {
 	case p.line != nil:
 		if quiet := p.quiet(now); quiet >= o.NodeTimeout {
-			p.lose(fmt.Errorf("silent for %v", quiet.Round(100*time.Millisecond)))
+			p.lose(fmt.Errorf("silent for %v (stopped, or cut off?)", quiet.Round(100*time.Millisecond)))
 		}
 	case !p.joined && gone >= o.Arrival:
 		p.lose(fmt.Errorf("it did not join within %v", o.Arrival))

@@ -207,7 +207,7 @@ func (p *peer) read(l *line, first bool) {
 		<-l.before
 	}
 	if first {
-		p.fleet.emit(Event{Change: Joined, Peer: p.rank, Host: host(l), Received: time.Now()})
+		p.fleet.inbox.put(Event{Change: Joined, Peer: p.rank, Host: host(l), Received: time.Now()})
 	}
 	for {
 		var f frame
@@ -236,7 +236,7 @@ func (p *peer) receive(l *line, f frame) error {
 	} else {
 		e.Message = Message{From: p.rank, Kind: f.Message.Kind, Body: f.Message.Body}
 	}
-	p.fleet.emit(e)
+	p.fleet.inbox.put(e)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.busy, p.heard = false, time.Now()
