@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"time"
 
 	"github.com/muster-run/muster/fleet"
 	"github.com/muster-run/muster/job"
@@ -36,7 +37,7 @@ func (m *meeting) connect(ctx context.Context) (*line, error) {
 		l.host = hostOf(w.Members[0].Addrs[0])
 		return l, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, fleetTime)
+	ctx, cancel := outlast(ctx)
 	defer cancel()
 	var err error
 	if l.fleet, err = fleet.Follow(ctx, w, rank, w.Members[0].Addrs, options); err != nil {
@@ -45,6 +46,23 @@ func (m *meeting) connect(ctx context.Context) (*line, error) {
 	}
 	l.host = l.fleet.LeaderHost()
 	return l, nil
+}
+
+// lastCall is how long a member that was told to stop still tries to reach the leader, to tell it so.
+const lastCall = 2 * time.Second
+
+// outlast bounds a call to the leader. The others count on this node since they agreed on the world, so being told to
+// stop does not end the call: else they would wait for it in vain.
+func outlast(ctx context.Context) (context.Context, context.CancelFunc) {
+	calling, cancel := context.WithTimeout(context.WithoutCancel(ctx), fleetTime)
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-calling.Done():
+		case <-time.After(lastCall):
+			cancel()
+		}
+	})
+	return calling, func() { stop(); cancel() }
 }
 
 func hostOf(a job.Addr) string {

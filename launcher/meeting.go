@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strconv"
 	"sync"
@@ -29,13 +30,16 @@ type meeting struct {
 	servers sync.WaitGroup
 	closers []func()
 	session *rendezvous.Session
-	end     time.Time // peers must be here by then
-	refused bool      // the nodes do not fit together, and each is to read why
+	hosts   []job.Addr // this node's addresses, without a port
+	end     time.Time  // peers must be here by then
+	refused bool       // the meeting is over without a world that has us, and each node is to read why
+
+	leave context.CancelCauseFunc // ends the meeting in a store that another agent of this machine hosts
 }
 
 // openMeeting hosts the store or finds the node that does.
 func openMeeting(ctx context.Context, c Config, p Plan) (*meeting, error) {
-	m := &meeting{c: c, spec: p.Spec, port: p.Endpoint, end: time.Now().Add(c.JoinTimeout)}
+	m := &meeting{c: c, spec: p.Spec, port: p.Endpoint, hosts: p.Spec.Self.Addrs, end: time.Now().Add(c.JoinTimeout)}
 	if p.Endpoint == "" {
 		m.store = &store.Memory{}
 		return m, nil
@@ -132,7 +136,9 @@ func (m *meeting) listen(ctx context.Context, addr string, port int, sure bool) 
 // findHere connects to whoever holds the port on this machine: another agent, or a program that has nothing to do
 // with us and may never say so.
 func (m *meeting) findHere(ctx context.Context, port int) error {
-	client, err := tcpstore.Dial(ctx, string(m.port), tcpstore.Options{Patience: strangerTime, ReplyTimeout: strangerTime, FirstOnly: true})
+	dialing, cancel := context.WithTimeout(ctx, strangerTime)
+	defer cancel()
+	client, err := tcpstore.Dial(dialing, string(m.port), tcpstore.Options{Progress: m.vacant})
 	if err != nil && ctx.Err() == nil {
 		return m.stranger(port)
 	}
@@ -141,6 +147,17 @@ func (m *meeting) findHere(ctx context.Context, port int) error {
 	}
 	m.store = client
 	return m.listenForPeers(hostOf(m.port))
+}
+
+// errVacant ends a meeting in a store whose host, on this machine, is gone.
+var errVacant = errors.New("nobody hosts the meeting any more")
+
+// vacant leaves a store when nobody listens there any more: its host was another agent of this machine, so this one
+// can take its place.
+func (m *meeting) vacant(a tcpstore.Attempt) {
+	if m.leave != nil && errors.Is(a.Err, syscall.ECONNREFUSED) {
+		m.leave(errVacant)
+	}
 }
 
 // strangerTime is how long a program on this machine may take to prove that it is a store.
@@ -190,13 +207,13 @@ func (m *meeting) listenForPeers(endpoint string) error {
 	loopback := isLoopback(endpoint)
 	addr := ":0"
 	if loopback {
-		addr = net.JoinHostPort(string(m.spec.Self.Addrs[0]), "0")
+		addr = net.JoinHostPort(string(m.hosts[0]), "0")
 	}
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
 		return fail(job.ExitSystem, "", "listen for other agents: %w", err)
 	}
-	m.run(func() { m.door.serve(ln) }, func() { ln.Close() })
+	m.run(func() { m.door.serve(ln, m.c.Log) }, func() { ln.Close() })
 	return m.announce(ln.Addr(), false, "")
 }
 
@@ -204,7 +221,7 @@ func (m *meeting) listenForPeers(endpoint string) error {
 // a load balancer, which passes on this one port and not the workers'.
 func (m *meeting) announce(at net.Addr, only bool, endpoint string) error {
 	port := strconv.Itoa(at.(*net.TCPAddr).Port)
-	hosts := m.spec.Self.Addrs
+	hosts := m.hosts
 	if only {
 		hosts = nil
 	}
@@ -229,8 +246,27 @@ func literal(host string) string {
 	return host
 }
 
-// join agrees with the other nodes on a world.
-func (m *meeting) join(ctx context.Context) (err error) {
+// join agrees with the other nodes on a world. Where this node can take the place of a host that went away, it does:
+// the others find the new store at the same endpoint, and all meet anew.
+func (m *meeting) join(ctx context.Context) error {
+	for {
+		joining, leave := context.WithCancelCause(ctx)
+		m.leave = leave
+		err := m.agree(joining)
+		leave(nil)
+		if !errors.Is(err, errVacant) {
+			return err
+		}
+		m.c.Log.Warn(fmt.Sprintf("the agent of this machine that hosted the meeting at %s is gone; the others meet anew", m.port))
+		m.leaveStore()
+		if err := m.serve(ctx, false); err != nil {
+			return err
+		}
+	}
+}
+
+// agree is one try of join.
+func (m *meeting) agree(ctx context.Context) (err error) {
 	show := newWaiting(m.c.Log, "meeting for "+m.spec.ID)
 	m.session, err = rendezvous.Join(ctx, m.store, m.spec, rendezvous.Options{
 		Timeout:  max(time.Until(m.end), time.Millisecond), // 0 would be for ever
@@ -247,10 +283,10 @@ func (m *meeting) join(ctx context.Context) (err error) {
 	case errors.As(err, &missing):
 		return fail(job.ExitPeers, "did the missing nodes start, and can they reach "+string(m.port)+"?", "%w", err)
 	case errors.As(err, &refused), errors.As(err, &excluded):
-		m.refused = true
+		m.refused = excluded == nil || !excluded.Replaced
 		return fail(job.ExitRefused, "", "%w", err)
 	case ctx.Err() != nil:
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 	return fail(job.ExitRetry, "the node that hosts it may have died", "the store at %s was lost before all nodes met: %w", m.port, err)
 }
@@ -278,13 +314,19 @@ func (m *meeting) close() {
 		m.session.Close()
 	}
 	m.door.close()
+	m.leaveStore()
+	m.servers.Wait()
+}
+
+// leaveStore ends the use of the store, and what this node serves for it.
+func (m *meeting) leaveStore() {
 	if m.store != nil {
 		m.store.Close()
 	}
 	for _, end := range m.closers {
 		end()
 	}
-	m.servers.Wait()
+	m.store, m.closers = nil, nil
 }
 
 // maxWaiting bounds the agents that wait at a door which is not open yet; those that find it full come again.
@@ -333,16 +375,20 @@ func (d *door) close() {
 }
 
 // serve takes connections until ln is closed.
-func (d *door) serve(ln net.Listener) {
-	for {
+func (d *door) serve(ln net.Listener, log *slog.Logger) {
+	for failed := 0; ; {
 		c, err := ln.Accept()
-		if errors.Is(err, net.ErrClosed) {
+		switch {
+		case errors.Is(err, net.ErrClosed):
 			return
-		}
-		if err != nil { // out of descriptors, or the peer went away: others may still come
+		case err == nil:
+			failed = 0
+			d.handle(c)
+		default: // out of descriptors, or the peer went away: others may still come
+			if failed++; failed == 2 {
+				log.Warn("other agents cannot connect: " + err.Error())
+			}
 			time.Sleep(10 * time.Millisecond)
-			continue
 		}
-		d.handle(c)
 	}
 }
