@@ -1,0 +1,161 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/rendezvous"
+)
+
+// freeEndpoint returns an endpoint on this machine at which nobody listens.
+func freeEndpoint(t *testing.T) job.Addr {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return job.Addr(ln.Addr().String())
+}
+
+// joiner is what one agent of this machine knows of a job; life tells agents apart.
+func joiner(at job.Addr, nodes, index int, life string) (Config, Plan) {
+	c := Config{JoinTimeout: time.Minute, Log: slog.New(slog.DiscardHandler)}
+	return c, Plan{Endpoint: at, MayServe: true, Spec: job.Spec{ID: "job7", Nodes: nodes, Self: job.Node{
+		Name: "host", Index: index, Slots: 1, Incarnation: life, Addrs: []job.Addr{"127.0.0.1"},
+	}}}
+}
+
+// A met is the end of one agent's meeting.
+type met struct {
+	meeting *meeting
+	err     error
+}
+
+// meet joins, in a goroutine of its own.
+func meet(t *testing.T, c Config, p Plan) <-chan met {
+	t.Helper()
+	m, err := openMeeting(t.Context(), c, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := make(chan met, 1)
+	go func() { end <- met{m, m.join(t.Context())} }()
+	return end
+}
+
+// ends waits for a meeting to end.
+func ends(t *testing.T, end <-chan met) met {
+	t.Helper()
+	select {
+	case e := <-end:
+		t.Cleanup(e.meeting.close)
+		return e
+	case <-time.After(time.Minute):
+		t.Fatal("the meeting does not end")
+		panic("unreachable")
+	}
+}
+
+// A member that is told to stop when the world was just published is still expected: it reaches the leader, and can
+// tell it so.
+func TestToldToStopBeforeTheCall(t *testing.T) {
+	t.Parallel()
+	at := freeEndpoint(t)
+	c, p := joiner(at, 2, 0, "a")
+	a := meet(t, c, p)
+	c, p = joiner(at, 2, 1, "b")
+	b := ends(t, meet(t, c, p))
+	lead := ends(t, a)
+	if lead.err != nil || b.err != nil {
+		t.Fatal(lead.err, b.err)
+	}
+	leader, err := lead.meeting.connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer leader.close()
+	asked, cancel := context.WithCancel(t.Context())
+	cancel()
+	member, err := b.meeting.connect(asked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	member.tell(news{Kind: newsEnding})
+	defer member.close()
+	for e := range leader.events() {
+		if n, ok := translate(e).(told); ok && n.news.Kind == newsEnding {
+			return
+		}
+	}
+}
+
+// Without a leader, being told to stop ends the call soon.
+func TestLastCall(t *testing.T) {
+	t.Parallel()
+	asked, cancel := context.WithCancel(t.Context())
+	cancel()
+	begun := time.Now()
+	calling, end := outlast(asked)
+	defer end()
+	<-calling.Done()
+	if d := time.Since(begun); d < lastCall || d > lastCall+5*time.Second {
+		t.Errorf("it took %v", d)
+	}
+}
+
+// Two agents have one index, and the one that is replaced hosts the store: it ends at once and says why, and the others
+// meet without it, in a store that one of them hosts now.
+func TestHostIsReplaced(t *testing.T) {
+	t.Parallel()
+	at := freeEndpoint(t)
+	c, p := joiner(at, 3, 0, "old")
+	old := meet(t, c, p)
+	c, p = joiner(at, 3, 0, "new")
+	fresh := meet(t, c, p)
+	c, p = joiner(at, 3, 1, "b")
+	b := meet(t, c, p)
+
+	begun := time.Now()
+	e := ends(t, old)
+	var excluded *rendezvous.Excluded
+	if !errors.As(e.err, &excluded) || !excluded.Replaced || ExitCode(e.err) != job.ExitRefused {
+		t.Fatalf("the one that was replaced: %v", e.err)
+	}
+	e.meeting.close()
+	if d := time.Since(begun); d > readTime {
+		t.Errorf("it took %v", d)
+	}
+
+	c, p = joiner(at, 3, 2, "c")
+	for _, last := range []<-chan met{meet(t, c, p), b, fresh} {
+		if e := ends(t, last); e.err != nil {
+			t.Error(e.err)
+		}
+	}
+}
+
+// Agents that were given different job ids do not meet, and are told of each other.
+func TestJobsAtOneEndpoint(t *testing.T) {
+	t.Parallel()
+	at := freeEndpoint(t)
+	var all []<-chan met
+	for i := range 2 {
+		c, p := joiner(at, 2, i, fmt.Sprint("life", i))
+		c.JoinTimeout, p.Spec.ID = 5*time.Second, fmt.Sprint("job", i)
+		all = append(all, meet(t, c, p))
+	}
+	for i, end := range all {
+		e := ends(t, end)
+		if want := fmt.Sprintf(`also meeting here: job "job%d"`, 1-i); e.err == nil || !strings.Contains(e.err.Error(), want) {
+			t.Errorf("job%d: %v", i, e.err)
+		}
+	}
+}
