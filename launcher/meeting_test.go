@@ -135,6 +135,8 @@ func TestHostIsReplaced(t *testing.T) {
 	}
 
 	c, p = joiner(at, 3, 2, "c")
+	p.MayServe = false
+	c.JoinTimeout = 10 * time.Second
 	for _, last := range []<-chan met{meet(t, c, p), b, fresh} {
 		if e := ends(t, last); e.err != nil {
 			t.Error(e.err)
