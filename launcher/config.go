@@ -41,6 +41,10 @@ type Config struct {
 	MaxRestarts int           // --max-restarts: rounds that may follow the first
 	Grace       time.Duration // when this node is told to stop: from TERM to KILL
 
+	LogDir string        // --log-dir: where the directory of this run's log files is made; "": a temporary one, if there are any
+	Output worker.Output // --redirects, --tee, --ranks, …: where the workers' lines go; Dir is found by Run
+	Style  worker.Style  // how the console shows them
+
 	From map[string]string // flag name without dashes → who set it: "--nnodes", "MUSTER_NNODES"
 
 	Host    job.Host

@@ -22,6 +22,9 @@ func Run(ctx context.Context, c Config) (job.Verdict, error) {
 	for _, note := range plan.Notes {
 		c.Log.Warn(note)
 	}
+	if c.Output, err = openLogs(c, plan); err != nil {
+		return job.Verdict{}, err
+	}
 	dir, err := runDir(c, plan.Spec.ID)
 	if err != nil {
 		return job.Verdict{}, err

@@ -188,7 +188,7 @@ func (r *round) begin(at start) {
 	}, r.plan.Command, r.c.getenv)
 	group, err := worker.Start(context.Background(), tasks, worker.Options{
 		Processes: r.c.First, Console: r.c.Console, Environ: r.c.Environ,
-		Job: r.plan.Spec.ID, Round: at.Round,
+		Job: r.plan.Spec.ID, Round: at.Round, Output: r.c.Output,
 	})
 	if err != nil {
 		r.post(unbegun{r.notStarted(err)})

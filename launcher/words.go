@@ -89,15 +89,19 @@ func runDir(c Config, id string) (string, error) {
 			base = dir
 		}
 	}
-	safe := strings.Map(func(r rune) rune {
-		if strings.ContainsRune("-_.", r) || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
-			return r
-		}
-		return '-'
-	}, line1(id, 40))
-	dir, err := os.MkdirTemp(base, "muster-"+safe+"-")
+	dir, err := os.MkdirTemp(base, "muster-"+safeName(id)+"-")
 	if err != nil {
 		return "", fail(job.ExitSystem, "set TMPDIR to a directory that can be written", "make a directory for this run: %w", err)
 	}
 	return dir, nil
+}
+
+// safeName is text as a part of a file's name.
+func safeName(text string) string {
+	return strings.Map(func(r rune) rune {
+		if strings.ContainsRune("-_.", r) || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return '-'
+	}, line1(text, 40))
 }

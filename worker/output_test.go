@@ -126,7 +126,7 @@ func TestNobodyReads(t *testing.T) {
 	}
 	defer pr.Close()
 	told := t.TempDir() + "/worst"
-	console := worker.NewConsole(pw, pw)
+	console := worker.NewConsole(pw, pw, worker.Style{})
 	g, err := worker.Start(t.Context(), program(1, "timed", fmt.Sprint(n), told), options(console))
 	if err != nil {
 		t.Fatal(err)
@@ -167,7 +167,7 @@ func TestConsoleGoesAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	console := worker.NewConsole(pw, pw)
+	console := worker.NewConsole(pw, pw, worker.Style{})
 	pr.Close()
 	g, err := worker.Start(t.Context(), program(2, "flood", "10000000"), options(console))
 	if err != nil {
@@ -291,7 +291,7 @@ func BenchmarkOutput(b *testing.B) {
 			b.SetBytes(int64(c.bytes * c.workers))
 			before := cpuTime(b)
 			for b.Loop() {
-				console := worker.NewConsole(null, null)
+				console := worker.NewConsole(null, null, worker.Style{})
 				g, err := worker.Start(b.Context(), program(c.workers, c.role, fmt.Sprint(arg)), options(console))
 				if err != nil {
 					b.Fatal(err)

@@ -7,30 +7,34 @@ import (
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
 	readSize = 128 << 10 // half of it costs a quarter of the throughput in wake-ups
 	maxLine  = 1 << 20
-	cutMark  = " [muster: cut here, the line goes on]\n"
 
 	// A worker that writes line by line would wake us for each. After a short read that followed closely upon another we
-	// sleep for a moment and let the pipe gather some.
+	// sleep for a moment and let the pipe gather some: it must hold what can come meanwhile.
 	shortRead = 16 << 10
 	nap       = time.Millisecond
+	pipeSize  = 256 << 10 // the kernel's default is 64 KiB; all pipes of a user may have 64 MiB (pipe(7))
 )
 
-// A stream carries stdout or stderr of one worker to the console: whole lines, each with the prefix.
+// A stream carries stdout or stderr of one worker: whole lines to the console, each with its prefix, and every byte to a file.
 //
 // A carriage return without newline is a progress bar that draws over itself. On a console of many ranks each of its states is
 // a line of its own: the newest one every barEvery, and the last one in any case. (A bar that were held until its newline would
 // look like a hang, and all of its states would drown everything else.)
 type stream struct {
-	in     *os.File
-	queue  *queue
-	prefix []byte
-	raw    bool
-	tail   *tail
+	in       *os.File
+	out      outlet // to the console
+	form     view   // of the lines there
+	barEvery time.Duration
+	raw      bool
+	file     *logFile // nil: none
+	tail     *tail
 
 	partial []byte // of a line whose newline has not come
 	batch   []byte // lines for the console, built up and handed over
@@ -43,11 +47,14 @@ type stream struct {
 	done chan struct{} // closed when carry has returned
 }
 
-func newStream(in *os.File, to *sink, prefix string, raw bool, t *tail) *stream {
-	s := &stream{in: in, queue: to.newQueue(prefix), prefix: []byte(prefix), raw: raw, tail: t, done: make(chan struct{})}
+// begin carries until the end of the stream, or close.
+func (s *stream) begin() {
+	s.done = make(chan struct{})
 	s.last.Store(time.Now().UnixNano())
+	if raw, err := s.in.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, pipeSize) })
+	}
 	go s.carry()
-	return s
 }
 
 // settle returns at the end of the stream, or when nothing has come for a while: a grandchild may hold it open for ever.
@@ -69,6 +76,9 @@ func (s *stream) settle() {
 func (s *stream) close() {
 	s.in.Close()
 	<-s.done
+	if s.file != nil {
+		s.file.close()
+	}
 }
 
 // carry reads until the end.
@@ -97,6 +107,9 @@ func (s *stream) carry() {
 
 // feed takes the next bytes.
 func (s *stream) feed(b []byte) {
+	if s.file != nil {
+		s.file.put(b)
+	}
 	switch {
 	case s.raw:
 		s.tail.add(b)
@@ -116,7 +129,7 @@ func (s *stream) fast(b []byte) {
 	}
 	end := bytes.LastIndexByte(b, '\n') + 1
 	s.tail.add(b[:end])
-	s.batch = prefixed(s.batch, s.prefix, b[:end])
+	s.batch = s.form.lines(s.batch, b[:end])
 	s.hold(b[end:])
 }
 
@@ -127,23 +140,9 @@ func (s *stream) complete(b []byte) []byte {
 		return b
 	}
 	s.hold(b[:i])
-	s.line(s.partial)
+	s.line(s.partial, whole)
 	s.partial = s.partial[:0]
 	return b[i+1:]
-}
-
-// prefixed appends the lines of b to out, each behind prefix.
-func prefixed(out, prefix, b []byte) []byte {
-	if len(prefix) == 0 {
-		return append(out, b...)
-	}
-	for len(b) > 0 {
-		i := bytes.IndexByte(b, '\n') + 1
-		out = append(out, prefix...)
-		out = append(out, b[:i]...)
-		b = b[i:]
-	}
-	return out
 }
 
 // slow handles bytes line by line, with progress bars among them.
@@ -155,7 +154,7 @@ func (s *stream) slow(b []byte) {
 			break
 		}
 		s.hold(b[:i])
-		s.endLine()
+		s.endLine(whole)
 		b = b[i+1:]
 	}
 	if s.bar = bytes.IndexByte(s.partial, '\r') >= 0; s.bar {
@@ -169,11 +168,13 @@ func (s *stream) slow(b []byte) {
 
 // endLine takes the partial line as complete. Of a bar the last state is kept, unless it is on the console already, or it was
 // wiped out with blanks.
-func (s *stream) endLine() {
+func (s *stream) endLine(how ending) {
 	text := lastState(s.partial)
-	bar := stateStart(s.partial) > 0
-	if !bar || !blank(text) && !bytes.Equal(text, s.shown) {
-		s.line(text)
+	switch bar := stateStart(s.partial) > 0; {
+	case !bar:
+		s.line(text, how)
+	case !blank(text) && !bytes.Equal(text, s.shown):
+		s.line(text, whole)
 	}
 	s.partial, s.shown = s.partial[:0], s.shown[:0]
 }
@@ -184,9 +185,9 @@ func (s *stream) showBar() {
 	if blank(text) || bytes.Equal(text, s.shown) {
 		return
 	}
-	s.line(text)
+	s.line(text, whole)
 	s.shown = append(s.shown[:0], text...)
-	s.showAt = time.Now().Add(s.queue.sink.barEvery)
+	s.showAt = time.Now().Add(s.barEvery)
 	s.flush()
 }
 
@@ -221,29 +222,27 @@ func (s *stream) hold(b []byte) {
 		for n > maxLine-utf8.UTFMax && !utf8.RuneStart(s.partial[n]) {
 			n--
 		}
-		s.batch = append(append(append(s.batch, s.prefix...), s.partial[:n]...), cutMark...)
-		s.tail.add(s.partial[:n])
-		s.tail.add([]byte(cutMark))
+		s.line(s.partial[:n], cut)
 		s.partial = append(s.partial[:0], s.partial[n:]...)
 	}
 }
 
 // line puts one line, without its newline, on its way.
-func (s *stream) line(text []byte) {
-	s.tail.add(text, []byte{'\n'})
-	s.batch = append(append(append(s.batch, s.prefix...), text...), '\n')
+func (s *stream) line(text []byte, how ending) {
+	s.tail.add(text, newline)
+	s.batch = s.form.line(s.batch, text, how)
 }
 
 func (s *stream) flush() {
 	if len(s.batch) > 0 {
-		s.batch = s.queue.put(s.batch)[:0]
+		s.batch = s.out.put(s.batch)[:0]
 	}
 }
 
 // finish ends a last line that has no newline of its own.
 func (s *stream) finish() {
 	if len(s.partial) > 0 {
-		s.endLine()
+		s.endLine(open)
 	}
 	s.flush()
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -14,16 +15,25 @@ import (
 	"time"
 )
 
-// newTestStream returns a stream that is fed by hand.
-func newTestStream(to *sink, prefix string, raw bool) *stream {
-	return &stream{queue: to.newQueue(prefix), prefix: []byte(prefix), raw: raw, tail: &tail{}}
+// A testStream is a stream that is fed by hand.
+type testStream struct {
+	*stream
+	queue *queue
 }
+
+func newTestStream(to *sink, prefix string, raw bool) testStream {
+	form := plain{prefix: []byte(prefix)}
+	q := to.newQueue(noteOf(form))
+	return testStream{&stream{out: q, form: form, raw: raw, tail: &tail{}, barEvery: time.Hour}, q}
+}
+
+func newTestSink(to io.Writer) *sink { return newSink(to, "console", consolePace) }
 
 // carried returns what a console shows of parts, and the tail.
 func carried(t *testing.T, prefix string, raw bool, parts ...string) (string, []string) {
 	t.Helper()
 	var out bytes.Buffer
-	to := newSink(&out, time.Hour)
+	to := newTestSink(&out)
 	s := newTestStream(to, prefix, raw)
 	for _, p := range parts {
 		s.feed([]byte(p))
@@ -36,14 +46,16 @@ func carried(t *testing.T, prefix string, raw bool, parts ...string) (string, []
 	return out.String(), s.tail.lines()
 }
 
+const cutMark = " [muster: cut here, the line goes on]\n"
+
 var lineCases = []struct {
 	name, in, want string
 }{
 	{"lines", "one\ntwo\n", "> one\n> two\n"},
 	{"empty lines", "\n\na\n\n", "> \n> \n> a\n> \n"},
-	{"no newline at the end", "one\ntwo", "> one\n> two\n"},
+	{"no newline at the end", "one\ntwo", "> one\n> two [muster: no newline here]\n"},
 	{"nothing", "", ""},
-	{"characters of several bytes", "größer ✓\n→ ∞", "> größer ✓\n> → ∞\n"},
+	{"characters of several bytes", "größer ✓\n→ ∞\n", "> größer ✓\n> → ∞\n"},
 	{"not UTF-8, and zeros", "a\xff\xfe\nb\x00c\n", "> a\xff\xfe\n> b\x00c\n"},
 	{"lines of Windows", "one\r\n\r\ntwo\r\n", "> one\n> \n> two\n"},
 	{"a bar's last state", "\r 10%\r 20%\r100%\nnext\n", "> 100%\n> next\n"},
@@ -125,8 +137,10 @@ func TestBar(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out lockedBuffer
-	to := newSink(&out, 50*time.Millisecond)
-	s := newStream(r, to, "> ", false, &tail{})
+	to := newTestSink(&out)
+	s := newTestStream(to, "> ", false)
+	s.in, s.barEvery = r, 50*time.Millisecond
+	s.begin()
 	for _, step := range []struct{ write, shown string }{{"\r 1%", ">  1%\n"}, {"\r 2%\r 3%", ">  3%\n"}} { // 3 after a while, though nothing more comes
 		if _, err := w.WriteString(step.write); err != nil {
 			t.Fatal(err)
@@ -137,7 +151,7 @@ func TestBar(t *testing.T) {
 			}
 		}
 	}
-	if _, err := w.WriteString("\r 4%\r 3%\nend"); err != nil {
+	if _, err := w.WriteString("\r 4%\r 3%\nend\n"); err != nil {
 		t.Fatal(err)
 	}
 	w.Close()
@@ -153,8 +167,9 @@ func TestBar(t *testing.T) {
 func TestBarRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out lockedBuffer
-		to := newSink(&out, 5*time.Second)
+		to := newTestSink(&out)
 		s := newTestStream(to, "> ", false)
+		s.barEvery = 5 * time.Second
 		for i := range 1000 { // a hundred seconds of tqdm
 			s.feed(fmt.Appendf(nil, "\r%3d of 1000", i))
 			time.Sleep(100 * time.Millisecond)
@@ -222,16 +237,16 @@ func TestStandingConsole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out lockedBuffer
 		goOn := make(chan struct{})
-		to := newSink(writerFunc(func(b []byte) (int, error) { <-goOn; return out.Write(b) }), time.Hour)
+		to := newTestSink(writerFunc(func(b []byte) (int, error) { <-goOn; return out.Write(b) }))
 		a, b := newTestStream(to, "[rank 0] ", false), newTestStream(to, "[rank 1] ", false)
 		line := func(i int) string { return fmt.Sprintf("%7d %s\n", i, strings.Repeat(".", 91)) }
-		const n = 40000 // 4 MB, twice the queue
+		const n = 80000 // 8 MB, twice the queue
 		began := time.Now()
 		for i := range n {
 			a.feed([]byte(line(i)))
 		}
 		b.feed([]byte("b is not touched\n"))
-		if took := time.Since(began); took > credit {
+		if took := time.Since(began); took > consolePace.still {
 			t.Errorf("the worker waited %v", took)
 		}
 		if a.queue.size > queueSize {
@@ -260,11 +275,11 @@ func TestStandingConsole(t *testing.T) {
 func TestSlowConsole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out lockedBuffer
-		to := newSink(writerFunc(func(b []byte) (int, error) {
+		to := newTestSink(writerFunc(func(b []byte) (int, error) {
 			time.Sleep(time.Duration(len(b)) * time.Second / (100 << 20)) // 100 MB/s
 			return out.Write(b)
-		}), time.Hour)
-		var streams []*stream
+		}))
+		var streams []testStream
 		for i := range 8 {
 			streams = append(streams, newTestStream(to, fmt.Sprintf("[rank %d] ", i), false))
 		}
@@ -289,7 +304,7 @@ func TestSlowConsole(t *testing.T) {
 }
 
 func TestBrokenConsole(t *testing.T) {
-	to := newSink(writerFunc(func(b []byte) (int, error) { return 0, syscall.EPIPE }), time.Hour)
+	to := newTestSink(writerFunc(func(b []byte) (int, error) { return 0, syscall.EPIPE }))
 	s := newTestStream(to, "> ", false)
 	for range 1000 {
 		s.feed([]byte("nobody reads this\n"))
@@ -298,12 +313,12 @@ func TestBrokenConsole(t *testing.T) {
 	if err := to.close(t.Context()); err == nil || err.Error() != "console: 1000 lines were lost" {
 		t.Errorf("close: %v", err)
 	}
-	full := newSink(writerFunc(func(b []byte) (int, error) {
+	full := newTestSink(writerFunc(func(b []byte) (int, error) {
 		if bytes.Contains(b, []byte("first")) {
 			return 0, &os.PathError{Op: "write", Path: "log", Err: syscall.ENOSPC}
 		}
 		return len(b), nil
-	}), time.Hour)
+	}))
 	s = newTestStream(full, "> ", false)
 	s.feed([]byte("first\n"))
 	s.queue.flush()
@@ -318,7 +333,7 @@ func TestBrokenConsole(t *testing.T) {
 func TestHangingConsole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		goOn := make(chan struct{})
-		to := newSink(writerFunc(func(b []byte) (int, error) { <-goOn; return len(b), nil }), time.Hour)
+		to := newTestSink(writerFunc(func(b []byte) (int, error) { <-goOn; return len(b), nil }))
 		s := newTestStream(to, "> ", false)
 		s.feed([]byte("a line\n"))
 		began := time.Now()
@@ -340,7 +355,7 @@ func TestConsoleWriters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := NewConsole(w, w)
+	c := NewConsole(w, w, Style{})
 	if c.out != c.err {
 		t.Error("one pipe, two writers to it")
 	}

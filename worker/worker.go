@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -30,7 +31,8 @@ type Options struct {
 	Environ   []string // under each task's own variables; in the form of os.Environ
 	Dir       string   // "": the agent's
 	Job       string   // the job's id
-	Round     int      // which world of the job this is
+	Round     int      // how many rounds of the job came before this one
+	Output    Output   // where their lines go
 	Bare      bool     // no rank before the lines; the output of a single task then passes as it is, byte by byte
 }
 
@@ -82,9 +84,10 @@ type member struct {
 func Start(ctx context.Context, tasks []job.Task, opt Options) (*Group, error) {
 	g := &Group{processes: opt.Processes, exits: make(chan Exit, len(tasks)), gone: make(chan struct{})}
 	nonce := rand.Text()[:8]
+	words := &word{say: opt.Console.complain}
 	var failed error
 	for _, t := range tasks {
-		m, err := start(ctx, t, opt, nonce, len(tasks) == 1)
+		m, err := start(ctx, t, opt, nonce, words, len(tasks) == 1)
 		if err != nil {
 			failed = fmt.Errorf("worker: rank %d: %w", t.Rank, err)
 			break
@@ -100,7 +103,7 @@ func Start(ctx context.Context, tasks []job.Task, opt Options) (*Group, error) {
 	return g, nil
 }
 
-func start(ctx context.Context, t job.Task, opt Options, nonce string, alone bool) (*member, error) {
+func start(ctx context.Context, t job.Task, opt Options, nonce string, words *word, alone bool) (*member, error) {
 	prefix := fmt.Sprintf("[rank %d] ", t.Rank)
 	if opt.Bare {
 		prefix = ""
@@ -108,18 +111,33 @@ func start(ctx context.Context, t job.Task, opt Options, nonce string, alone boo
 	child, err := opt.Processes.Start(ctx, proc.Spec{
 		Argv: t.Argv, Env: t.Env.Over(untagged(opt.Environ)), Dir: opt.Dir,
 		Tag:   fmt.Sprintf("%s/%d/%d/%s", opt.Job, t.Rank, opt.Round, nonce),
-		Label: prefix, OOM: moreOOM,
+		Label: prefix, OOM: moreOOM, Stdin: opt.Output.reads(t),
 	})
 	if err != nil {
 		return nil, err
 	}
 	m := &member{task: t, child: child, tail: &tail{}, given: make(chan struct{})}
-	raw := opt.Bare && alone
-	m.streams = []*stream{
-		newStream(child.Stdout, opt.Console.out, prefix, raw, m.tail),
-		newStream(child.Stderr, opt.Console.err, prefix, raw, m.tail),
+	for i, in := range []*os.File{child.Stdout, child.Stderr} {
+		s := &stream{in: in, raw: opt.Bare && alone, tail: m.tail}
+		opt.open(s, t, i+stdout, words)
+		s.begin()
+		m.streams = append(m.streams, s)
 	}
 	return m, nil
+}
+
+// open connects a stream with what it goes to.
+func (opt Options) open(s *stream, t job.Task, number int, words *word) {
+	screen := opt.Console.screen(number)
+	s.out, s.form, s.barEvery = nowhere{}, none{}, screen.barEvery
+	if opt.Output.shown(t, number) {
+		s.out, s.form = screen.open(t, streamNames[number], opt.Bare)
+	}
+	_, asIs := s.form.(plain)
+	s.raw = s.raw && asIs
+	if opt.Output.filed(t, number) {
+		s.file = newLogFile(opt.Output.dirOf(t, opt.Round), streamNames[number], opt.Output.Quota, words)
+	}
 }
 
 // untagged returns environ without the tag of a worker that may have started us.
@@ -216,7 +234,7 @@ func (g *Group) watch() {
 	all.Wait()
 	for _, m := range g.members {
 		for _, s := range m.streams {
-			s.queue.flush()
+			s.out.flush()
 		}
 	}
 	close(g.exits)

@@ -72,7 +72,7 @@ func options(c *worker.Console) worker.Options {
 func start(t *testing.T, tasks []job.Task, change ...func(*worker.Options)) *run {
 	t.Helper()
 	r := &run{t: t, out: newCapture(t), err: newCapture(t)}
-	r.console = worker.NewConsole(r.out.w, r.err.w)
+	r.console = worker.NewConsole(r.out.w, r.err.w, worker.Style{})
 	opt := options(r.console)
 	for _, c := range change {
 		c(&opt)
@@ -125,7 +125,7 @@ func TestStartFails(t *testing.T) {
 	tasks := shell("exec sleep 1000", "exit 0")
 	tasks[1].Argv = []string{"no-such-program"}
 	out := newCapture(t)
-	_, err := worker.Start(t.Context(), tasks, options(worker.NewConsole(out.w, out.w)))
+	_, err := worker.Start(t.Context(), tasks, options(worker.NewConsole(out.w, out.w, worker.Style{})))
 	var e *proc.StartError
 	if !errors.As(err, &e) || e.Code != 127 || !strings.Contains(err.Error(), "worker: rank 1: start no-such-program: no such command in PATH") {
 		t.Errorf("error %v", err)

@@ -20,7 +20,7 @@ import (
 func jobFlags(c *launcher.Config) []cli.Flag {
 	c.NodeRank, c.WorkerStore, c.Serve = -1, "auto", "auto"
 	c.JoinTimeout, c.StopTimeout, c.Grace = 15*time.Minute, 5*time.Second, 25*time.Second
-	return []cli.Flag{
+	return append([]cli.Flag{
 		&cli.GenericFlag{Name: "nnodes", Value: nodes{&c.Nodes}, Usage: "`N` nodes; what the platform says, else 1"},
 		&cli.StringFlag{Name: "nproc-per-node", Destination: &c.NProc, Usage: "`N` workers on this node, or gpu, cpu, auto (one per GPU, else one)"},
 		&cli.GenericFlag{Name: "node-rank", Value: number{&c.NodeRank, 0, 1 << 20}, Usage: "`I` number of this node, from 0; else nodes are ranked by place and name"},
@@ -42,7 +42,7 @@ func jobFlags(c *launcher.Config) []cli.Flag {
 		&cli.BoolFlag{Name: "no-python", Destination: &c.NoPython, Hidden: true, Usage: "run even a .py as a program of its own"},
 		&cli.GenericFlag{Name: "max-restarts", Value: number{&c.MaxRestarts, 0, 1 << 20}, Usage: "`N` times a job whose worker failed is started again on all nodes (0)"},
 		&cli.GenericFlag{Name: "rdzv-backend", Value: choice{new(string), "c10d static"}, Hidden: true, Usage: "`NAME` of the store's protocol: c10d"},
-	}
+	}, outputFlags(c)...)
 }
 
 // configure completes c with what only the process itself knows.
@@ -90,8 +90,11 @@ func run(x *cli.Context, c launcher.Config) error {
 		first.Close()
 	}()
 	configure(x, &c)
+	if err := styled(&c); err != nil {
+		return err
+	}
 	c.First = first
-	c.Console = worker.NewConsole(os.Stdout, os.Stderr)
+	c.Console = worker.NewConsole(os.Stdout, os.Stderr, c.Style)
 	c.Log = newLog(c.Console.Stderr())
 	v, err := launcher.Run(context.Background(), c)
 	if err != nil {

@@ -48,6 +48,13 @@ func TestWrongUse(t *testing.T) {
 		{"run --worker-store agnet true", "", 2, `--worker-store: "agnet" is none of auto, agent, rank0`},
 		{"run --max-restarts -1 true", "", 2, `"-1" is no whole number from 0`},
 		{"run --no-python --module true", "", 2, "--module is Python, --no-python is not"},
+		{"run --redirects 4 true", "", 2, `"4" is none of 0 (no stream), 1 (stdout)`},
+		{"run -t 1:3 true", "", 2, "--tee names local rank 1, but this node has 1 workers"},
+		{"run true", "PET_TEE=x", 2, `PET_TEE: "x" is none of 0`},
+		{"run --ranks 3-1 true", "", 2, `"3-1" names no ranks`},
+		{"run --log-quota 1 true", "", 2, `"1" is no size`},
+		{"run --log-format xml true", "", 2, `"xml" is neither text nor json`},
+		{"run --fold --log-format json true", "", 2, "--fold and --log-format"},
 		{"run --rdzv-id none true", "", 2, `--rdzv-id "none" cannot name a job`},
 		{"run --nproc-per-node 0 true", "", 2, "--nproc-per-node 0 is no number of workers"},
 		{"run --join-timeout soon true", "", 2, "is no duration"},
@@ -94,7 +101,7 @@ func TestSingleNode(t *testing.T) {
 		"[rank 0] rank 0 of 3, local 0 of 3, threads 9\n",
 		"[rank 1] rank 1 of 3, local 1 of 3, threads 9\n",
 		"[rank 2] rank 2 of 3, local 2 of 3, threads 9\n",
-		"[rank 2] no newline\n")
+		"[rank 2] no newline [muster: no newline here]\n")
 }
 
 // The exit code is that of the worker that failed first, and the last line says which that was.
