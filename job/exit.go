@@ -30,10 +30,13 @@ const (
 type Verdict struct {
 	Code     int      `json:"code"`   // exit status of muster
 	Origin   string   `json:"origin"` // who failed: worker, agent, platform; empty when all is well
-	Class    string   `json:"class"`  // succeeded, failed, killed, preempted, lost, refused
+	Class    string   `json:"class"`  // what kind of end; the constants below
 	Sentence string   `json:"sentence,omitempty"`
+	Hint     string   `json:"hint,omitempty"`   // what to do, when that is known
 	First    *Failure `json:"first,omitempty"`  // the first cause, when a worker failed
 	Rounds   []Round  `json:"rounds,omitempty"` // those before the last, the latest few
+	// Consequences are workers that failed after the first, and most likely because of it; the earliest few.
+	Consequences []Failure `json:"consequences,omitempty"`
 }
 
 // A Round is one life of the workers of a job, which another one followed.
@@ -43,8 +46,18 @@ type Round struct {
 	First   *Failure `json:"first,omitempty"`
 }
 
-// Succeeded is the class of a job that did what it should; no other goes with code 0.
-const Succeeded = "succeeded"
+// The classes of verdicts.
+const (
+	Succeeded  = "succeeded"   // the job did what it should; no other class goes with code 0
+	Failed     = "failed"      // a worker exited with a code, or the agent could not go on
+	Killed     = "killed"      // a signal ended a worker
+	NotStarted = "not-started" // a worker could not be started
+	OOM        = "oom"         // a worker was killed for want of memory
+	Preempted  = "preempted"   // an operator or a scheduler wanted the node; nobody is to blame
+	Lost       = "lost"        // an agent or its node is gone
+	Refused    = "refused"     // the job, or this node's part in it, cannot be as it was asked for
+	Late       = "late"        // a limit of time passed
+)
 
 // OK reports whether the job did what it should.
 func (v Verdict) OK() bool { return v.Code == ExitOK }
@@ -127,6 +140,14 @@ func (e Exit) sender() string {
 }
 
 var coreDumped = map[bool]string{true: " (core dumped)"}
+
+// SignalName names the signal that killed the worker; "" when none did.
+func (e Exit) SignalName() string {
+	if e.Signal == 0 {
+		return ""
+	}
+	return SignalName(syscall.Signal(e.Signal))
+}
 
 // SignalName returns "SIGKILL" for 9; a real-time signal is "signal 35".
 func SignalName(s syscall.Signal) string {

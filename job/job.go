@@ -155,6 +155,25 @@ type Failure struct {
 	PID       int           `json:"pid"`
 	Exit      Exit          `json:"exit"`
 	Ago       time.Duration `json:"ago"`                 // between its end and the telling, by the teller's own clock
+	At        time.Time     `json:"at"`                  // of its end, by its own node's clock, which other nodes do not share
 	Exception string        `json:"exception,omitempty"` // what the script said it failed of, in a line
 	Tail      []string      `json:"tail,omitempty"`      // its last lines of output
+	Evidence  []Evidence    `json:"evidence,omitempty"`  // what else was found
+	Hint      string        `json:"hint,omitempty"`      // what to do
+	Echo      bool          `json:"echo,omitempty"`      // it says that it failed because another one had
+}
+
+// Evidence is one thing that helps to understand a failure.
+type Evidence struct {
+	Kind string `json:"kind"` // a word for programs: oom, shm-full, disk-full, cuda-oom, …
+	Text string `json:"text"` // a sentence for people
+}
+
+// Ended is one worker and how it ended.
+type Ended struct {
+	Rank      int  `json:"rank"`
+	LocalRank int  `json:"local_rank"`
+	Group     int  `json:"group"` // of its node
+	PID       int  `json:"pid"`
+	Exit      Exit `json:"exit"`
 }

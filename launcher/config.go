@@ -45,6 +45,8 @@ type Config struct {
 	Output worker.Output // --redirects, --tee, --ranks, …: where the workers' lines go; Dir is found by Run
 	Style  worker.Style  // how the console shows them
 
+	VerdictFile string // --verdict: where to leave the verdict as JSON
+
 	From map[string]string // flag name without dashes → who set it: "--nnodes", "MUSTER_NNODES"
 
 	Host    job.Host

@@ -43,6 +43,7 @@ type state struct {
 	again    bool         // the leader's: the cause is known, and a new round follows when all are clear
 	round    int          // rounds before this one
 	past     []job.Round  // the leader's: those rounds, the last few
+	ranks    []job.Ended  // this node's workers that ended in this round; on the leader also those that members told of
 	verdict  *job.Verdict
 	ended    bool
 }
@@ -65,12 +66,15 @@ type cause struct {
 
 // Events. Each is a value of its own type.
 type (
-	opened   struct{ start start }          // the leader's workers' store is open
-	begun    struct{ workers int }          // this node's workers were started
-	unbegun  struct{ failure job.Failure }  // one could not be started, and none is left
-	finished struct{ failure *job.Failure } // a worker of this node ended; nil: well
-	emptied  struct{}                       // nothing is left of this node's workers
-	noticed  struct {
+	opened   struct{ start start }         // the leader's workers' store is open
+	begun    struct{ workers int }         // this node's workers were started
+	unbegun  struct{ failure job.Failure } // one could not be started, and none is left
+	finished struct {
+		worker  job.Ended
+		failure *job.Failure // nil: it ended well
+	} // a worker of this node ended
+	emptied struct{} // nothing is left of this node's workers
+	noticed struct {
 		node int
 		what string
 	} // an agent is silent, or heard again
@@ -104,9 +108,6 @@ type (
 	say    struct{ text string }          // a line for people
 )
 
-// preempted is the class of a verdict that blames nobody: an operator or a scheduler wanted the node.
-const preempted = "preempted"
-
 // everyone is tell's address for all members.
 const everyone = -1
 
@@ -129,7 +130,7 @@ type policy struct {
 
 // within is how long workers may take to stop: long enough for a checkpoint when the job is only preempted.
 func (p policy) within(v job.Verdict) time.Duration {
-	if v.Class == preempted {
+	if v.Class == job.Preempted {
 		return p.grace
 	}
 	return p.stopTimeout
@@ -151,6 +152,7 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 		s.empty = true
 		todo = s.failed(p, e.failure)
 	case finished:
+		s.ranks = append(slices.Clone(s.ranks), e.worker)
 		todo = s.finished(p, e.failure)
 	case emptied:
 		s.empty = true
@@ -197,7 +199,7 @@ func (s *state) opened(p policy, at start) []any {
 func (s *state) newRound(number int) {
 	s.round = number
 	s.start, s.started, s.left, s.empty = nil, false, 0, false
-	s.stopping, s.causes, s.own, s.again = false, nil, nil, false
+	s.stopping, s.causes, s.own, s.again, s.ranks = false, nil, nil, false, nil
 	for i := range s.nodes {
 		s.nodes[i].done, s.nodes[i].clear = false, false
 	}
@@ -219,7 +221,7 @@ func (s *state) finished(p policy, failure *job.Failure) []any {
 func (s *state) done(p policy, n int) []any {
 	s.nodes[n].done = true
 	if !s.leads() {
-		return []any{tell{0, news{Kind: newsDone}}}
+		return []any{tell{0, news{Kind: newsDone, Ranks: s.ranks}}}
 	}
 	if slices.ContainsFunc(s.nodes, func(n node) bool { return !n.done }) {
 		return nil
@@ -234,9 +236,11 @@ func (s *state) success() string {
 	return fmt.Sprintf("all workers of all %d nodes ended well", len(s.nodes))
 }
 
-// failed notes a worker of this node that ended badly. A worker that we stopped ended as it should.
+// failed notes a worker of this node that ended badly. A worker that we stopped ended as it should, unless it had an
+// error of its own: a rank whose peers notice first that it is gone may take its time to end.
 func (s *state) failed(p policy, f job.Failure) []any {
-	if f.Exit.Sent || s.verdict != nil {
+	stopped := f.Exit.Sent && (f.Exit.Signal != 0 || f.Exception == "" || f.Echo)
+	if stopped || s.verdict != nil {
 		return nil
 	}
 	if s.leads() {
@@ -276,7 +280,7 @@ func (s *state) cleared(p policy) []any {
 			return nil
 		}
 		me.clear = true
-		return []any{tell{0, news{Kind: newsClear}}}
+		return []any{tell{0, news{Kind: newsClear, Ranks: s.ranks}}}
 	}
 	me.clear = true
 	if s.verdict != nil || len(s.causes) == 0 || !s.allClear() {
@@ -371,33 +375,88 @@ func (s *state) mayGoOn(p policy, v job.Verdict) bool {
 	return !slices.ContainsFunc(s.nodes, func(n node) bool { return n.gone })
 }
 
-// judge picks the first cause: the earliest. The loss of a node is dated back by the time that it takes to notice,
-// for its peers fail at once; what the node itself still told before comes first.
+// judge names the first cause, and what followed from it.
 func judge(causes []cause, nodes []node) job.Verdict {
-	first := slices.MinFunc(causes, func(a, b cause) int { return cmp.Compare(a.at, b.at) })
+	causes = slices.Clone(causes)
+	slices.SortStableFunc(causes, func(a, b cause) int {
+		return cmp.Or(compareBool(a.echo(), b.echo()), cmp.Compare(a.at, b.at))
+	})
+	first := firstOf(causes)
+	if first.failure == nil {
+		return consequences(lostVerdict(nodes[first.node].name, first.node, first.why), causes)
+	}
+	v := failedVerdict(*first.failure)
+	if i := slices.IndexFunc(causes, first.ties); i >= 0 {
+		v.Sentence += fmt.Sprintf("; at the same time, as far as clocks tell, %v", causes[i].failure)
+	}
+	return consequences(v, causes)
+}
+
+// firstOf picks from causes in their order: the earliest of those that do not speak of another's end. The loss of a node
+// is dated back by the time that it takes to notice, for its peers fail at once; what the node itself still told
+// before comes first.
+func firstOf(causes []cause) cause {
+	first := causes[0]
 	for _, c := range causes {
-		if c.failure == nil && c.at-lossTime <= first.at && c.node != first.node {
-			first = c
-			break
+		if c.failure == nil && (c.at-lossTime <= first.at || first.echo()) && c.node != first.node {
+			return c
 		}
 	}
-	if first.failure == nil {
-		return lostVerdict(nodes[first.node].name, first.node, first.why)
+	return first
+}
+
+// echo reports whether a cause says of itself that it followed from another one.
+func (c cause) echo() bool { return c.failure != nil && c.failure.Echo }
+
+// ties reports whether another node's failure is so near in time that either may have been first. On one node the
+// kernel's order counts.
+func (c cause) ties(other cause) bool {
+	return other.failure != nil && other.node != c.node && !other.echo() && (other.at-c.at).Abs() < tieTime
+}
+
+// tieTime is how far two nodes' words of the same moment may lie apart: what is left of the way's time when half of the
+// shortest round trip is taken off, and of the kernel's scheduling.
+const tieTime = 2 * time.Millisecond
+
+// consequences adds the other failures to a verdict, shortened.
+func consequences(v job.Verdict, causes []cause) job.Verdict {
+	for _, c := range causes {
+		if c.failure != nil && (v.First == nil || c.failure.Rank != v.First.Rank) && len(v.Consequences) < maxConsequences {
+			f := *c.failure
+			f.Tail = nil
+			v.Consequences = append(v.Consequences, f)
+		}
 	}
-	return failedVerdict(*first.failure)
+	return v
+}
+
+// maxConsequences is how many failures a verdict lists beside the first.
+const maxConsequences = 32
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
 }
 
 func lostVerdict(name string, n int, why string) job.Verdict {
-	return job.Verdict{Code: job.ExitRetry, Origin: "platform", Class: "lost",
+	return job.Verdict{Code: job.ExitRetry, Origin: "platform", Class: job.Lost,
 		Sentence: fmt.Sprintf("node %d (%s) was lost: %s", n, name, why)}
 }
 
 func failedVerdict(f job.Failure) job.Verdict {
-	class := "failed"
-	if f.Exit.Killed() {
-		class = "killed"
+	class := job.Failed
+	switch {
+	case f.PID == 0:
+		class = job.NotStarted
+	case f.Exit.Killed():
+		class = job.Killed
 	}
-	return job.Verdict{Code: f.Exit.Status(), Origin: "worker", Class: class, Sentence: f.String(), First: &f}
+	return job.Verdict{Code: f.Exit.Status(), Origin: "worker", Class: class, Sentence: f.String(), Hint: f.Hint, First: &f}
 }
 
 // conclude fixes the verdict. The leader tells it to all and then waits for them to leave.
@@ -482,8 +541,12 @@ func (s *state) told(p policy, from int, n news) []any {
 	case s.leads() && n.Kind == newsFailed && n.Failure != nil:
 		return s.heard(p, cause{at: s.now - min(max(n.Failure.Ago, 0), s.now), node: from, failure: n.Failure})
 	case s.leads() && n.Kind == newsDone:
+		s.ranks = append(slices.Clone(s.ranks), n.Ranks...)
 		return s.done(p, from)
 	case s.leads() && n.Kind == newsClear:
+		if !s.nodes[from].done {
+			s.ranks = append(slices.Clone(s.ranks), n.Ranks...)
+		}
 		s.nodes[from].clear = true
 	case s.leads() && n.Kind == newsEnding && n.Verdict != nil:
 		return s.wanted(p, sane(*n.Verdict))
@@ -580,7 +643,7 @@ func preemptedVerdict(name string, n int, sig os.Signal, nodes int) job.Verdict 
 	if nodes > 1 {
 		who = fmt.Sprintf("node %d (%s)", n, name)
 	}
-	return job.Verdict{Code: code, Origin: "platform", Class: preempted,
+	return job.Verdict{Code: code, Origin: "platform", Class: job.Preempted,
 		Sentence: fmt.Sprintf("%s was told to stop by %s", who, job.SignalName(number))}
 }
 

@@ -182,7 +182,7 @@ func (w *world) all(code int, words ...string) {
 }
 
 func failure(n, local int, e job.Exit) finished {
-	return finished{&job.Failure{Node: fmt.Sprintf("host-%d", n), Group: n, Rank: 2*n + local, LocalRank: local, PID: 100 + local, Exit: e}}
+	return finished{failure: &job.Failure{Node: fmt.Sprintf("host-%d", n), Group: n, Rank: 2*n + local, LocalRank: local, PID: 100 + local, Exit: e}}
 }
 
 func TestDecide(t *testing.T) {
@@ -221,6 +221,45 @@ func TestDecide(t *testing.T) {
 			first.failure.Ago = 50 * time.Millisecond
 			w.later(2, 5*time.Millisecond, first)
 		}, 7, []string{"rank 5 on host-2"}},
+
+		{"who says that another one went away is not the first", 2, func(w *world) {
+			w.now = 10 * time.Second
+			echo := failure(0, 0, job.Exit{Code: 1})
+			echo.failure.Echo = true
+			w.feed(0, echo)
+			w.later(1, 5*time.Millisecond, failure(1, 1, job.Exit{Code: 6}))
+		}, 6, []string{"rank 3 on host-1"}},
+
+		{"a culprit that takes its time to end", 2, func(w *world) {
+			echo := failure(0, 0, job.Exit{Code: 1})
+			echo.failure.Echo = true
+			w.feed(0, echo)
+			late := failure(1, 1, job.Exit{Code: 6, Sent: true}) // it got our TERM while it ended
+			late.failure.Exception = "ValueError: bad"
+			w.later(1, 8*time.Millisecond, late)
+		}, 6, []string{"rank 3 on host-1", "ValueError: bad"}},
+
+		{"what a worker says when it is stopped is no cause", 2, func(w *world) {
+			w.feed(0, failure(0, 0, job.Exit{Code: 5}))
+			late := failure(1, 1, job.Exit{Code: 6, Sent: true})
+			late.failure.Exception = "RuntimeError: terminated"
+			w.later(1, 8*time.Millisecond, late)
+		}, 5, []string{"rank 0 on host-0"}},
+
+		{"only echoes: the earliest", 2, func(w *world) {
+			for n := range 2 {
+				echo := failure(n, 0, job.Exit{Code: 1 + n})
+				echo.failure.Echo = true
+				w.later(n, time.Duration(3*n)*time.Millisecond, echo)
+			}
+		}, 1, []string{"rank 0 on host-0"}},
+
+		{"two nodes at the same moment", 2, func(w *world) {
+			w.feed(0, failure(0, 0, job.Exit{Code: 5}))
+			other := failure(1, 0, job.Exit{Code: 6})
+			other.failure.Ago = time.Millisecond
+			w.later(1, time.Millisecond, other)
+		}, 5, []string{"rank 0 on host-0", "at the same time, as far as clocks tell, rank 2 on host-1"}},
 
 		{"workers that we stopped are no causes", 2, func(w *world) {
 			w.feed(1, failure(1, 0, job.Exit{Code: 3}))
@@ -412,14 +451,14 @@ func TestFirstInterruptLeavesGrace(t *testing.T) {
 // What ends one agent is told to all, in the same words.
 func TestBrokenMember(t *testing.T) {
 	w := newWorld(t, 3).begin()
-	w.feed(2, broken{job.Verdict{Code: job.ExitRetry, Class: "lost", Sentence: "the first process on host-2 was killed"}})
+	w.feed(2, broken{job.Verdict{Code: job.ExitRetry, Class: job.Lost, Sentence: "the first process on host-2 was killed"}})
 	w.run()
 	w.all(job.ExitRetry, "the first process on host-2 was killed")
 }
 
 // Another agent's word is not taken for success when it makes no sense.
 func TestSenselessVerdict(t *testing.T) {
-	for _, v := range []job.Verdict{{Class: "failed"}, {Code: -1}, {Code: 256}, {Code: 3, Class: job.Succeeded}} {
+	for _, v := range []job.Verdict{{Class: job.Failed}, {Code: -1}, {Code: 256}, {Code: 3, Class: job.Succeeded}} {
 		w := newWorld(t, 2).begin()
 		w.feed(0, told{1, news{Kind: newsEnding, Verdict: &v}})
 		w.run()
@@ -493,7 +532,7 @@ func TestAllEndAlike(t *testing.T) {
 			events := []any{
 				failure(n, 0, job.Exit{Code: 1 + r.IntN(9)}), failure(n, 1, job.Exit{Signal: 9}), failure(n, 1, job.Exit{Err: "no status"}),
 				signalled{syscall.SIGTERM}, signalled{syscall.SIGINT},
-				broken{job.Verdict{Code: job.ExitRetry, Class: "lost", Sentence: "no first process"}},
+				broken{job.Verdict{Code: job.ExitRetry, Class: job.Lost, Sentence: "no first process"}},
 			}
 			w.later(n, time.Duration(r.IntN(600))*time.Millisecond, events[r.IntN(len(events))])
 		}

@@ -7,27 +7,45 @@ import (
 	"os"
 	"runtime"
 	"syscall"
+	"time"
 
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/report"
 )
 
 // Run takes this node's part in a job, from its environment to its end, and returns how the job ended: the same on
-// all nodes. An error, most often an *Error, says that this node took no part; VerdictOf puts it into words.
-func Run(ctx context.Context, c Config) (job.Verdict, error) {
+// all nodes.
+func Run(ctx context.Context, c Config) report.Ending {
+	e := report.Ending{Host: c.Host.Hostname, Node: -1, Version: c.Version, Began: time.Now()}
+	if err := run(ctx, c, &e); err != nil {
+		e.Verdict = VerdictOf(err)
+	}
+	e.Ended = time.Now()
+	if c.VerdictFile != "" {
+		if err := e.Write(c.VerdictFile); err != nil {
+			c.Log.Error(err.Error())
+		}
+	}
+	return e
+}
+
+// run fills in the ending. An error, most often an *Error, says that this node took no part; VerdictOf puts it into words.
+func run(ctx context.Context, c Config, e *report.Ending) error {
 	plan, err := NewPlan(c) // who am I, how many are we, what is to run
 	if err != nil {
-		return job.Verdict{}, err
+		return err
 	}
+	e.Job = plan.Spec.ID
 	c.lastWords("starting: " + plan.Spec.ID)
 	for _, note := range plan.Notes {
 		c.Log.Warn(note)
 	}
 	if c.Output, err = openLogs(c, plan); err != nil {
-		return job.Verdict{}, err
+		return err
 	}
 	dir, err := runDir(c, plan.Spec.ID)
 	if err != nil {
-		return job.Verdict{}, err
+		return err
 	}
 	defer os.RemoveAll(dir)
 	var meet *meeting
@@ -44,21 +62,23 @@ func Run(ctx context.Context, c Config) (job.Verdict, error) {
 		return err
 	})
 	if err != nil {
-		return job.Verdict{}, err
+		return err
 	}
-	return runRound(c, plan, meet.session, talk, dir, asked), nil // train
+	e.Node, e.Nodes, e.World = meet.session.Rank, len(meet.session.World.Members), meet.session.World.Size()
+	e.Verdict, e.Ranks = runRound(c, plan, meet.session, talk, dir, asked) // train
+	return nil
 }
 
-// VerdictOf is what an error of Run means for the job.
+// VerdictOf is what an error means for the job.
 func VerdictOf(err error) job.Verdict {
-	v := job.Verdict{Code: ExitCode(err), Origin: "agent", Class: "failed", Sentence: err.Error()}
+	v := job.Verdict{Code: ExitCode(err), Origin: "agent", Class: job.Failed, Sentence: err.Error()}
 	switch v.Code {
 	case job.ExitTERM, job.ExitINT:
-		v.Origin, v.Class = "platform", preempted
+		v.Origin, v.Class = "platform", job.Preempted
 	case job.ExitRetry:
-		v.Origin, v.Class = "platform", "lost"
+		v.Origin, v.Class = "platform", job.Lost
 	case job.ExitUsage, job.ExitRefused:
-		v.Class = "refused"
+		v.Class = job.Refused
 	}
 	return v
 }

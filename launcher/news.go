@@ -9,6 +9,7 @@ type news struct {
 	Start   *start       `json:"start,omitempty"`
 	Failure *job.Failure `json:"failure,omitempty"`
 	Verdict *job.Verdict `json:"verdict,omitempty"`
+	Ranks   []job.Ended  `json:"ranks,omitempty"` // how the teller's workers ended
 }
 
 // start lets a member start its workers.

@@ -115,27 +115,6 @@ func TestJobID(t *testing.T) {
 	}
 }
 
-func TestWords(t *testing.T) {
-	long := strings.Repeat("é", 2000)
-	for _, v := range []job.Verdict{
-		{Code: 1, Class: "failed", Sentence: "short"},
-		{Code: 1, Class: "failed", Sentence: long},
-		{Code: 127, Sentence: long, First: &job.Failure{Node: "ann", Exception: long, Tail: []string{long}, Exit: job.Exit{Code: 127, Err: long}}},
-	} {
-		words := Words(v)
-		lines := strings.Split(words, "\n")
-		if len(words) > maxWords || len(lines) != 3 || lines[0] != lines[2] || len(lines[0]) < 5 || !strings.HasPrefix(lines[1], `{"code":`) {
-			t.Errorf("%d bytes: %q", len(words), words)
-		}
-	}
-}
-
-func TestPlain(t *testing.T) {
-	if got := Plain("a\rb\x1b[31mc\nd\te\u0085é"); got != "ab[31mc d eé" {
-		t.Errorf("%q", got)
-	}
-}
-
 func TestExitCode(t *testing.T) {
 	if got := ExitCode(errors.New("x")); got != job.ExitInternal {
 		t.Errorf("an error of no kind: %d", got)
@@ -144,7 +123,7 @@ func TestExitCode(t *testing.T) {
 	if got := VerdictOf(wrapped); got.Code != job.ExitPeers || got.OK() {
 		t.Errorf("%+v", got)
 	}
-	if got := VerdictOf(fail(job.ExitTERM, "", "x")); got.Class != preempted || got.Origin != "platform" {
+	if got := VerdictOf(fail(job.ExitTERM, "", "x")); got.Class != job.Preempted || got.Origin != "platform" {
 		t.Errorf("%+v", got)
 	}
 }

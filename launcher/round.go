@@ -13,6 +13,7 @@ import (
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/proc"
 	"github.com/muster-run/muster/rendezvous"
+	"github.com/muster-run/muster/report"
 	"github.com/muster-run/muster/worker"
 )
 
@@ -41,9 +42,9 @@ type round struct {
 	dir     string             // that of the current round
 }
 
-// runRound starts this node's workers, watches over them and the world, and returns how it ended. dir is the run's
+// runRound starts this node's workers, watches over them and the world, and returns how it ended, and its workers. dir is the run's
 // private directory; asked is a signal that came before there was a round to tell of it.
-func runRound(c Config, p Plan, s *rendezvous.Session, l *line, dir string, asked os.Signal) job.Verdict {
+func runRound(c Config, p Plan, s *rendezvous.Session, l *line, dir string, asked os.Signal) (job.Verdict, []job.Ended) {
 	r := &round{c: c, plan: p, session: s, line: l, run: dir, began: time.Now(),
 		policy: policy{stopTimeout: c.StopTimeout, grace: c.Grace, maxRestarts: p.Restarts}}
 	defer r.close()
@@ -57,7 +58,7 @@ func runRound(c Config, p Plan, s *rendezvous.Session, l *line, dir string, aske
 		r.open()
 	}
 	r.loop()
-	return r.verdict()
+	return r.verdict(), r.state.ranks
 }
 
 // open is the leader's: it opens the place where the workers will meet, and with that the round.
@@ -66,7 +67,7 @@ func (r *round) open() {
 	r.store = nil
 	store, err := openWorkerStore(context.Background(), r.c, r.line.host)
 	if err != nil {
-		r.post(broken{job.Verdict{Code: ExitCode(err), Origin: "agent", Class: "failed", Sentence: err.Error()}})
+		r.post(broken{job.Verdict{Code: ExitCode(err), Origin: "agent", Class: job.Failed, Sentence: err.Error()}})
 		return
 	}
 	r.store = store
@@ -95,7 +96,7 @@ func (r *round) loop() {
 			if e.Process.Lost != "" { // nobody is left who could know how it ended
 				r.post(broken{firstLost(r.c)})
 			}
-			r.post(finished{r.failure(e)})
+			r.post(finished{r.ended(e), r.failure(e)})
 		case e, ok := <-peers:
 			if !ok {
 				peers = nil
@@ -110,7 +111,7 @@ func (r *round) loop() {
 				r.post(broken{firstLost(r.c)})
 				continue
 			}
-			r.post(broken{job.Verdict{Code: job.ExitInternal, Origin: "agent", Class: "failed",
+			r.post(broken{job.Verdict{Code: job.ExitInternal, Origin: "agent", Class: job.Failed,
 				Sentence: "the workers' store on node 0 ended: it " + e.String()}})
 		case <-r.settle:
 			r.post(settled{})
@@ -136,7 +137,7 @@ const lostTime = 50 * time.Millisecond
 
 // firstLost is the verdict of an agent whose first process was killed: it can start and reap nothing any more.
 func firstLost(c Config) job.Verdict {
-	return job.Verdict{Code: job.ExitRetry, Origin: "agent", Class: "lost",
+	return job.Verdict{Code: job.ExitRetry, Origin: "agent", Class: job.Lost,
 		Sentence: fmt.Sprintf("the first process on %s was killed, and its workers with it", c.Host.Hostname)}
 }
 
@@ -233,14 +234,18 @@ func (r *round) stop(within time.Duration) {
 	})
 }
 
+func (r *round) ended(e worker.Exit) job.Ended {
+	return job.Ended{Rank: e.Task.Rank, LocalRank: e.Task.LocalRank, Group: r.session.Rank, PID: e.PID, Exit: e.Exit}
+}
+
 // failure says what went wrong with a worker; nil: nothing did.
 func (r *round) failure(e worker.Exit) *job.Failure {
 	if e.Exit.OK() {
 		return nil
 	}
 	f := r.blame(e.Task.Rank, e.Task.LocalRank)
-	f.PID, f.Exit, f.Ago, f.Tail = e.PID, e.Exit, time.Since(e.At), lastLines(e.Tail)
-	f.Exception = line1(r.plan.Framework.Exception(r.dir, e.Task.LocalRank, e.Tail), exceptionText)
+	f.PID, f.Exit, f.At, f.Ago, f.Tail = e.PID, e.Exit, e.At, time.Since(e.At), lastLines(e.Tail)
+	f.Exception = report.Line(r.plan.Framework.Exception(r.dir, e.Task.LocalRank, e.Tail), exceptionText)
 	return f
 }
 

@@ -1,14 +1,11 @@
 package launcher
 
 import (
-	"encoding/json"
-	"fmt"
 	"os"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/report"
 )
 
 // lastWords leaves text for whoever asks why this container ended, should it end now. There may be nobody to leave
@@ -17,52 +14,6 @@ func (c Config) lastWords(text string) {
 	if err := c.First.LastWords("muster: " + text); err != nil {
 		c.Log.Debug("last words", "err", err)
 	}
-}
-
-// maxWords is what the first process takes (and what Kubernetes leaves one of twelve containers of a pod).
-const maxWords = 1024
-
-// Words is a verdict as last words: the sentence, the same for machines, and the sentence again, because kubelet
-// keeps the end of what is too long.
-func Words(v job.Verdict) string {
-	short := v
-	if v.First != nil {
-		first := *v.First
-		first.Tail, first.Exception, first.Exit.Err = nil, "", "" // they are in the sentence
-		short.First = &first
-	}
-	short.Sentence = ""
-	data, _ := json.Marshal(short) // plain values: cannot fail
-	sentence := line1(v.Sentence, max((maxWords-len(data)-16)/2, 0))
-	return fmt.Sprintf("%s\n%s\n%s", sentence, data, sentence)
-}
-
-// line1 is the first line of text without control characters, cut to at most n bytes between two characters: it may
-// come from a worker's output or another machine, and goes to a terminal.
-func line1(text string, n int) string {
-	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
-	text = Plain(text)
-	if len(text) <= n {
-		return text
-	}
-	cut := max(n-len("…"), 0)
-	for cut > 0 && !utf8.RuneStart(text[cut]) {
-		cut--
-	}
-	return text[:cut] + "…"
-}
-
-// Plain returns text as one line that does nothing to a terminal.
-func Plain(text string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t':
-			return ' '
-		case unicode.IsControl(r):
-			return -1
-		}
-		return r
-	}, text)
 }
 
 // Bounds on what a failure carries to other nodes.
@@ -76,7 +27,7 @@ const (
 func lastLines(tail []string) []string {
 	var out []string
 	for _, text := range tail[max(0, len(tail)-tailLines):] {
-		out = append(out, line1(text, tailLine))
+		out = append(out, report.Line(text, tailLine))
 	}
 	return out
 }
@@ -103,5 +54,5 @@ func safeName(text string) string {
 			return r
 		}
 		return '-'
-	}, line1(text, 40))
+	}, report.Line(text, 40))
 }

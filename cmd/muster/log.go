@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/muster-run/muster/launcher"
+	"github.com/muster-run/muster/report"
 )
 
 // lines is a log for people: one line a record, "muster:" before it, what went wrong in words.
@@ -39,7 +39,7 @@ func (l lines) Handle(_ context.Context, r slog.Record) error {
 	})
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, err := io.WriteString(l.w, launcher.Plain(b.String())+"\n")
+	_, err := io.WriteString(l.w, report.Plain(b.String())+"\n")
 	return err
 }
 

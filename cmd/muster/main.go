@@ -9,6 +9,7 @@ import (
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher"
 	"github.com/muster-run/muster/launcher/pid1"
+	"github.com/muster-run/muster/report"
 )
 
 func main() {
@@ -22,11 +23,11 @@ func start(args []string) int {
 		return 0
 	}
 	if text := err.Error(); text != "" {
-		fmt.Fprintf(os.Stderr, "muster: %s\n", launcher.Plain(text))
+		fmt.Fprintf(os.Stderr, "muster: %s\n", report.Plain(text))
 	}
 	if usage := (usageError{}); errors.As(err, &usage) && args[1] == "run" {
 		why := launcher.VerdictOf(&launcher.Error{Code: job.ExitUsage, Err: err})
-		pid1.LeaveWords(os.Getenv("MUSTER_TERMINATION_LOG"), launcher.Words(why)) // there is no agent yet that could
+		pid1.LeaveWords(os.Getenv("MUSTER_TERMINATION_LOG"), report.Words(why)) // there is no agent yet that could
 	}
 	return exitCode(err)
 }

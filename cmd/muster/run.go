@@ -12,6 +12,7 @@ import (
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher"
 	"github.com/muster-run/muster/launcher/pid1"
+	"github.com/muster-run/muster/report"
 	"github.com/muster-run/muster/topology"
 	"github.com/muster-run/muster/worker"
 )
@@ -34,6 +35,7 @@ func jobFlags(c *launcher.Config) []cli.Flag {
 		&cli.GenericFlag{Name: "stop-timeout", Value: seconds{&c.StopTimeout}, Usage: "`TIME` from TERM to KILL after a failure (5s)"},
 		&cli.GenericFlag{Name: "grace", Value: seconds{&c.Grace}, Usage: "`TIME` from TERM to KILL when this job is told to stop (25s)"},
 		&cli.GenericFlag{Name: "worker-store", Value: choice{&c.WorkerStore, "auto agent rank0"}, Usage: "`WHO` hosts the workers' store: auto, agent, rank0"},
+		&cli.StringFlag{Name: "verdict", Destination: &c.VerdictFile, Usage: "`FILE` for the verdict as JSON, when the job has ended"},
 		&cli.StringFlag{Name: "local-addr", Destination: &c.LocalAddr, Hidden: true, Usage: "`ADDR` at which this node is reached best"},
 		&cli.GenericFlag{Name: "serve", Value: choice{&c.Serve, "auto yes no"}, Hidden: true, Usage: "`auto|yes|no` whether this node hosts the meeting point"},
 		&cli.GenericFlag{Name: "worker-port", Value: port(&c.WorkerPort), Hidden: true, Usage: "`PORT` of the workers' store; a free one"},
@@ -96,11 +98,7 @@ func run(x *cli.Context, c launcher.Config) error {
 	c.First = first
 	c.Console = worker.NewConsole(os.Stdout, os.Stderr, c.Style)
 	c.Log = newLog(c.Console.Stderr())
-	v, err := launcher.Run(context.Background(), c)
-	if err != nil {
-		v = launcher.VerdictOf(err)
-	}
-	return finish(c, v)
+	return finish(c, launcher.Run(context.Background(), c).Verdict)
 }
 
 // finish says how the job ended: to people, and to whoever asks why the container ended.
@@ -113,7 +111,7 @@ func finish(c launcher.Config, v job.Verdict) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	c.Console.Close(ctx) // what cannot be written in two seconds is lost, and was counted
-	if err := c.First.LastWords(launcher.Words(v)); err != nil && !errors.Is(err, pid1.ErrLost) {
+	if err := c.First.LastWords(report.Words(v)); err != nil && !errors.Is(err, pid1.ErrLost) {
 		fmt.Fprintln(os.Stderr, "muster: last words:", err)
 	}
 	return status(v.Code)

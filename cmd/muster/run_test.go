@@ -439,7 +439,7 @@ func TestLastWords(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(string(words)), "\n")
 	if len(words) > 1024 || len(lines) != 3 || lines[0] != lines[2] || !strings.Contains(lines[0], "exited with code 7") ||
-		!strings.Contains(lines[1], `"code":7`) {
+		!strings.Contains(lines[1], `"exit_code":7`) {
 		t.Errorf("%d bytes: %q", len(words), words)
 	}
 }

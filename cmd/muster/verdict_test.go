@@ -1,0 +1,70 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"testing"
+)
+
+// Every node leaves the same first cause in its verdict; node 0 knows how the workers of all nodes ended.
+func TestVerdictFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	endpoint := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	var all []*program
+	for n := range 2 {
+		all = append(all, muster(t, dir, nil, "run", "--nnodes", "2", "--node-rank", strconv.Itoa(n), "--nproc-per-node", "2",
+			"--rdzv-endpoint", endpoint, "--max-restarts", "1", "--verdict", fmt.Sprintf("verdict-%d.json", n), "--", "sh", "-c",
+			`if [ $RANK = 2 ]; then echo last words of $RANK; [ $TORCHELASTIC_RESTART_COUNT = 0 ] && exit 5; kill -SEGV $$; fi; exec sleep 1000`))
+	}
+	var got [2]struct {
+		Schema, Outcome, Class, Message string
+		ExitCode                        int `json:"exit_code"`
+		First                           struct {
+			Rank, Node int
+			Signal     string
+			Tail       []string
+		}
+		Rounds []struct {
+			First struct {
+				ExitCode int `json:"exit_code"`
+			}
+		}
+		Ranks []struct {
+			Rank, Node int
+			Signal     string
+			ByMuster   bool `json:"by_muster"`
+		}
+	}
+	for n, p := range all {
+		p.ends(122)
+		data, err := os.ReadFile(filepath.Join(dir, fmt.Sprintf("verdict-%d.json", n)))
+		if err == nil {
+			err = json.Unmarshal(data, &got[n])
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := got[n]
+		if v.Schema != "muster.verdict/1" || v.Outcome != "failed" || v.Class != "killed" || v.ExitCode != 122 ||
+			v.First.Rank != 2 || v.First.Node != 1 || v.First.Signal != "SIGSEGV" || !reflect.DeepEqual(v.First.Tail, []string{"last words of 2"}) ||
+			len(v.Rounds) != 1 || v.Rounds[0].First.ExitCode != 5 {
+			t.Errorf("node %d: %s", n, data)
+		}
+	}
+	if got[0].Message != got[1].Message || !reflect.DeepEqual(got[0].First, got[1].First) {
+		t.Errorf("not the same: %+v and %+v", got[0], got[1])
+	}
+	ended := map[int]string{}
+	for _, r := range got[0].Ranks {
+		ended[r.Rank] = fmt.Sprint(r.Node, r.Signal, r.ByMuster)
+	}
+	want := map[int]string{0: "0SIGTERMtrue", 1: "0SIGTERMtrue", 2: "1SIGSEGVfalse", 3: "1SIGTERMtrue"}
+	if !reflect.DeepEqual(ended, want) || len(got[1].Ranks) != 2 {
+		t.Errorf("ranks of node 0: %v, want %v; %d of node 1", ended, want, len(got[1].Ranks))
+	}
+}

@@ -1,0 +1,190 @@
+// Package report renders how a job stands and how it ended: for people, and for programs.
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/muster-run/muster/job"
+)
+
+// Schema names the form of a verdict; docs/verdict.md describes it. The number grows when a field changes its meaning,
+// not when one is added.
+const Schema = "muster.verdict/1"
+
+// An Ending is how a job ended, as one of its nodes tells it.
+type Ending struct {
+	job.Verdict
+	Job     string // its id; "" when it ended before it had one
+	Host    string // this node's name
+	Node    int    // this node's group rank; -1 when there was no world
+	Nodes   int    // in the world; 0 when there was none
+	World   int    // workers in the world
+	Ranks   []job.Ended
+	Began   time.Time // of this agent
+	Ended   time.Time
+	Version string // of the muster binary
+}
+
+// verdict is the file's form.
+type verdict struct {
+	Schema       string    `json:"schema"`
+	Outcome      string    `json:"outcome"`
+	ExitCode     int       `json:"exit_code"`
+	Origin       string    `json:"origin,omitempty"`
+	Class        string    `json:"class"`
+	Message      string    `json:"message,omitempty"`
+	Hint         string    `json:"hint,omitempty"`
+	First        *failure  `json:"first,omitempty"`
+	Consequences []failure `json:"consequences,omitempty"`
+	Rounds       []round   `json:"rounds,omitempty"`
+	Ranks        []rank    `json:"ranks,omitempty"`
+	Job          string    `json:"job,omitempty"`
+	Node         *int      `json:"node,omitempty"`
+	Host         string    `json:"host,omitempty"`
+	Nodes        int       `json:"nodes,omitempty"`
+	WorldSize    int       `json:"world_size,omitempty"`
+	Began        string    `json:"began_at,omitempty"`
+	Ended        string    `json:"ended_at,omitempty"`
+	Version      string    `json:"muster,omitempty"`
+}
+
+// rank is one worker and how it ended.
+type rank struct {
+	Rank      int    `json:"rank"`
+	LocalRank int    `json:"local_rank"`
+	Node      int    `json:"node"`
+	PID       int    `json:"pid,omitempty"`
+	ExitCode  *int   `json:"exit_code,omitempty"`
+	Signal    string `json:"signal,omitempty"`
+	ByMuster  bool   `json:"by_muster,omitempty"`
+	Error     string `json:"error,omitempty"`
+}
+
+// failure is a worker that ended badly.
+type failure struct {
+	rank
+	Host      string         `json:"host"`
+	Core      bool           `json:"core_dumped,omitempty"`
+	Exception string         `json:"exception,omitempty"`
+	Evidence  []job.Evidence `json:"evidence,omitempty"`
+	Tail      []string       `json:"tail,omitempty"`
+	At        string         `json:"at,omitempty"`
+}
+
+type round struct {
+	Round   int      `json:"round"`
+	Message string   `json:"message"`
+	First   *failure `json:"first,omitempty"`
+}
+
+// outcome is the coarsest word: what became of the job.
+func outcome(v job.Verdict) string {
+	switch {
+	case v.OK():
+		return "succeeded"
+	case v.Class == job.Preempted:
+		return "stopped"
+	}
+	return "failed"
+}
+
+// JSON is the ending in the form of docs/verdict.md.
+func (e Ending) JSON() []byte {
+	v := short(e.Verdict)
+	v.Message, v.First = e.Sentence, whole(e.First)
+	for _, f := range e.Consequences {
+		v.Consequences = append(v.Consequences, *whole(&f))
+	}
+	for _, r := range e.Rounds {
+		v.Rounds = append(v.Rounds, round{r.Number, r.Message, whole(r.First)})
+	}
+	for _, w := range e.Ranks {
+		v.Ranks = append(v.Ranks, one(w.Rank, w.LocalRank, w.Group, w.PID, w.Exit))
+	}
+	if e.Nodes > 0 {
+		v.Node = &e.Node
+	}
+	v.Job, v.Host, v.Nodes, v.WorldSize, v.Version = e.Job, e.Host, e.Nodes, e.World, e.Version
+	v.Began, v.Ended = stamp(e.Began), stamp(e.Ended)
+	data, _ := json.MarshalIndent(v, "", "  ") // plain values: cannot fail
+	return append(data, '\n')
+}
+
+// short is what fits into last words, without the sentence.
+func short(v job.Verdict) verdict {
+	return verdict{Schema: Schema, Outcome: outcome(v), ExitCode: v.Code, Origin: v.Origin, Class: v.Class, Hint: v.Hint, First: brief(v.First)}
+}
+
+// brief is a failure without what the sentence says.
+func brief(f *job.Failure) *failure {
+	if f == nil {
+		return nil
+	}
+	b := *whole(f)
+	b.Tail, b.Exception, b.Evidence, b.Error = nil, "", nil, ""
+	return &b
+}
+
+func whole(f *job.Failure) *failure {
+	if f == nil {
+		return nil
+	}
+	return &failure{
+		rank: one(f.Rank, f.LocalRank, f.Group, f.PID, f.Exit), Host: f.Node, Core: f.Exit.Core,
+		Exception: f.Exception, Evidence: f.Evidence, Tail: f.Tail, At: stamp(f.At),
+	}
+}
+
+func one(global, local, node, pid int, e job.Exit) rank {
+	r := rank{Rank: global, LocalRank: local, Node: node, PID: pid, ByMuster: e.Sent, Error: e.Err}
+	if e.Signal != 0 {
+		r.Signal = e.SignalName()
+	} else {
+		r.ExitCode = &e.Code
+	}
+	return r
+}
+
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02T15:04:05.000Z")
+}
+
+// Write leaves the ending in a file, whole or not at all, also where the nodes of a job share the file system.
+func (e Ending) Write(path string) error {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return os.WriteFile(path, e.JSON(), 0o644) // a pipe, /dev/stderr
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("write the verdict: %w", err)
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(e.JSON())
+	for _, step := range []func() error{func() error { return f.Chmod(0o644) }, f.Close, func() error { return os.Rename(f.Name(), path) }} {
+		if next := step(); err == nil {
+			err = next
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("write the verdict: %w", err)
+	}
+	return nil
+}
+
+// maxWords is what Kubernetes leaves one of twelve containers of a pod for a termination log, in bytes.
+const maxWords = 1024
+
+// Words is a verdict as last words: the sentence, the same for machines, and the sentence again, because kubelet
+// keeps the end of what is too long.
+func Words(v job.Verdict) string {
+	data, _ := json.Marshal(short(v)) // plain values: cannot fail
+	sentence := Line(v.Sentence, max((maxWords-len(data)-16)/2, 0))
+	return fmt.Sprintf("%s\n%s\n%s", sentence, data, sentence)
+}

@@ -1,0 +1,108 @@
+package report
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-run/muster/job"
+)
+
+func TestWords(t *testing.T) {
+	long := strings.Repeat("é", 2000)
+	for _, v := range []job.Verdict{
+		{Code: 1, Class: job.Failed, Sentence: "short"},
+		{Code: 1, Class: job.Failed, Sentence: long},
+		{Code: 127, Class: job.NotStarted, Sentence: long, First: &job.Failure{Node: "ann", Exception: long, Tail: []string{long}, Exit: job.Exit{Code: 127, Err: long}}},
+	} {
+		words := Words(v)
+		lines := strings.Split(words, "\n")
+		if len(words) > maxWords || len(lines) != 3 || lines[0] != lines[2] || len(lines[0]) < 5 || !strings.HasPrefix(lines[1], `{"schema":"muster.verdict/1","outcome":"failed","exit_code":`) {
+			t.Errorf("%d bytes: %q", len(words), words)
+		}
+	}
+}
+
+func TestPlain(t *testing.T) {
+	if got := Plain("a\rb\x1b[31mc\nd\te\u0085é"); got != "ab[31mc d eé" {
+		t.Errorf("%q", got)
+	}
+}
+
+// The form of a verdict is a promise: docs/verdict.md describes it.
+func TestJSON(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC)
+	first := job.Failure{
+		Node: "ann", Group: 1, Rank: 3, LocalRank: 1, PID: 4711, Exit: job.Exit{Code: 1}, At: at, Ago: time.Second,
+		Exception: "ValueError: bad seed", Tail: []string{"Traceback (most recent call last):", "ValueError: bad seed"},
+		Evidence: []job.Evidence{{Kind: "disk-full", Text: "/tmp is full"}},
+	}
+	echo := job.Failure{Node: "bob", Exit: job.Exit{Signal: 6, Core: true}, PID: 12, At: at.Add(time.Second)}
+	e := Ending{
+		Verdict: job.Verdict{
+			Code: 1, Origin: "worker", Class: job.Failed, Sentence: "rank 3 on ann failed", Hint: "free some space",
+			First: &first, Consequences: []job.Failure{echo},
+			Rounds: []job.Round{{Number: 0, Message: "rank 0 was killed", First: &job.Failure{Node: "bob", Exit: job.Exit{Signal: 9}}}},
+		},
+		Job: "j1", Host: "ann", Node: 1, Nodes: 2, World: 4, Began: at, Ended: at.Add(time.Minute), Version: "v1",
+		Ranks: []job.Ended{{Rank: 2, Group: 1, PID: 7, Exit: job.Exit{Signal: 15, Sent: true}}, {Rank: 3, LocalRank: 1, Group: 1, PID: 4711, Exit: job.Exit{Code: 1}}},
+	}
+	golden(t, "failed.json", e.JSON())
+	golden(t, "succeeded.json", Ending{Verdict: job.Verdict{Class: job.Succeeded, Sentence: "all well"}, Node: -1}.JSON())
+}
+
+func TestOutcome(t *testing.T) {
+	for want, v := range map[string]job.Verdict{
+		"succeeded": {Class: job.Succeeded}, "stopped": {Code: 143, Class: job.Preempted}, "failed": {Code: 1, Class: job.Failed},
+	} {
+		if got := outcome(v); got != want {
+			t.Errorf("%+v is %s, want %s", v, got, want)
+		}
+	}
+}
+
+// A file is whole or as it was; what is no file is written to as it is.
+func TestWrite(t *testing.T) {
+	dir := t.TempDir()
+	e := Ending{Verdict: job.Verdict{Code: 3, Class: job.Failed}}
+	path := filepath.Join(dir, "verdict.json")
+	for range 2 {
+		if err := e.Write(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != string(e.JSON()) {
+		t.Errorf("%s, %v", got, err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 1 {
+		t.Errorf("left behind: %v", left)
+	}
+	if err := e.Write("/dev/null"); err != nil {
+		t.Error(err)
+	}
+	if err := e.Write(filepath.Join(dir, "no", "such", "directory")); err == nil {
+		t.Error("a directory that is not there is no error")
+	}
+}
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != string(want) {
+		t.Errorf("%s:\n%s\nwant\n%s", name, got, want)
+	}
+}
