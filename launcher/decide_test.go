@@ -12,7 +12,7 @@ import (
 	"github.com/muster-run/muster/job"
 )
 
-var testPolicy = policy{stopTimeout: 5 * time.Second, grace: 25 * time.Second}
+var testPolicy = policy{StopTimeout: 5 * time.Second, Grace: 25 * time.Second}
 
 // world is a set of run loops without anything below them: news travels at once or later, workers obey or not,
 // and time is a number. It shows what the judgement alone does.
@@ -37,9 +37,9 @@ type timer struct {
 func newWorld(t *testing.T, nodes int) *world {
 	w := &world{t: t, policy: testPolicy, deaf: map[int]bool{}, dead: map[int]bool{}}
 	for n := range nodes {
-		s := state{self: n, nodes: make([]node, nodes)}
+		s := state{Self: n, Nodes: make([]node, nodes)}
 		for i := range nodes {
-			s.nodes[i].name = fmt.Sprintf("host-%d", i)
+			s.Nodes[i].Name = fmt.Sprintf("host-%d", i)
 		}
 		w.states = append(w.states, s)
 		w.began = append(w.began, 0)
@@ -60,7 +60,7 @@ func (w *world) begin() *world {
 
 // feed gives one event to one node and carries out what it decides.
 func (w *world) feed(n int, event any) {
-	if w.dead[n] || w.states[n].ended {
+	if w.dead[n] || w.states[n].Ended {
 		return
 	}
 	s, todo := decide(w.policy, w.states[n], w.now, event)
@@ -68,7 +68,7 @@ func (w *world) feed(n int, event any) {
 	for _, deed := range todo {
 		w.do(n, deed)
 	}
-	if w.states[n].ended && !w.dead[n] {
+	if w.states[n].Ended && !w.dead[n] {
 		w.leave(n)
 	}
 }
@@ -93,23 +93,23 @@ func (w *world) do(n int, deed any) {
 	case stop:
 		after := 10 * time.Millisecond
 		if w.deaf[n] {
-			after = d.within
+			after = d.Within
 		}
 		w.later(n, after, emptied{})
 	case kill:
 		w.later(n, 0, emptied{})
 	case tell:
 		for i := range w.states {
-			if i != n && (d.to == everyone || d.to == i) {
-				w.later(i, time.Millisecond, told{n, d.news})
+			if i != n && (d.To == everyone || d.To == i) {
+				w.later(i, time.Millisecond, told{n, d.News})
 			}
 		}
 	case settle:
-		w.later(n, d.within, settled{})
+		w.later(n, d.Within, settled{})
 	case expire:
 		w.timers = slices.DeleteFunc(w.timers, func(t timer) bool { return t.node == n && t.event == any(expired{}) })
-		if d.within > 0 {
-			w.later(n, d.within, expired{})
+		if d.Within > 0 {
+			w.later(n, d.Within, expired{})
 		}
 	case open:
 		w.later(n, time.Millisecond, opened{start{Port: 2}})
@@ -142,7 +142,7 @@ func (w *world) run() {
 // finish lets all workers that still run end well.
 func (w *world) finish() {
 	for n := range w.states {
-		for w.states[n].started && !w.states[n].stopping && w.states[n].left > 0 {
+		for w.states[n].Started && !w.states[n].Stopping && w.states[n].Left > 0 {
 			w.feed(n, finished{})
 		}
 		w.later(n, 0, emptied{})
@@ -167,22 +167,22 @@ func (w *world) all(code int, words ...string) {
 		if w.dead[n] {
 			continue
 		}
-		if !s.ended || s.verdict == nil {
+		if !s.Ended || s.Verdict == nil {
 			w.t.Fatalf("node %d never ended\n%s", n, strings.Join(w.log, "\n"))
 		}
-		if s.verdict.Code != code {
-			w.t.Errorf("node %d ends with %d (%s), want %d", n, s.verdict.Code, s.verdict.Sentence, code)
+		if s.Verdict.Code != code {
+			w.t.Errorf("node %d ends with %d (%s), want %d", n, s.Verdict.Code, s.Verdict.Sentence, code)
 		}
 		for _, word := range words {
-			if !strings.Contains(s.verdict.Sentence, word) {
-				w.t.Errorf("node %d says %q, want %q in it", n, s.verdict.Sentence, word)
+			if !strings.Contains(s.Verdict.Sentence, word) {
+				w.t.Errorf("node %d says %q, want %q in it", n, s.Verdict.Sentence, word)
 			}
 		}
 	}
 }
 
 func failure(n, local int, e job.Exit) finished {
-	return finished{failure: &job.Failure{Node: fmt.Sprintf("host-%d", n), Group: n, Rank: 2*n + local, LocalRank: local, PID: 100 + local, Exit: e}}
+	return finished{Failure: &job.Failure{Node: fmt.Sprintf("host-%d", n), Group: n, Rank: 2*n + local, LocalRank: local, PID: 100 + local, Exit: e}}
 }
 
 func TestDecide(t *testing.T) {
@@ -218,38 +218,38 @@ func TestDecide(t *testing.T) {
 			w.now = 10 * time.Second
 			w.feed(0, failure(0, 0, job.Exit{Code: 1}))
 			first := failure(2, 1, job.Exit{Code: 7})
-			first.failure.Ago = 50 * time.Millisecond
+			first.Failure.Ago = 50 * time.Millisecond
 			w.later(2, 5*time.Millisecond, first)
 		}, 7, []string{"rank 5 on host-2"}},
 
 		{"who says that another one went away is not the first", 2, func(w *world) {
 			w.now = 10 * time.Second
 			echo := failure(0, 0, job.Exit{Code: 1})
-			echo.failure.Echo = true
+			echo.Failure.Echo = true
 			w.feed(0, echo)
 			w.later(1, 5*time.Millisecond, failure(1, 1, job.Exit{Code: 6}))
 		}, 6, []string{"rank 3 on host-1"}},
 
 		{"a culprit that takes its time to end", 2, func(w *world) {
 			echo := failure(0, 0, job.Exit{Code: 1})
-			echo.failure.Echo = true
+			echo.Failure.Echo = true
 			w.feed(0, echo)
 			late := failure(1, 1, job.Exit{Code: 6, Sent: true}) // it got our TERM while it ended
-			late.failure.Exception = "ValueError: bad"
+			late.Failure.Exception = "ValueError: bad"
 			w.later(1, 8*time.Millisecond, late)
 		}, 6, []string{"rank 3 on host-1", "ValueError: bad"}},
 
 		{"what a worker says when it is stopped is no cause", 2, func(w *world) {
 			w.feed(0, failure(0, 0, job.Exit{Code: 5}))
 			late := failure(1, 1, job.Exit{Code: 6, Sent: true})
-			late.failure.Exception = "RuntimeError: terminated"
+			late.Failure.Exception = "RuntimeError: terminated"
 			w.later(1, 8*time.Millisecond, late)
 		}, 5, []string{"rank 0 on host-0"}},
 
 		{"only echoes: the earliest", 2, func(w *world) {
 			for n := range 2 {
 				echo := failure(n, 0, job.Exit{Code: 1 + n})
-				echo.failure.Echo = true
+				echo.Failure.Echo = true
 				w.later(n, time.Duration(3*n)*time.Millisecond, echo)
 			}
 		}, 1, []string{"rank 0 on host-0"}},
@@ -257,7 +257,7 @@ func TestDecide(t *testing.T) {
 		{"two nodes at the same moment", 2, func(w *world) {
 			w.feed(0, failure(0, 0, job.Exit{Code: 5}))
 			other := failure(1, 0, job.Exit{Code: 6})
-			other.failure.Ago = time.Millisecond
+			other.Failure.Ago = time.Millisecond
 			w.later(1, time.Millisecond, other)
 		}, 5, []string{"rank 0 on host-0", "at the same time, as far as clocks tell, rank 2 on host-1"}},
 
@@ -319,13 +319,13 @@ func TestDecide(t *testing.T) {
 func TestRestart(t *testing.T) {
 	for _, nodes := range []int{1, 2, 3} {
 		w := newWorld(t, nodes)
-		w.policy.maxRestarts = 2
+		w.policy.MaxRestarts = 2
 		w.begin()
 		last := nodes - 1
 		w.feed(last, failure(last, 1, job.Exit{Code: 3}))
 		w.run()
 		for n, s := range w.states {
-			if s.round != 1 || s.stopping || !s.started || s.verdict != nil || s.start.Port != 2 || s.start.MaxRestarts != 2 {
+			if s.Round != 1 || s.Stopping || !s.Started || s.Verdict != nil || s.Start.Port != 2 || s.Start.MaxRestarts != 2 {
 				t.Fatalf("%d nodes, node %d after one failure: %+v\n%s", nodes, n, s, strings.Join(w.log, "\n"))
 			}
 		}
@@ -337,7 +337,7 @@ func TestRestart(t *testing.T) {
 			w.run()
 		}
 		w.all(5, "rank 0 on host-0", "exited with code 5", "after 2 restarts")
-		rounds := w.states[last].verdict.Rounds
+		rounds := w.states[last].Verdict.Rounds
 		if len(rounds) != 2 || rounds[0].First.Exit.Code != 3 || rounds[1].First.Exit.Code != 4 || rounds[1].Number != 1 {
 			t.Errorf("%d nodes: rounds %+v", nodes, rounds)
 		}
@@ -378,7 +378,7 @@ func TestNoRestart(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, 3)
-			w.policy.maxRestarts = 5
+			w.policy.MaxRestarts = 5
 			w.begin()
 			c.what(w)
 			if i := slices.IndexFunc(w.timers, func(t timer) bool { return t.event == nil }); i >= 0 {
@@ -395,7 +395,7 @@ func TestNoRestart(t *testing.T) {
 // A node whose workers do not end keeps the others from going on, and is named.
 func TestRestartWithoutEnd(t *testing.T) {
 	w := newWorld(t, 2)
-	w.policy.maxRestarts = 1
+	w.policy.MaxRestarts = 1
 	w.begin()
 	w.feed(0, failure(0, 0, job.Exit{Code: 9}))
 	w.timers = slices.DeleteFunc(w.timers, func(t timer) bool { _, stop := t.event.(emptied); return stop && t.node == 1 })
@@ -419,14 +419,14 @@ func TestTermAfterSuccess(t *testing.T) {
 	w.feed(1, finished{})
 	w.feed(1, finished{})
 	w.feed(1, signalled{syscall.SIGTERM})
-	if s := w.states[1]; !s.ended || s.verdict != nil && s.verdict.Code != 0 {
+	if s := w.states[1]; !s.Ended || s.Verdict != nil && s.Verdict.Code != 0 {
 		t.Errorf("a member that was done: %+v", s)
 	}
 	w.feed(0, finished{})
 	w.feed(0, finished{})
 	w.later(0, 0, emptied{})
 	w.run()
-	if v := w.states[0].verdict; v == nil || v.Code != 0 || !w.states[0].ended {
+	if v := w.states[0].Verdict; v == nil || v.Code != 0 || !w.states[0].Ended {
 		t.Errorf("the leader: %+v", v)
 	}
 }
@@ -462,7 +462,7 @@ func TestSenselessVerdict(t *testing.T) {
 		w := newWorld(t, 2).begin()
 		w.feed(0, told{1, news{Kind: newsEnding, Verdict: &v}})
 		w.run()
-		if code := w.states[0].verdict.Code; code != job.ExitInternal {
+		if code := w.states[0].Verdict.Code; code != job.ExitInternal {
 			t.Errorf("%+v ends with %d", v, code)
 		}
 	}
@@ -489,13 +489,13 @@ func TestGraceIsForPreemption(t *testing.T) {
 	for _, c := range []struct {
 		event any
 		want  time.Duration
-	}{{signalled{syscall.SIGTERM}, testPolicy.grace}, {failure(1, 0, job.Exit{Code: 1}), testPolicy.stopTimeout}} {
+	}{{signalled{syscall.SIGTERM}, testPolicy.Grace}, {failure(1, 0, job.Exit{Code: 1}), testPolicy.StopTimeout}} {
 		w := newWorld(t, 3).begin()
 		w.feed(1, c.event)
 		w.run()
 		got := 0
 		for _, line := range w.log {
-			if strings.Contains(line, fmt.Sprintf("launcher.stop {within:%d}", c.want)) {
+			if strings.Contains(line, fmt.Sprintf("launcher.stop {Within:%v}", c.want)) {
 				got++
 			}
 		}
@@ -523,7 +523,7 @@ func TestAllEndAlike(t *testing.T) {
 		for n := range nodes {
 			w.deaf[n] = r.IntN(4) == 0
 		}
-		w.policy.maxRestarts = r.IntN(3)
+		w.policy.MaxRestarts = r.IntN(3)
 		if n := r.IntN(2 * nodes); n < nodes { // one of the workers ends well, and the other one may, too
 			w.later(n, time.Duration(r.IntN(600))*time.Millisecond, finished{})
 		}
@@ -540,13 +540,13 @@ func TestAllEndAlike(t *testing.T) {
 		w.finish()
 		codes := map[int]bool{}
 		for n, s := range w.states {
-			if !s.ended || s.verdict == nil {
+			if !s.Ended || s.Verdict == nil {
 				t.Fatalf("seed %d: node %d never ended\n%s", seed, n, strings.Join(w.log, "\n"))
 			}
-			if (s.verdict.Code == 0) != (s.verdict.Class == job.Succeeded) {
-				t.Fatalf("seed %d: node %d: %+v", seed, n, *s.verdict)
+			if (s.Verdict.Code == 0) != (s.Verdict.Class == job.Succeeded) {
+				t.Fatalf("seed %d: node %d: %+v", seed, n, *s.Verdict)
 			}
-			codes[s.verdict.Code] = true
+			codes[s.Verdict.Code] = true
 		}
 		if len(codes) != 1 {
 			t.Fatalf("seed %d: codes %v\n%s", seed, codes, strings.Join(w.log, "\n"))

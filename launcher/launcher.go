@@ -85,10 +85,10 @@ func VerdictOf(err error) job.Verdict {
 
 // unlessAsked runs f until it ends, or until a signal asks this agent to stop. A signal that comes when f has done
 // its work is returned: by then the other nodes must be told of it.
-func (c Config) unlessAsked(ctx context.Context, f func(context.Context) error) (os.Signal, error) {
+func (c Config) unlessAsked(ctx context.Context, f func(context.Context) error) (syscall.Signal, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	over, watched := make(chan struct{}), make(chan os.Signal, 1)
+	over, watched := make(chan struct{}), make(chan syscall.Signal, 1)
 	go func() { watched <- c.watchSignals(over, cancel) }()
 	err := f(ctx)
 	close(over)
@@ -100,17 +100,18 @@ func (c Config) unlessAsked(ctx context.Context, f func(context.Context) error) 
 	return asked, err
 }
 
-// watchSignals cancels at the first signal that asks us to stop, and returns it; nil: none came.
-func (c Config) watchSignals(over <-chan struct{}, cancel context.CancelCauseFunc) os.Signal {
+// watchSignals cancels at the first signal that asks us to stop, and returns it; 0: none came.
+func (c Config) watchSignals(over <-chan struct{}, cancel context.CancelCauseFunc) syscall.Signal {
 	for {
 		select {
 		case <-over:
-			return nil
+			return 0
 		case <-c.First.Lost():
 			v := firstLost(c)
 			cancel(fail(v.Code, "", "%s", v.Sentence))
-			return nil
-		case sig := <-c.First.Signals():
+			return 0
+		case got := <-c.First.Signals():
+			sig := got.(syscall.Signal) // as all of os/signal's are
 			if stops(sig) {
 				v := preemptedVerdict(c.Host.Hostname, 0, sig, 1)
 				cancel(fail(v.Code, "", "%s before any worker was started", v.Sentence))
@@ -122,12 +123,12 @@ func (c Config) watchSignals(over <-chan struct{}, cancel context.CancelCauseFun
 }
 
 // stops reports whether a signal asks the agent to end the job.
-func stops(sig os.Signal) bool {
+func stops(sig syscall.Signal) bool {
 	return sig == syscall.SIGTERM || sig == syscall.SIGINT || sig == syscall.SIGHUP
 }
 
 // dumpIfAsked writes all goroutines to standard error at SIGQUIT, as Go programs do, and goes on, as they do not.
-func dumpIfAsked(c Config, sig os.Signal) {
+func dumpIfAsked(c Config, sig syscall.Signal) {
 	if sig == syscall.SIGQUIT {
 		buf := make([]byte, 1<<20)
 		c.Console.Stderr().Write(buf[:runtime.Stack(buf, true)])

@@ -91,7 +91,7 @@ func TestToldToStopBeforeTheCall(t *testing.T) {
 	member.tell(news{Kind: newsEnding})
 	defer member.close()
 	for e := range leader.events() {
-		if n, ok := translate(e).(told); ok && n.news.Kind == newsEnding {
+		if n, ok := translate(e).(told); ok && n.News.Kind == newsEnding {
 			return
 		}
 	}

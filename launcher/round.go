@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/muster-run/muster/framework"
@@ -44,21 +45,21 @@ type round struct {
 
 // runRound starts this node's workers, watches over them and the world, and returns how it ended, and its workers. dir is the run's
 // private directory; asked is a signal that came before there was a round to tell of it.
-func runRound(c Config, p Plan, s *rendezvous.Session, l *line, dir string, asked os.Signal) (job.Verdict, []job.Ended) {
+func runRound(c Config, p Plan, s *rendezvous.Session, l *line, dir string, asked syscall.Signal) (job.Verdict, []job.Ended) {
 	r := &round{c: c, plan: p, session: s, line: l, run: dir, began: time.Now(),
-		policy: policy{stopTimeout: c.StopTimeout, grace: c.Grace, maxRestarts: p.Restarts}}
+		policy: policy{StopTimeout: c.StopTimeout, Grace: c.Grace, MaxRestarts: p.Restarts}}
 	defer r.close()
-	r.state = state{self: s.Rank}
+	r.state = state{Self: s.Rank}
 	for _, m := range s.World.Members {
-		r.state.nodes = append(r.state.nodes, node{name: m.Name})
+		r.state.Nodes = append(r.state.Nodes, node{Name: m.Name})
 	}
-	if asked != nil {
+	if asked != 0 {
 		r.post(signalled{asked})
 	} else if s.Rank == 0 {
 		r.open()
 	}
 	r.loop()
-	return r.verdict(), r.state.ranks
+	return r.verdict(), r.state.Ranks
 }
 
 // open is the leader's: it opens the place where the workers will meet, and with that the round.
@@ -77,12 +78,13 @@ func (r *round) open() {
 // loop is the one select of the program: whatever happens becomes an event for decide.
 func (r *round) loop() {
 	first, peers := r.c.First.Lost(), r.line.events()
-	for !r.state.ended {
+	for !r.state.Ended {
 		select {
 		case <-first:
 			first = nil
 			r.post(broken{firstLost(r.c)})
-		case sig := <-r.c.First.Signals():
+		case got := <-r.c.First.Signals():
+			sig := got.(syscall.Signal) // as all of os/signal's are
 			dumpIfAsked(r.c, sig)
 			if stops(sig) {
 				r.asked(sig)
@@ -123,7 +125,7 @@ func (r *round) loop() {
 
 // asked handles a request to stop. The kernel sends TERM, too, when the first process is killed (PR_SET_PDEATHSIG): then
 // that is the reason, and we hear of it a moment later.
-func (r *round) asked(sig os.Signal) {
+func (r *round) asked(sig syscall.Signal) {
 	select {
 	case <-r.c.First.Lost():
 		r.post(broken{firstLost(r.c)})
@@ -153,24 +155,24 @@ func (r *round) post(event any) {
 func (r *round) do(deed any) {
 	switch d := deed.(type) {
 	case begin:
-		r.begin(d.start)
+		r.begin(d.Start)
 	case stop:
-		r.stop(d.within)
+		r.stop(d.Within)
 	case kill:
 		r.stop(0)
 	case tell:
-		r.line.tell(d.news)
+		r.line.tell(d.News)
 	case settle:
-		r.settle = time.After(d.within)
+		r.settle = time.After(d.Within)
 	case expire:
 		r.expire = nil
-		if d.within > 0 {
-			r.expire = time.After(d.within)
+		if d.Within > 0 {
+			r.expire = time.After(d.Within)
 		}
 	case open:
 		r.open()
 	case say:
-		r.c.Log.Warn(d.text)
+		r.c.Log.Warn(d.Text)
 	default:
 		panic(fmt.Sprintf("round: unknown deed %T", deed))
 	}
@@ -271,10 +273,10 @@ func (r *round) blame(rank, local int) *job.Failure {
 // verdict is what the round came to. A member whose work was done when its node was cleared away has none: that is
 // success.
 func (r *round) verdict() job.Verdict {
-	if r.state.verdict == nil {
+	if r.state.Verdict == nil {
 		return job.Verdict{Class: job.Succeeded, Sentence: "all workers of this node ended well"}
 	}
-	return *r.state.verdict
+	return *r.state.Verdict
 }
 
 // close ends what the round started, the workers first.

@@ -1,0 +1,124 @@
+package launcher
+
+import (
+	"syscall"
+	"time"
+
+	"github.com/muster-run/muster/job"
+)
+
+// What the judgement is made of: policy, state, events and deeds. They are plain values, so that a journal can keep them.
+
+// policy is what the user decided about stopping and going on.
+type policy struct {
+	StopTimeout time.Duration `json:"stop_timeout"`
+	Grace       time.Duration `json:"grace"`
+	MaxRestarts int           `json:"max_restarts"` // rounds that may follow the first
+}
+
+// state is what the run loop of one node knows.
+type state struct {
+	Self  int           `json:"self"` // group rank; 0 leads
+	Nodes []node        `json:"nodes"`
+	Now   time.Duration `json:"now"` // of the last event, since the loop began
+
+	Start    *start        `json:"start,omitempty"`   // where this round's workers meet, once the leader has opened that place
+	Started  bool          `json:"started,omitempty"` // this node's workers were started
+	Left     int           `json:"left,omitempty"`    // workers of this node that have not ended
+	Empty    bool          `json:"empty,omitempty"`   // no worker of this node is left, nor anything that one started
+	Stopping bool          `json:"stopping,omitempty"`
+	Asked    bool          `json:"asked,omitempty"`  // a signal asked us to stop
+	CtrlC    time.Duration `json:"ctrl_c,omitempty"` // when the first INT came; 0: none did
+	Causes   []cause       `json:"causes,omitempty"`
+	Own      *job.Verdict  `json:"own,omitempty"`   // a member's: what it would say without its leader
+	Again    bool          `json:"again,omitempty"` // the leader's: the cause is known, and a new round follows when all are clear
+	Round    int           `json:"round,omitempty"` // rounds before this one
+	Past     []job.Round   `json:"past,omitempty"`  // the leader's: those rounds, the last few
+	Ranks    []job.Ended   `json:"ranks,omitempty"` // this node's workers that ended in this round; on the leader also those that members told of
+	Verdict  *job.Verdict  `json:"verdict,omitempty"`
+	Ended    bool          `json:"ended,omitempty"`
+}
+
+// node is what the leader knows of one node.
+type node struct {
+	Name  string `json:"name"`
+	Done  bool   `json:"done,omitempty"`  // all its workers ended well
+	Clear bool   `json:"clear,omitempty"` // it was told to stop, and nothing is left of its workers
+	Gone  bool   `json:"gone,omitempty"`  // its agent said goodbye or was lost
+}
+
+// cause is one thing that went wrong, at a time of this node's clock.
+type cause struct {
+	At      time.Duration `json:"at"`
+	Node    int           `json:"node"`
+	Failure *job.Failure  `json:"failure,omitempty"` // nil: the node itself was lost
+	Why     string        `json:"why,omitempty"`
+}
+
+// Events. Each is a value of its own type.
+type (
+	// opened: the leader's workers' store is open.
+	opened struct{ Start start }
+	// begun: this node's workers were started.
+	begun struct{ Workers int }
+	// unbegun: one could not be started, and none is left.
+	unbegun struct{ Failure job.Failure }
+	// finished: a worker of this node ended.
+	finished struct {
+		Worker  job.Ended
+		Failure *job.Failure // nil: it ended well
+	}
+	// emptied: nothing is left of this node's workers.
+	emptied struct{}
+	// noticed: an agent is silent, or heard again.
+	noticed struct {
+		Node int
+		What string
+	}
+	// departed: an agent said goodbye.
+	departed struct{ Node int }
+	// lost: an agent or its node is gone.
+	lost struct {
+		Node int
+		Why  string
+	}
+	// told: news from another agent.
+	told struct {
+		Node int
+		News news
+	}
+	// signalled: somebody asks this agent to stop.
+	signalled struct{ Sig syscall.Signal }
+	// settled: the time for further news is over.
+	settled struct{}
+	// expired: the time for members to leave is over.
+	expired struct{}
+	// broken: this agent cannot go on by itself.
+	broken struct{ Verdict job.Verdict }
+)
+
+// Deeds. The run loop does them in order.
+type (
+	// begin: start this node's workers.
+	begin struct{ Start start }
+	// stop: TERM to each worker, KILL to the rest after this time.
+	stop struct{ Within time.Duration }
+	// kill: KILL to everything now.
+	kill struct{}
+	// tell: everyone, from the leader; the leader, from a member.
+	tell struct {
+		To   int
+		News news
+	}
+	// settle: raise settled after this time.
+	settle struct{ Within time.Duration }
+	// expire: raise expired after this time; 0: not at all.
+	expire struct{ Within time.Duration }
+	// open: open the place where the next round's workers meet.
+	open struct{}
+	// say: a line for people.
+	say struct{ Text string }
+)
+
+// everyone is tell's address for all members.
+const everyone = -1
