@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -136,14 +137,43 @@ func (r Root) Getenv(pid int, name string) string {
 	return ""
 }
 
-// Why describes p for a message on its refusal to die: "pid 12 (python3) is in state D in nfs_wait_bit".
+// Why describes p for a message on its refusal to die: "pid 12 (python3) is in state D in nfs_wait_bit", and, if it is
+// another user's, "pid 13 (sudo) of user 0 (root) is in state S".
 func (r Root) Why(p Process) string {
-	text := fmt.Sprintf("pid %d (%s) is in state %c", p.PID, p.Name, p.State)
+	text := fmt.Sprintf("pid %d (%s)", p.PID, p.Name)
+	if uid, ok := r.owner(p.PID); ok && uid != os.Getuid() {
+		text += " of " + userName(uid)
+	}
+	text += fmt.Sprintf(" is in state %c", p.State)
 	wchan, _ := os.ReadFile(r.path(p.PID, "wchan"))
 	if w := strings.TrimSpace(string(wchan)); w != "" && w != "0" {
 		text += " in " + w
 	}
 	return text
+}
+
+// owner returns the user that pid was started by. (The owner of its files is root where it may not be dumped, proc_pid(5).)
+func (r Root) owner(pid int) (uid int, ok bool) {
+	status, err := os.ReadFile(r.path(pid, "status"))
+	if err != nil {
+		return 0, false
+	}
+	for line := range strings.Lines(string(status)) {
+		if ids, ok := strings.CutPrefix(line, "Uid:"); ok { // real, effective, saved, of the file system
+			n, err := fmt.Sscan(ids, &uid)
+			return uid, n == 1 && err == nil
+		}
+	}
+	return 0, false
+}
+
+// userName is a user for people: "user 1000 (ann)", "user 1001" where nobody knows a name.
+func userName(uid int) string {
+	id := strconv.Itoa(uid)
+	if u, err := user.LookupId(id); err == nil {
+		return fmt.Sprintf("user %s (%s)", id, u.Username)
+	}
+	return "user " + id
 }
 
 func (r Root) path(pid int, file string) string {

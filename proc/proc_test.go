@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -240,5 +243,71 @@ func TestSignalsOnlyWhomItSaw(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Start++
-	Root("/proc").signal(p, unix.SIGKILL) // else this test ends here
+	if err := Root("/proc").signal(p, unix.SIGKILL); err != nil { // else this test ends here
+		t.Error(err)
+	}
+}
+
+// Another user's process cannot be killed: it is named, with its owner, and not waited for, while the others die.
+func TestKillRefused(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Fatal("to have another user's process to be refused by, this test needs to be root")
+	}
+	theirs := exec.Command("sleep", "1000")
+	if err := theirs.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { theirs.Process.Kill(); theirs.Wait() }()
+	self, err := os.Open(os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer self.Close()
+	hunter := exec.Command("/proc/self/fd/3")
+	hunter.ExtraFiles = []*os.File{self} // its directory may not be open to everybody
+	hunter.Dir = "/"
+	hunter.Env = []string{"PATH=" + os.Getenv("PATH"), "PROC_TEST_HUNT=" + strconv.Itoa(theirs.Process.Pid)}
+	hunter.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	began := time.Now()
+	out, err := hunter.CombinedOutput()
+	want := fmt.Sprintf("pid %d (sleep) of user 0 (root) is in state S", theirs.Process.Pid)
+	if err != nil || !strings.HasPrefix(string(out), want) || strings.Contains(string(out), "\n") {
+		t.Errorf("%v, %q, want %q", err, out, want)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// hunt is TestKillRefused's program: it kills a child of its own, and tries to kill pid.
+func hunt(pid int) {
+	ours := exec.Command("sleep", "1000")
+	if err := ours.Start(); err != nil {
+		panic(err)
+	}
+	dead := make(chan error, 1)
+	go func() { dead <- ours.Wait() }()
+	r := Root("/proc")
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	left, err := r.Kill(ctx, Hunt{Find: func(all []Process) []Process {
+		return slices.DeleteFunc(all, func(p Process) bool { return p.PID != pid && p.PID != ours.Process.Pid })
+	}})
+	if err != nil {
+		panic(err)
+	}
+	<-dead
+	var names []string
+	for _, p := range left {
+		names = append(names, r.Why(p))
+	}
+	fmt.Print(strings.Join(names, "\n"))
+}
+
+func TestMain(m *testing.M) {
+	if pid, err := strconv.Atoi(os.Getenv("PROC_TEST_HUNT")); err == nil {
+		hunt(pid)
+		return
+	}
+	os.Exit(m.Run())
 }

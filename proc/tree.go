@@ -106,11 +106,12 @@ const (
 )
 
 // Kill sends SIGKILL to those whom h finds, again and again until three looks in a row find nobody.
-// It returns nil then. When ctx ends first it returns those that still live.
+// It returns nil then, or those whom it may not kill: they are another user's, and are not waited for. When ctx ends
+// first it returns all that still live.
 func (r Root) Kill(ctx context.Context, h Hunt) ([]Process, error) {
 	began := time.Now()
 	for calm, pause := 0, time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		alive, ended, err := r.look(h)
+		alive, refused, ended, err := r.look(h)
 		if err != nil {
 			return nil, err
 		}
@@ -121,28 +122,31 @@ func (r Root) Kill(ctx context.Context, h Hunt) ([]Process, error) {
 			calm, pause = calm+1, time.Millisecond
 		}
 		if calm == quiet {
-			return nil, nil
+			return refused, nil
 		}
 		select {
 		case <-ctx.Done():
-			return alive, nil
+			return append(alive, refused...), nil
 		case <-time.After(pause):
 		}
 	}
 }
 
-// look kills those whom it finds, once, and returns them, and whether anybody ended meanwhile.
-func (r Root) look(h Hunt) (alive []Process, ended bool, err error) {
+// look kills those whom it finds, once, and returns them, those whom it may not kill, and whether anybody ended meanwhile.
+func (r Root) look(h Hunt) (alive, refused []Process, ended bool, err error) {
 	before := h.ended()
 	all, err := r.All()
 	if err != nil {
-		return nil, false, err
+		return nil, nil, false, err
 	}
-	alive = slices.DeleteFunc(h.Find(all), Process.Gone)
-	for _, p := range alive {
-		r.signal(p, unix.SIGKILL)
+	for _, p := range slices.DeleteFunc(h.Find(all), Process.Gone) {
+		if errors.Is(r.signal(p, unix.SIGKILL), unix.EPERM) {
+			refused = append(refused, p)
+		} else {
+			alive = append(alive, p)
+		}
 	}
-	return alive, h.ended() != before, nil
+	return alive, refused, h.ended() != before, nil
 }
 
 func (h Hunt) ended() int64 {
@@ -153,20 +157,22 @@ func (h Hunt) ended() int64 {
 }
 
 // signal sends sig to p and to nobody else: the PID may have a new owner since we looked, so it is pinned by a
-// pidfd and looked at again. Kernels before 5.3 have no pidfd; there a tiny window is left.
-func (r Root) signal(p Process, sig unix.Signal) {
+// pidfd and looked at again. Kernels before 5.3 have no pidfd; there a tiny window is left. That p is gone is no error.
+func (r Root) signal(p Process, sig unix.Signal) error {
+	send := func() error { return unix.Kill(p.PID, sig) }
 	fd, err := unix.PidfdOpen(p.PID, 0)
-	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
-		if now, err := r.Process(p.PID); err == nil && now.Start == p.Start {
-			_ = unix.Kill(p.PID, sig)
-		}
-		return
+	switch {
+	case err == nil:
+		defer unix.Close(fd)
+		send = func() error { return unix.PidfdSendSignal(fd, sig, nil, 0) }
+	case !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM): // of a kernel without, or a seccomp filter
+		return nil
 	}
-	if err != nil {
-		return // it is gone
+	if now, err := r.Process(p.PID); err != nil || now.Start != p.Start {
+		return nil
 	}
-	defer unix.Close(fd)
-	if now, err := r.Process(p.PID); err == nil && now.Start == p.Start {
-		_ = unix.PidfdSendSignal(fd, sig, nil, 0) // it may end at any time, and that is what we want
+	if err := send(); !errors.Is(err, unix.ESRCH) {
+		return err
 	}
+	return nil
 }

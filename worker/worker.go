@@ -276,9 +276,13 @@ func (m *member) wait() proc.Exit {
 	}
 }
 
+// giveUp ends the wait for a worker that does not die. If it did, and only something that it started lives, its end is told.
 func (m *member) giveUp() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if p, err := proc.Root("/proc").Process(m.child.PID); m.ended || err != nil || p.Gone() {
+		return
+	}
 	select {
 	case <-m.given:
 	default:
