@@ -186,8 +186,8 @@ func TestDiskPace(t *testing.T) {
 				if d := time.Since(began); d < c.least || d > c.most {
 					t.Errorf("the worker waited %v", d)
 				}
-				if lost := to.lost > 0; lost != c.lost {
-					t.Errorf("%d lines were lost", to.lost)
+				if n := lost(to); n > 0 != c.lost {
+					t.Errorf("%d lines were lost", n)
 				}
 				_ = to.close(t.Context())
 				<-to.done

@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -16,10 +14,9 @@ const (
 	maxLine  = 1 << 20
 
 	// A worker that writes line by line would wake us for each. After a short read that followed closely upon another we
-	// sleep for a moment and let the pipe gather some: it must hold what can come meanwhile.
+	// sleep for a moment and let the pipe gather some.
 	shortRead = 16 << 10
 	nap       = time.Millisecond
-	pipeSize  = 256 << 10 // the kernel's default is 64 KiB; all pipes of a user may have 64 MiB (pipe(7))
 )
 
 // A stream carries stdout or stderr of one worker: whole lines to the console, each with its prefix, and every byte to a file.
@@ -28,7 +25,7 @@ const (
 // a line of its own: the newest one every barEvery, and the last one in any case. (A bar that were held until its newline would
 // look like a hang, and all of its states would drown everything else.)
 type stream struct {
-	in       *os.File
+	in       source
 	out      outlet // to the console
 	form     view   // of the lines there
 	barEvery time.Duration
@@ -51,9 +48,6 @@ type stream struct {
 func (s *stream) begin() {
 	s.done = make(chan struct{})
 	s.last.Store(time.Now().UnixNano())
-	if raw, err := s.in.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, pipeSize) })
-	}
 	go s.carry()
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -268,6 +269,77 @@ func TestStandingConsole(t *testing.T) {
 		if err := to.close(t.Context()); err == nil || err.Error() != fmt.Sprintf("console: %d lines were lost", dropped) {
 			t.Errorf("close: %v", err)
 		}
+	})
+}
+
+// readAt is a console that is read at a rate.
+func readAt(bytesPerSecond *atomic.Int64) writerFunc {
+	return func(b []byte) (int, error) {
+		time.Sleep(time.Duration(int64(len(b)) * int64(time.Second) / bytesPerSecond.Load()))
+		return len(b), nil
+	}
+}
+
+func lost(s *sink) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lost
+}
+
+// A console that stands still, or is read too slowly, holds up no worker of a usual rate, not for a moment.
+func TestNobodyWaits(t *testing.T) {
+	for name, rate := range map[string]int64{"stands still": 1, "1 MB/s": 1 << 20} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var bytesPerSecond atomic.Int64
+				bytesPerSecond.Store(rate)
+				to := newTestSink(readAt(&bytesPerSecond))
+				s := newTestStream(to, "[rank 0] ", false)
+				line := []byte(strings.Repeat("x", 999) + "\n")
+				for range 100000 { // 10 MB/s for 10 s
+					began := time.Now()
+					s.feed(line)
+					if d := time.Since(began); d > 0 {
+						t.Fatalf("it waited %v", d)
+					}
+					time.Sleep(100 * time.Microsecond)
+				}
+				if lost(to) == 0 {
+					t.Error("nothing was lost?")
+				}
+				bytesPerSecond.Store(1 << 40)
+				_ = to.close(t.Context())
+				<-to.done
+			})
+		})
+	}
+}
+
+// A console that was behind and is read quickly again is waited for again.
+func TestConsoleCatchesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var bytesPerSecond atomic.Int64
+		bytesPerSecond.Store(1 << 20)
+		to := newTestSink(readAt(&bytesPerSecond))
+		s := newTestStream(to, "", false)
+		block := bytes.Repeat([]byte(strings.Repeat("x", 99)+"\n"), 600)
+		for range 200 {
+			s.feed(block)
+		}
+		if lost(to) == 0 {
+			t.Fatal("nothing was lost?")
+		}
+		bytesPerSecond.Store(100 << 20)
+		s.queue.flush()
+		before := lost(to)
+		for range 200 {
+			s.feed(block)
+		}
+		s.queue.flush()
+		if now := lost(to); now != before {
+			t.Errorf("%d lines were lost", now-before)
+		}
+		_ = to.close(t.Context())
 	})
 }
 

@@ -118,7 +118,7 @@ func start(ctx context.Context, t job.Task, opt Options, nonce string, words *wo
 	}
 	m := &member{task: t, child: child, tail: &tail{}, given: make(chan struct{})}
 	for i, in := range []*os.File{child.Stdout, child.Stderr} {
-		s := &stream{in: in, raw: opt.Bare && alone, tail: m.tail}
+		s := &stream{in: newSource(in), raw: opt.Bare && alone, tail: m.tail}
 		opt.open(s, t, i+stdout, words)
 		s.begin()
 		m.streams = append(m.streams, s)
