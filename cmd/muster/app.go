@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher"
+	"github.com/muster-run/muster/launcher/pid1/early"
 )
 
 // commands is every command, in the order in which the help shows them.
@@ -106,6 +107,9 @@ func dispatch(c *cli.Command, args []string) error {
 	set, err := fromEnv(c.Flags, given)
 	if err != nil {
 		return wrong("%s: %v", c.Name, err)
+	}
+	if c.Name != "run" && c.Name != "init" && early.Drop() { // nobody else reads what came before main
+		return exit(job.ExitTERM)
 	}
 	return execute(c, append(set, args...), given)
 }

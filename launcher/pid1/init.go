@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/launcher/pid1/early"
 	"github.com/muster-run/muster/proc"
 	"golang.org/x/sys/unix"
 )
@@ -98,6 +99,7 @@ func (i *initProcess) catch() {
 	if os.Getpid() == 1 {
 		ossignal.Notify(make(chan os.Signal, 1), unix.SIGABRT) // Go's default would end us
 	}
+	early.HandOver(i.signals)
 }
 
 // start runs argv in its own process group, to which the terminal, if there is one, is handed over.

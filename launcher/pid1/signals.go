@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/muster-run/muster/launcher/pid1/early"
 	"golang.org/x/sys/unix"
 )
 
@@ -35,6 +36,7 @@ func catch(c chan os.Signal, isInit bool) {
 		ossignal.Notify(c, unix.SIGTSTP)
 	}
 	ossignal.Notify(make(chan os.Signal, 1), dropped...)
+	early.HandOver(c)
 }
 
 // ignoredSignals returns which signals are ignored at the moment. (os/signal knows it only of INT and HUP.)
