@@ -46,13 +46,14 @@ func addPET(r *reader, f *Finding) error {
 	}
 	for _, name := range petUnknown {
 		if v := strings.TrimSpace(r.host.Getenv(name)); v != "" && v != "0" {
-			r.warnings = append(r.warnings, fmt.Sprintf("%s=%s is torchrun's; this version of muster does not act on it", name, v))
+			r.warnings = append(r.warnings, fmt.Sprintf("%s=%s is not acted on: muster takes this from its flags only", name, v))
 		}
 	}
 	return nil
 }
 
-// petUnknown are variables by which torchrun does something that muster does not do; 0 and nothing ask for nothing.
+// petUnknown are variables by which torchrun does something that muster does by its flags only, or not at all; 0 and
+// nothing ask for nothing.
 var petUnknown = []string{
 	"PET_STANDALONE", "PET_MODULE", "PET_NO_PYTHON", "PET_RUN_PATH", "PET_LOCAL_ADDR", "PET_ROLE",
 	"PET_RDZV_CONF", "PET_LOG_DIR", "PET_REDIRECTS", "PET_TEE", "PET_LOCAL_RANKS_FILTER", "PET_VIRTUAL_LOCAL_RANK",

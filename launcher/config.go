@@ -47,6 +47,8 @@ type Config struct {
 
 	VerdictFile string // --verdict: where to leave the verdict as JSON
 
+	Notes []string // what a person should know of the flags
+
 	From map[string]string // flag name without dashes → who set it: "--nnodes", "MUSTER_NNODES"
 
 	Host    job.Host

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -47,7 +48,7 @@ func NewPlan(c Config) (Plan, error) {
 	if err != nil {
 		return p, err
 	}
-	p.Notes = found.Warnings
+	p.Notes = slices.Concat(c.Notes, found.Warnings)
 	for _, step := range []func(Config, discovery.Finding, *Plan) error{
 		planCommand, planNodes, planSelf, planSlots, planEndpoint, planID, planFramework, planRestarts,
 	} {

@@ -143,6 +143,9 @@ func unknown(flags []cli.Flag, arg, name string) error {
 		}
 	}
 	shown, _, _ := strings.Cut(arg, "=")
+	if instead, ok := notHere[name]; ok {
+		return wrong("%s is torchrun's, and not in this version: %s", shown, instead)
+	}
 	if best := nearest(name, names); best != "" {
 		return wrong("unknown flag %s; did you mean --%s?", shown, best)
 	}

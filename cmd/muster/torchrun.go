@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/muster-run/muster/launcher"
+)
+
+// torchrunFlags are torchrun's flags that mean little here. A script that is prefixed with muster instead of torchrun
+// has them; each is taken with a note where it changes nothing, and refused where it would.
+func torchrunFlags(c *launcher.Config) []cli.Flag {
+	return []cli.Flag{
+		&cli.GenericFlag{Name: "rdzv-conf", Hidden: true, Value: &rdzvConf{c: c}, Usage: "`KEY=VALUE,...` of torchrun's rendezvous: join_timeout, is_host"},
+		&cli.GenericFlag{Name: "role", Hidden: true, Value: choice{new(string), "default"}, Usage: "`default` is the one role that workers have"},
+		&cli.GenericFlag{Name: "monitor-interval", Hidden: true, Usage: "`TIME` changes nothing",
+			Value: idle{seconds{new(time.Duration)}, c, "--monitor-interval changes nothing: muster hears at once when a worker ends"}},
+		&cli.GenericFlag{Name: "start-method", Hidden: true, Usage: "`NAME` changes nothing",
+			Value: idle{choice{new(string), "spawn fork forkserver"}, c, "--start-method changes nothing: every worker is a program of its own"}},
+	}
+}
+
+// notHere are torchrun's flags that would change what a job does, and what to do without them.
+var notHere = map[string]string{
+	"run-path":           "leave it out: a script is run by python, as a program of its own",
+	"virtual-local-rank": "workers see all GPUs and their true LOCAL_RANK",
+	"signals-to-handle":  "muster handles TERM, INT and HUP",
+	"shutdown-timeout":   "there is --grace",
+	"local-ranks-filter": "there is --ranks, which counts global ranks",
+}
+
+// idle is a flag that is understood and changes nothing.
+type idle struct {
+	cli.Generic
+	c    *launcher.Config
+	note string
+}
+
+func (v idle) Set(text string) error {
+	if err := v.Generic.Set(text); err != nil {
+		return err
+	}
+	note(v.c, v.note)
+	return nil
+}
+
+// note tells a person something once; flags are set twice.
+func note(c *launcher.Config, text string) {
+	if !slices.Contains(c.Notes, text) {
+		c.Notes = append(c.Notes, text)
+	}
+}
+
+// rdzvConf is torchrun's --rdzv-conf, KEY=VALUE,….
+type rdzvConf struct {
+	c    *launcher.Config
+	text string
+}
+
+// withoutEffect are keys of torchrun's backends (dynamic_rendezvous.py, c10d_rendezvous_backend.py,
+// static_tcp_rendezvous.py) that say how its own rendezvous waits and looks after itself.
+var withoutEffect = strings.Fields("last_call_timeout close_timeout heartbeat_timeout keep_alive_interval keep_alive_max_attempt " +
+	"read_timeout timeout store_type use_libuv rank")
+
+func (v *rdzvConf) Set(text string) error {
+	for pair := range strings.SplitSeq(text, ",") {
+		key, value, ok := strings.Cut(strings.TrimSpace(pair), "=")
+		if !ok {
+			return fmt.Errorf("%q is no KEY=VALUE", pair)
+		}
+		if err := v.one(key, value); err != nil {
+			return err
+		}
+	}
+	v.text = text
+	return nil
+}
+
+func (v *rdzvConf) one(key, value string) error {
+	switch {
+	case key == "join_timeout":
+		if err := (seconds{&v.c.JoinTimeout}).Set(value); err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+	case key == "is_host":
+		yes, err := truth(value)
+		if err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+		v.c.Serve = map[string]string{"true": "yes", "false": "no"}[yes]
+	case slices.Contains(withoutEffect, key):
+		note(v.c, "--rdzv-conf "+key+" changes nothing: muster's nodes meet in their own way")
+	default:
+		return fmt.Errorf("%q is no key that torchrun's c10d rendezvous has", key)
+	}
+	return nil
+}
+
+func (v *rdzvConf) String() string { return v.text }
