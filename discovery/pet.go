@@ -45,15 +45,15 @@ func addPET(r *reader, f *Finding) error {
 		return err
 	}
 	for _, name := range petUnknown {
-		if v := strings.TrimSpace(r.host.Getenv(name)); v != "" && v != "0" {
+		if v := strings.TrimSpace(r.host.Getenv(name)); v != "" && v != "0" && v != "default" {
 			r.warnings = append(r.warnings, fmt.Sprintf("%s=%s is not acted on: muster takes this from its flags only", name, v))
 		}
 	}
 	return nil
 }
 
-// petUnknown are variables by which torchrun does something that muster does by its flags only, or not at all; 0 and
-// nothing ask for nothing.
+// petUnknown are variables by which torchrun does something that muster does by its flags only, or not at all; 0, the
+// role "default" and nothing ask for nothing.
 var petUnknown = []string{
 	"PET_STANDALONE", "PET_MODULE", "PET_NO_PYTHON", "PET_RUN_PATH", "PET_LOCAL_ADDR", "PET_ROLE",
 	"PET_RDZV_CONF", "PET_LOG_DIR", "PET_REDIRECTS", "PET_TEE", "PET_LOCAL_RANKS_FILTER", "PET_VIRTUAL_LOCAL_RANK",
@@ -62,9 +62,6 @@ var petUnknown = []string{
 // petNodes reads PET_NNODES, which may be a range; a range of one number is that number.
 func petNodes(r *reader) (int, error) {
 	v := r.text("PET_NNODES")
-	if v == "" && r.host.Getenv("PET_RDZV_ENDPOINT") == "" {
-		return 1, nil // torchrun's default
-	}
 	if v == "" {
 		return 0, nil
 	}

@@ -30,7 +30,6 @@ var notHere = map[string]string{
 	"virtual-local-rank": "workers see all GPUs and their true LOCAL_RANK",
 	"signals-to-handle":  "muster handles TERM, INT and HUP",
 	"shutdown-timeout":   "there is --grace",
-	"local-ranks-filter": "there is --ranks, which counts global ranks",
 }
 
 // idle is a flag that is understood and changes nothing.
