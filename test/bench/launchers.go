@@ -21,6 +21,7 @@ type job struct {
 	nodes, workers int
 	host           int // the node that is told to host the store; -1: the agents find out themselves
 	worker         []string
+	tee            bool // output goes to files and the console
 
 	port int
 	id   string
@@ -75,6 +76,9 @@ func musterAgent(path string) func(job, int) []string {
 				argv = append(argv, "--serve", map[bool]string{true: "yes", false: "no"}[j.host == node])
 			}
 		}
+		if j.tee {
+			argv = append(argv, "-t", teeAll(j), "--log-dir", "logs")
+		}
 		return append(append(argv, "--"), j.worker...)
 	}
 }
@@ -85,7 +89,10 @@ func torchrunAgent(python string, old bool) func(job, int) []string {
 	return func(j job, node int) []string {
 		argv := []string{python, "-m", "torch.distributed.run", "--no_python", "--monitor_interval", "0.1",
 			"--nproc_per_node", fmt.Sprint(j.workers)}
-		if old {
+		switch {
+		case j.tee:
+			argv = append(argv, "-r", teeAll(j), "-t", teeAll(j), "--log_dir", "logs")
+		case old:
 			argv = append(argv, "-r", "9:1", "-t", "9:1")
 		}
 		if j.nodes == 1 {
@@ -101,4 +108,13 @@ func torchrunAgent(python string, old bool) func(job, int) []string {
 		}
 		return append(argv, j.worker...)
 	}
+}
+
+// teeAll is standard output of all workers in torchrun's words; the old one does not know 3 under Python 3.11.
+func teeAll(j job) string {
+	var all []string
+	for local := range j.workers {
+		all = append(all, fmt.Sprintf("%d:1", local))
+	}
+	return strings.Join(all, ",")
 }

@@ -60,6 +60,8 @@ var scenes = []scene{
 	{name: "term", job: job{nodes: 2, workers: 2, worker: wait}, play: terminate,
 		rows: []row{{"TERM to the agent of the other node: its workers gone", ""}, {"… the store's node's workers gone", ""},
 			{"… all agents have exited", ""}, {"… with the codes (store's node, other)", ""}}},
+	{name: "tee", job: job{nodes: 1, workers: 4, worker: []string{"25"}, tee: true}, play: teed,
+		rows: []row{{"4 workers write 25 MB of lines each, to files and the console → end", ""}, {"… and what has arrived on the console", "100 MB"}}},
 }
 
 func killRows(what string) []row {
@@ -127,6 +129,21 @@ func terminate(r *running) []cell {
 	from := time.Now()
 	r.agents[1].cmd.Process.Signal(syscall.SIGTERM)
 	return r.aftermath(1, from)
+}
+
+// teed waits for the end of a job that writes, and counts the lines that are on its console.
+func teed(r *running) []cell {
+	first := r.stamps[0].at
+	for _, s := range r.stamps {
+		if s.at.Before(first) {
+			first = s.at
+		}
+	}
+	<-r.agents[0].ended
+	took := r.agents[0].at.Round(0).Sub(first.Round(0)) // wall clocks both
+	text, _ := os.ReadFile(filepath.Join(r.dir, "agent0"))
+	arrived := strings.Count(string(text), strings.Repeat("x", 99)+"\n")
+	return []cell{{time: took}, {text: fmt.Sprintf("%d MB", arrived/10000)}}
 }
 
 // aftermath watches both nodes of a job, of which one was hit.

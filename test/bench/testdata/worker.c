@@ -1,6 +1,7 @@
-// The worker of the benchmark: says when its main began, and then ends, or waits to be killed.
+// The worker of the benchmark: says when its main began, and then ends, or waits to be killed, or writes lines of 100 bytes to
+// its standard output, 640 at a time.
 //
-//   worker FIFO end|wait      writes "node local-rank pid nanoseconds" into FIFO
+//   worker FIFO end|wait|MEGABYTES      writes "node local-rank pid nanoseconds" into FIFO
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -26,5 +27,12 @@ int main(int argc, char **argv) {
 		for (;;)
 			pause();
 	}
+	static char lines[64000];
+	memset(lines, 'x', sizeof lines);
+	for (size_t i = 99; i < sizeof lines; i += 100)
+		lines[i] = '\n';
+	for (long left = atol(argv[2]) * 1000000; left > 0; left -= sizeof lines)
+		if (write(1, lines, sizeof lines) != sizeof lines)
+			return 3;
 	return 0;
 }
