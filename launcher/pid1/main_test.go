@@ -109,6 +109,7 @@ func (a *agent) start(rank int, script string) {
 	}
 	child, err := a.c.Start(context.Background(), proc.Spec{
 		Argv: argv, Env: os.Environ(), Label: label, Tag: fmt.Sprintf("test/%d/1/x", rank),
+		Stdin: os.Getenv("MUSTER_TEST_STDIN") != "",
 	})
 	if err != nil {
 		panic(err)

@@ -323,8 +323,10 @@ func (f *first) spawnOf(m message, c *child) (spawn, error) {
 	if in.Tag != "" {
 		s.env = append(s.env, proc.TagName+"="+in.Tag)
 	}
-	// Its own process group, but our session: a signal from the terminal is not for it, a hang-up reaches us all.
-	s.sys.Setpgid = true
+	// Its own process group, but our session: a signal from the terminal is not for it, a hang-up reaches us all. Who reads
+	// from the terminal must be in its foreground, which is where we are; then Ctrl-C is for it too.
+	_, err := unix.IoctlGetInt(0, unix.TIOCGPGRP)
+	s.sys.Setpgid = !in.Stdin || err != nil
 	if !f.isInit {
 		s.sys.Pdeathsig = syscall.SIGKILL
 	}

@@ -182,6 +182,16 @@ func TestCtrlC(t *testing.T) {
 	}
 }
 
+// A worker that has standard input reads what is typed; the others, and one without, would be stopped by the kernel.
+func TestTyped(t *testing.T) {
+	x := newTerminal(t)
+	x.send(`MUSTER_TEST_STDIN=1 MUSTER_TEST_AGENT=run "$BIN" 'echo ready; read a; echo "got $a"; exit 3'; echo status $?.` + "\n")
+	x.await("] ready")
+	x.send("typed\n")
+	x.await("] got typed")
+	x.await("status 3.")
+}
+
 func TestCtrlZ(t *testing.T) {
 	x := newTerminal(t)
 	x.send(`MUSTER_TEST_AGENT=run "$BIN" ` + ticking + "; echo status $?.\n")
