@@ -41,6 +41,10 @@ func NewConsole(stdout, stderr *os.File, style Style) *Console {
 	c.err = c.out
 	if !same(stdout, stderr) { // lines of two writers to one pipe would mix
 		c.err = newScreen(stderr, style)
+		ours := c.Stderr()
+		c.out.died = func(err error) {
+			fmt.Fprintf(ours, "muster: nobody reads standard output any more (%v): what goes there is lost\n", err)
+		}
 	}
 	return c
 }
@@ -77,6 +81,33 @@ func same(a, b *os.File) bool {
 	return errX == nil && errY == nil && os.SameFile(x, y)
 }
 
+// patient is a file that is written to completely. Our standard output may be made non-blocking by whoever shares it, at any
+// time (a terminal's programs do that); then we wait here for its reader.
+type patient struct{ *os.File }
+
+func (p patient) Write(b []byte) (n int, err error) {
+	for n < len(b) {
+		var some int
+		some, err = p.File.Write(b[n:])
+		n += some
+		if err != nil && !errors.Is(err, unix.EAGAIN) {
+			return n, err
+		}
+		if err != nil {
+			p.wait()
+		}
+	}
+	return n, nil
+}
+
+func (p patient) wait() {
+	if raw, err := p.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) {
+			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, int(time.Second/time.Millisecond))
+		})
+	}
+}
+
 // A screen is one file of a console.
 type screen struct {
 	*sink
@@ -88,7 +119,7 @@ type screen struct {
 func newScreen(f *os.File, style Style) *screen {
 	tty := terminal(f)
 	style.Color = style.Color && tty && !style.JSON
-	s := &screen{sink: newSink(f, "console", consolePace), style: style, barEvery: barInLog}
+	s := &screen{sink: newSink(patient{f}, "console", consolePace), style: style, barEvery: barInLog}
 	if tty {
 		s.barEvery = barOnTerminal
 	}

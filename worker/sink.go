@@ -41,6 +41,7 @@ type sink struct {
 	to   io.Writer
 	name string // of what did not keep up
 	pace pace
+	died func(error) // is told once that the reader went away
 
 	mu      sync.Mutex
 	turns   []*queue      // those with something to write, in the order of their turns
@@ -73,6 +74,7 @@ type queue struct {
 
 func newSink(to io.Writer, name string, p pace) *sink {
 	s := &sink{to: to, name: name, pace: p, credit: p.still, work: make(chan struct{}, 1), done: make(chan struct{})}
+	s.died = func(error) {}
 	go s.run()
 	return s
 }
@@ -198,7 +200,9 @@ func (s *sink) run() {
 			continue
 		}
 		_, err := s.to.Write(chunk)
-		s.wrote(q, chunk, err)
+		if s.wrote(q, chunk, err) {
+			s.died(err)
+		}
 	}
 }
 
@@ -222,8 +226,8 @@ func (s *sink) next() (q *queue, chunk []byte, over bool) {
 	return q, chunk, false
 }
 
-// wrote takes note of a write and lets q wait for its next turn.
-func (s *sink) wrote(q *queue, chunk []byte, err error) {
+// wrote takes note of a write and lets q wait for its next turn. It reports whether the reader went away just now.
+func (s *sink) wrote(q *queue, chunk []byte, err error) (died bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.account(len(chunk))
@@ -231,6 +235,7 @@ func (s *sink) wrote(q *queue, chunk []byte, err error) {
 	if err != nil {
 		s.lost += bytes.Count(chunk, newline) // about: part of it may have got through
 		if !errors.Is(err, syscall.ENOSPC) {
+			died = s.dead == nil
 			s.dead = err
 		}
 	}
@@ -243,6 +248,7 @@ func (s *sink) wrote(q *queue, chunk []byte, err error) {
 		q.line()
 	}
 	poke(q.moved)
+	return died
 }
 
 // discard gives up everything that waits.

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A testStream is a stream that is fed by hand.
@@ -420,6 +422,63 @@ func TestHangingConsole(t *testing.T) {
 		}
 		close(goOn)
 	})
+}
+
+// Somebody makes our standard output non-blocking while we use it: nothing is lost.
+func TestConsoleMadeNonBlocking(t *testing.T) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	r, w := os.NewFile(uintptr(fds[0]), "r"), os.NewFile(uintptr(fds[1]), "w")
+	defer r.Close()
+	if err := unix.SetNonblock(fds[1], true); err != nil { // after Go has looked
+		t.Fatal(err)
+	}
+	c := NewConsole(w, w, Style{})
+	s := newTestStream(c.out.sink, "> ", false)
+	const n = 20000 // 2 MB, the pipe has 64 KiB
+	for range n {
+		s.feed([]byte(strings.Repeat("x", 99) + "\n"))
+	}
+	read := make(chan int)
+	go func() {
+		b, _ := io.ReadAll(r)
+		read <- bytes.Count(b, newline)
+	}()
+	s.queue.flush()
+	if err := c.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	w.Close()
+	if got := <-read; got != n {
+		t.Errorf("%d of %d lines", got, n)
+	}
+}
+
+// Standard output goes away: standard error says so, once.
+func TestStandardOutputGoesAway(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	errR, errW, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := NewConsole(w, errW, Style{})
+	for range 3 {
+		fmt.Fprintln(c.Stdout(), "nobody reads this")
+	}
+	if err := c.Close(t.Context()); err == nil || err.Error() != "console: 3 lines were lost" {
+		t.Error(err)
+	}
+	errW.Close()
+	text, _ := io.ReadAll(errR)
+	if got := string(text); got != "muster: nobody reads standard output any more (write |1: broken pipe): what goes there is lost\n" {
+		t.Errorf("%q", got)
+	}
 }
 
 func TestConsoleWriters(t *testing.T) {
