@@ -46,6 +46,7 @@ type Config struct {
 	Style  worker.Style  // how the console shows them
 
 	VerdictFile string // --verdict: where to leave the verdict as JSON
+	JournalFile string // --journal: where to leave what the judgement saw, for Replay
 
 	Notes []string // what a person should know of the flags
 

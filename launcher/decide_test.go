@@ -22,8 +22,9 @@ type world struct {
 	states []state
 	now    time.Duration
 	timers []timer
-	deaf   map[int]bool    // workers of these nodes leave TERM unheard; only KILL, by the end of the time, ends them
-	dead   map[int]bool    // these nodes are gone, and with them all that they would do
+	deaf   map[int]bool // workers of these nodes leave TERM unheard; only KILL, by the end of the time, ends them
+	dead   map[int]bool // these nodes are gone, and with them all that they would do
+	kept   []journal
 	began  []time.Duration // when this node's workers were started last
 	log    []string
 }
@@ -43,6 +44,7 @@ func newWorld(t *testing.T, nodes int) *world {
 		}
 		w.states = append(w.states, s)
 		w.began = append(w.began, 0)
+		w.kept = append(w.kept, journal{head: journalHead{Form: journalForm, State: s}})
 	}
 	return w
 }
@@ -63,6 +65,8 @@ func (w *world) feed(n int, event any) {
 	if w.dead[n] || w.states[n].Ended {
 		return
 	}
+	w.kept[n].head.Policy = w.policy
+	w.kept[n].add(w.now, event)
 	s, todo := decide(w.policy, w.states[n], w.now, event)
 	w.states[n] = s
 	for _, deed := range todo {
@@ -524,6 +528,9 @@ func TestAllEndAlike(t *testing.T) {
 			w.deaf[n] = r.IntN(4) == 0
 		}
 		w.policy.MaxRestarts = r.IntN(3)
+		for n := range w.kept {
+			w.kept[n].most = []int{0, 1000}[seed%2]
+		}
 		if n := r.IntN(2 * nodes); n < nodes { // one of the workers ends well, and the other one may, too
 			w.later(n, time.Duration(r.IntN(600))*time.Millisecond, finished{})
 		}
@@ -538,6 +545,9 @@ func TestAllEndAlike(t *testing.T) {
 		}
 		w.run()
 		w.finish()
+		if seed%16 < 2 {
+			w.replays()
+		}
 		codes := map[int]bool{}
 		for n, s := range w.states {
 			if !s.Ended || s.Verdict == nil {

@@ -30,6 +30,7 @@ type round struct {
 	line    *line
 	state   state
 	policy  policy
+	journal journal
 	began   time.Time
 
 	store   *workerStore
@@ -53,6 +54,7 @@ func runRound(c Config, p Plan, s *rendezvous.Session, l *line, dir string, aske
 	for _, m := range s.World.Members {
 		r.state.Nodes = append(r.state.Nodes, node{Name: m.Name})
 	}
+	r.journal.head = journalHead{Form: journalForm, Version: c.Version, Job: p.Spec.ID, Host: c.Host.Hostname, Policy: r.policy, State: r.state}
 	if asked != 0 {
 		r.post(signalled{asked})
 	} else if s.Rank == 0 {
@@ -145,8 +147,10 @@ func firstLost(c Config) job.Verdict {
 
 // post lets decide judge an event and does what it says.
 func (r *round) post(event any) {
+	now := time.Since(r.began)
+	r.journal.add(now, event)
 	var todo []any
-	r.state, todo = decide(r.policy, r.state, time.Since(r.began), event)
+	r.state, todo = decide(r.policy, r.state, now, event)
 	for _, deed := range todo {
 		r.do(deed)
 	}
@@ -284,6 +288,11 @@ func (r *round) close() {
 	r.stop(0)
 	r.stopped.Wait()
 	r.store.close(r.c)
+	if r.c.JournalFile != "" {
+		if err := r.journal.write(r.c.JournalFile); err != nil {
+			r.c.Log.Error(err.Error())
+		}
+	}
 	if r.state.leads() {
 		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 		defer cancel()

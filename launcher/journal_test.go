@@ -1,0 +1,88 @@
+package launcher
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/muster-run/muster/job"
+)
+
+// replays asserts that every node's journal leads to the verdict that the node had.
+func (w *world) replays() {
+	w.t.Helper()
+	path := filepath.Join(w.t.TempDir(), "journal")
+	for n, s := range w.states {
+		if err := w.kept[n].write(path); err != nil {
+			w.t.Fatal(err)
+		}
+		v, err := replayFile(path, func(*Limits) {})
+		if got, want := inJSON(v), inJSON(s.Verdict); err != nil || got != want {
+			w.t.Fatalf("node %d, replayed: %v, %v; want %v", n, got, err, want)
+		}
+	}
+}
+
+func replayFile(path string, change func(*Limits)) (*job.Verdict, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return Replay(f, io.Discard, change)
+}
+
+// What another policy would have done: with a restart, the same failure is no end.
+func TestReplayOtherwise(t *testing.T) {
+	w := newWorld(t, 2).begin()
+	w.feed(1, failure(1, 0, job.Exit{Code: 3}))
+	w.run()
+	w.all(3)
+	path := filepath.Join(t.TempDir(), "journal")
+	if err := w.kept[0].write(path); err != nil {
+		t.Fatal(err)
+	}
+	v, err := replayFile(path, func(l *Limits) { l.MaxRestarts = 1 })
+	if err != nil || v != nil {
+		t.Errorf("with a restart: %v, %v", v, err)
+	}
+}
+
+// A file that is no journal, or a broken one, is named with its line.
+func TestReplayOfNonsense(t *testing.T) {
+	head, _ := json.Marshal(journalHead{Form: journalForm, State: state{Nodes: make([]node, 1)}})
+	for text, want := range map[string]string{
+		"":                         "unexpected EOF",
+		"{}\n":                     "line 1: this is no journal",
+		string(head[:len(head)-1]): "line 1: this is no journal",
+		string(head) + "\n{}\n":    `line 2: event "" is not known`,
+		string(head) + "\nx\n":     "line 2: invalid character",
+		string(head) + "\n" + `{"kind":"departed","event":{"Node":7}}`: `line 2: event "departed" does not fit the state`,
+		strings.Replace(string(head), `"self":0`, `"self":9`, 1):       "line 1: node 9 of 1",
+	} {
+		_, err := Replay(strings.NewReader(text), io.Discard, func(*Limits) {})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// Every event keeps its value in a journal; a new one without a line in eventTypes is found here.
+func TestEventsKeepTheirValues(t *testing.T) {
+	f := &job.Failure{Rank: 3, Exit: job.Exit{Signal: 9}}
+	for _, e := range []any{
+		opened{start{Port: 7, Round: 1}}, begun{2}, unbegun{*f}, finished{job.Ended{Rank: 1}, f}, emptied{}, noticed{1, "x"}, departed{2},
+		lost{1, "y"}, told{1, news{Kind: "k", Failure: f}}, signalled{15}, settled{}, expired{}, broken{job.Verdict{Code: 3}},
+	} {
+		var j journal
+		j.add(1, e)
+		got, err := j.entries[0].value()
+		if err != nil || !reflect.DeepEqual(got, e) {
+			t.Errorf("%T: %+v, %v; want %+v", e, got, err, e)
+		}
+	}
+}
