@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"syscall"
 	"time"
 
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher/pid1"
+	"github.com/muster-run/muster/proc"
 	"github.com/muster-run/muster/topology"
 	"github.com/muster-run/muster/worker"
 )
@@ -39,7 +41,14 @@ type Config struct {
 	JoinTimeout time.Duration // how long to wait for peers
 	StopTimeout time.Duration // after a failure: from TERM to KILL
 	MaxRestarts int           // --max-restarts: rounds that may follow the first
-	Grace       time.Duration // when this node is told to stop: from TERM to KILL
+
+	PreemptSignal syscall.Signal // --preempt-signal: what tells workers that the node is wanted
+	SignalScope   proc.Scope     // --signal-scope: who of a worker's processes is told
+	Deadline      time.Duration  // --deadline: from this agent's start to the job's end; 0: none
+	StartTimeout  time.Duration  // --start-timeout: from this agent's start to the workers'; 0: none
+	Success       string         // --success: all, rank0, node0
+	Clean         string         // --clean: unfinished, none, all
+	Grace         time.Duration  // when this node is told to stop: from TERM to KILL
 
 	LogDir string        // --log-dir: where the directory of this run's log files is made; "": a temporary one, if there are any
 	Output worker.Output // --redirects, --tee, --ranks, …: where the workers' lines go; Dir is found by Run

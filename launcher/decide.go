@@ -34,13 +34,28 @@ const (
 	leaveTime  = 10 * time.Second       // for members to leave beyond what their workers may take to stop
 )
 
-// within is how long workers may take to stop: long enough for a checkpoint when the job is only preempted.
-func (p policy) within(v job.Verdict) time.Duration {
-	if v.Class == job.Preempted {
-		return p.Grace
+// stopFor is how workers are stopped for a verdict: with time for a checkpoint when nobody failed.
+func (p policy) stopFor(v job.Verdict, now time.Duration) stop {
+	if v.Class == job.Preempted || v.Class == job.Late {
+		return stop{p.grace(now), true}
 	}
-	return p.StopTimeout
+	return stop{p.StopTimeout, false}
 }
+
+// grace is what is left for checkpoints. A platform that says when it will end the job may have sent its signal earlier
+// than that, to leave more time (Slurm: --signal=TERM@300). But one that is hours away is no promise: the node may be
+// wanted now.
+func (p policy) grace(now time.Duration) time.Duration {
+	if left := p.JobEnd - now - endMargin; p.JobEnd > 0 && left < farEnd {
+		return max(p.Grace, left)
+	}
+	return p.Grace
+}
+
+const (
+	endMargin = 2 * time.Second  // for our own end, before the platform's
+	farEnd    = 10 * time.Minute // an end beyond that has nothing to do with the signal
+)
 
 // decide takes one event and returns the new state and what to do. It is the only place where the fate of a
 // running job is decided.
@@ -59,7 +74,7 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 		todo = s.failed(p, e.Failure)
 	case finished:
 		s.Ranks = append(slices.Clone(s.Ranks), e.Worker)
-		todo = s.finished(p, e.Failure)
+		todo = s.finished(p, e)
 	case emptied:
 		s.Empty = true
 	case noticed:
@@ -112,16 +127,40 @@ func (s *state) newRound(number int) {
 }
 
 // finished notes the end of one worker of this node.
-func (s *state) finished(p policy, failure *job.Failure) []any {
+func (s *state) finished(p policy, e finished) []any {
 	s.Left--
-	if failure != nil {
-		return s.failed(p, *failure)
+	if e.Failure != nil {
+		return s.failed(p, *e.Failure)
 	}
-	if s.Left > 0 || s.Stopping {
+	if who := s.enough(p, e.Worker.Rank); who != "" && !s.Stopping {
+		return s.conclude(p, job.Verdict{Class: job.Succeeded, Sentence: who + " ended well, which was to be enough"})
+	}
+	if s.Left > 0 || s.Stopping || s.failedHere() {
 		return nil
 	}
 	return s.done(p, s.Self)
 }
+
+// enough names those of whom the user said that their success is the job's, when they have ended well by now. They run
+// on the leader's node, for the leader has group rank 0.
+func (s *state) enough(p policy, rank int) string {
+	switch {
+	case !s.leads() || s.failedHere():
+	case p.Success == "rank0" && rank == 0:
+		return "rank 0"
+	case p.Success == "node0" && s.Left == 0:
+		return "all workers of node 0"
+	}
+	return ""
+}
+
+// failedHere reports whether a worker of this node failed, while the others were left to run.
+func (s *state) failedHere() bool {
+	return s.Own != nil || slices.ContainsFunc(s.Causes, func(c cause) bool { return c.Node == s.Self })
+}
+
+// leaves reports whether nobody is stopped because somebody else ended.
+func (p policy) leaves() bool { return p.Clean == "none" }
 
 // done notes that all workers of a node ended well. When that is true of every node, the job is done.
 func (s *state) done(p policy, n int) []any {
@@ -156,8 +195,12 @@ func (s *state) failed(p policy, f job.Failure) []any {
 		v := failedVerdict(f)
 		s.Own = &v
 	}
-	todo := []any{tell{0, news{Kind: newsFailed, Failure: &f}}, expire{p.StopTimeout + 2*leaveTime}}
-	return append(todo, s.stop(p.StopTimeout)...)
+	todo := []any{tell{0, news{Kind: newsFailed, Failure: &f}}}
+	if p.leaves() {
+		return todo
+	}
+	todo = append(todo, expire{p.StopTimeout + 2*leaveTime})
+	return append(todo, s.stop(stop{Within: p.StopTimeout})...)
 }
 
 // heard is the leader's: something went wrong somewhere. All are stopped at once; who is to blame is said when
@@ -167,18 +210,18 @@ func (s *state) heard(p policy, c cause) []any {
 		return nil
 	}
 	s.Causes = append(s.Causes, c)
-	if len(s.Causes) > 1 {
+	if len(s.Causes) > 1 || p.leaves() {
 		return nil
 	}
 	todo := []any{tell{everyone, news{Kind: newsStop}}, settle{settleTime}}
-	return append(todo, s.stop(p.StopTimeout)...)
+	return append(todo, s.stop(stop{Within: p.StopTimeout})...)
 }
 
-// cleared acts when nothing is left of this node's workers, after they were told to stop. A member says so. When that is
+// cleared acts when nothing is left of this node's workers, after they were told to stop or left to end. A member says so. When that is
 // true of every node, the leader has heard all there was to hear, and need not wait any longer.
 func (s *state) cleared(p policy) []any {
 	me := &s.Nodes[s.Self]
-	if !s.Stopping || s.Ended || s.Started && !s.Empty {
+	if s.Ended || s.Started && !s.Empty || !s.Stopping && !(s.Started && p.leaves()) {
 		return nil
 	}
 	if !s.leads() {
@@ -195,7 +238,7 @@ func (s *state) cleared(p policy) []any {
 	if s.Again {
 		return s.goOn()
 	}
-	if s.mayBeAsked() {
+	if s.mayBeAsked() && !p.leaves() {
 		return nil
 	}
 	return s.settled(p)
@@ -220,7 +263,7 @@ func (s *state) goOn() []any {
 }
 
 // stop stops this node's workers, once.
-func (s *state) stop(within time.Duration) []any {
+func (s *state) stop(how stop) []any {
 	if s.Stopping {
 		return nil
 	}
@@ -229,7 +272,7 @@ func (s *state) stop(within time.Duration) []any {
 		s.Empty = true
 		return nil
 	}
-	return []any{stop{within}}
+	return []any{how}
 }
 
 // settled names the first cause: to all, as the verdict, or as the reason for another round.
@@ -375,12 +418,14 @@ func (s *state) conclude(p policy, v job.Verdict) []any {
 	}
 	s.Verdict = &v
 	var todo []any
-	if !v.OK() {
-		todo = s.stop(p.within(v))
+	if !v.OK() || s.Left > 0 && !p.leaves() {
+		todo = s.stop(p.stopFor(v, s.Now))
 	}
 	if s.leads() {
 		todo = append([]any{tell{everyone, news{Kind: newsVerdict, Verdict: &v}}}, todo...)
-		todo = append(todo, expire{max(p.Grace, p.StopTimeout) + leaveTime})
+		if !v.OK() || !p.leaves() {
+			todo = append(todo, expire{max(p.grace(s.Now), p.StopTimeout) + leaveTime})
+		}
 	}
 	return todo
 }
@@ -459,7 +504,7 @@ func (s *state) told(p policy, from int, n news) []any {
 	case from == 0 && n.Kind == newsStart && n.Start != nil:
 		return s.begun(*n.Start)
 	case from == 0 && n.Kind == newsStop:
-		return append(s.stop(p.StopTimeout), expire{p.StopTimeout + 2*leaveTime})
+		return append(s.stop(stop{Within: p.StopTimeout}), expire{p.StopTimeout + 2*leaveTime})
 	case from == 0 && n.Kind == newsVerdict && n.Verdict != nil:
 		return s.conclude(p, sane(*n.Verdict))
 	}
@@ -534,9 +579,9 @@ func (s *state) ending(p policy, v job.Verdict) []any {
 	if s.Own == nil {
 		s.Own = &v
 	}
-	within := p.within(v)
-	todo := []any{tell{0, news{Kind: newsEnding, Verdict: &v}}, expire{within + leaveTime}}
-	return append(todo, s.stop(within)...)
+	how := p.stopFor(v, s.Now)
+	todo := []any{tell{0, news{Kind: newsEnding, Verdict: &v}}, expire{how.Within + leaveTime}}
+	return append(todo, s.stop(how)...)
 }
 
 func preemptedVerdict(name string, n int, sig syscall.Signal, nodes int) job.Verdict {

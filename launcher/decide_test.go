@@ -408,6 +408,87 @@ func TestRestartWithoutEnd(t *testing.T) {
 	w.all(9, "rank 0 on host-0", "workers are left on node 1 (host-1)")
 }
 
+// Who is enough for success ends the job; the others are stopped, or left to end.
+func TestSuccess(t *testing.T) {
+	for _, c := range []struct {
+		success, clean string
+		ended          []int // local ranks of node 0 that end well
+		want           string
+		stops          int // nodes that stop workers
+	}{
+		{"all", "unfinished", []int{0, 1}, "", 0},
+		{"rank0", "unfinished", []int{0}, "rank 0 ended well, which was to be enough", 2},
+		{"rank0", "unfinished", []int{1}, "", 0},
+		{"node0", "unfinished", []int{0}, "", 0},
+		{"node0", "unfinished", []int{0, 1}, "all workers of node 0 ended well", 1},
+		{"node0", "none", []int{0, 1}, "all workers of node 0 ended well", 0},
+	} {
+		w := newWorld(t, 2)
+		w.policy.Success, w.policy.Clean = c.success, c.clean
+		w.begin()
+		for _, local := range c.ended {
+			w.feed(0, finished{Worker: job.Ended{Rank: local, LocalRank: local}})
+		}
+		w.run()
+		stops := strings.Count(strings.Join(w.log, "\n"), "launcher.stop")
+		v := w.states[0].Verdict
+		if (v == nil) != (c.want == "") || v != nil && (!v.OK() || !strings.Contains(v.Sentence, c.want)) || stops != c.stops {
+			t.Errorf("%+v: %+v, %d nodes stop\n%s", c, v, stops, strings.Join(w.log, "\n"))
+		}
+		for n := range w.states { // the rest may do what it likes
+			for w.states[n].Left > 0 && !w.states[n].Ended {
+				w.feed(n, finished{})
+			}
+			w.later(n, 0, emptied{})
+		}
+		w.run()
+		w.all(0)
+	}
+}
+
+// With --clean none a failure stops nobody; when all have ended it is the job's.
+func TestCleanNone(t *testing.T) {
+	for restarts := range 2 {
+		for failing := range 2 {
+			w := newWorld(t, 2)
+			w.policy.Clean, w.policy.MaxRestarts = "none", restarts
+			w.begin()
+			w.feed(failing, failure(failing, 0, job.Exit{Code: 3}))
+			w.run()
+			if got := strings.Join(w.log, "\n"); strings.Contains(got, "launcher.stop") || w.states[0].Verdict != nil {
+				t.Fatalf("a failure on node %d ends something:\n%s", failing, got)
+			}
+			for n := range 2 {
+				for w.states[n].Left > 0 && !w.states[n].Ended {
+					w.feed(n, finished{})
+				}
+				w.later(n, time.Duration(n)*time.Second, emptied{})
+			}
+			w.run()
+			if restarts == 1 {
+				if w.states[1].Round != 1 {
+					t.Errorf("no restart: %+v", w.states[1])
+				}
+				continue
+			}
+			w.all(3, fmt.Sprintf("rank %d on host-%d", 2*failing, failing))
+		}
+	}
+}
+
+// A platform that says when it will end the job may have sent its signal to leave time.
+func TestGraceUntilTheJobEnds(t *testing.T) {
+	p := policy{Grace: 25 * time.Second}
+	for end, want := range map[time.Duration]time.Duration{
+		0: p.Grace, 40 * time.Second: p.Grace, 5 * time.Minute: 5*time.Minute - 32*time.Second, time.Hour: p.Grace, -time.Minute: p.Grace,
+	} {
+		p.JobEnd = end
+		if got := p.grace(30 * time.Second); got != want {
+			t.Errorf("end at %v: %v, want %v", end, got, want)
+		}
+	}
+}
+
 // A goodbye that comes before the work is done is a loss, whoever says it.
 func TestEarlyGoodbye(t *testing.T) {
 	w := newWorld(t, 3).begin()
@@ -499,7 +580,7 @@ func TestGraceIsForPreemption(t *testing.T) {
 		w.run()
 		got := 0
 		for _, line := range w.log {
-			if strings.Contains(line, fmt.Sprintf("launcher.stop {Within:%v}", c.want)) {
+			if strings.Contains(line, fmt.Sprintf("launcher.stop {Within:%v ", c.want)) {
 				got++
 			}
 		}

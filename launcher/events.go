@@ -14,6 +14,10 @@ type policy struct {
 	StopTimeout time.Duration `json:"stop_timeout"`
 	Grace       time.Duration `json:"grace"`
 	MaxRestarts int           `json:"max_restarts"` // rounds that may follow the first
+	// JobEnd is when the platform will end the job, since the loop began; 0: it did not say.
+	JobEnd  time.Duration `json:"job_end,omitempty"`
+	Success string        `json:"success,omitempty"` // what makes the job a success: all (or ""), rank0, node0
+	Clean   string        `json:"clean,omitempty"`   // who is stopped when the job is decided: unfinished (or ""), none
 }
 
 // state is what the run loop of one node knows.
@@ -101,8 +105,11 @@ type (
 type (
 	// begin: start this node's workers.
 	begin struct{ Start start }
-	// stop: TERM to each worker, KILL to the rest after this time.
-	stop struct{ Within time.Duration }
+	// stop: tell each worker to end, KILL to the rest after this time.
+	stop struct {
+		Within  time.Duration
+		Preempt bool // nobody failed: there is time for a checkpoint
+	}
 	// kill: KILL to everything now.
 	kill struct{}
 	// tell: everyone, from the leader; the leader, from a member.

@@ -51,6 +51,8 @@ func run(ctx context.Context, c Config, e *report.Ending) error {
 	var meet *meeting
 	var talk *line
 	defer func() { talk.close(); meet.close() }()
+	ctx, cancel := c.within(ctx, e.Began)
+	defer cancel()
 	asked, err := c.unlessAsked(ctx, func(ctx context.Context) error {
 		if meet, err = openMeeting(ctx, c, plan); err != nil { // find the others
 			return err
@@ -65,7 +67,7 @@ func run(ctx context.Context, c Config, e *report.Ending) error {
 		return err
 	}
 	e.Node, e.Nodes, e.World = meet.session.Rank, len(meet.session.World.Members), meet.session.World.Size()
-	e.Verdict, e.Ranks = runRound(c, plan, meet.session, talk, dir, asked) // train
+	e.Verdict, e.Ranks = runRound(c, plan, meet.session, talk, dir, asked, e.Began) // train
 	return nil
 }
 
@@ -79,6 +81,8 @@ func VerdictOf(err error) job.Verdict {
 		v.Origin, v.Class = "platform", job.Lost
 	case job.ExitUsage, job.ExitRefused:
 		v.Class = job.Refused
+	case job.ExitDeadline, job.ExitSlowStart:
+		v.Origin, v.Class = "platform", job.Late
 	}
 	return v
 }

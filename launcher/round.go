@@ -38,6 +38,8 @@ type round struct {
 	exits   <-chan worker.Exit
 	settle  <-chan time.Time
 	expire  <-chan time.Time
+	late    <-chan time.Time   // the job's deadline
+	slow    <-chan time.Time   // that of the workers' start
 	kill    context.CancelFunc // ends the time that workers have to stop; nil: they were not told to
 	stopped sync.WaitGroup     // of the goroutine that stops them
 	run     string             // this run's private directory
@@ -46,10 +48,12 @@ type round struct {
 
 // runRound starts this node's workers, watches over them and the world, and returns how it ended, and its workers. dir is the run's
 // private directory; asked is a signal that came before there was a round to tell of it.
-func runRound(c Config, p Plan, s *rendezvous.Session, l *line, dir string, asked syscall.Signal) (job.Verdict, []job.Ended) {
+func runRound(c Config, p Plan, s *rendezvous.Session, l *line, dir string, asked syscall.Signal, began time.Time) (job.Verdict, []job.Ended) {
 	r := &round{c: c, plan: p, session: s, line: l, run: dir, began: time.Now(),
-		policy: policy{StopTimeout: c.StopTimeout, Grace: c.Grace, MaxRestarts: p.Restarts}}
+		policy: p.policy(c)}
 	defer r.close()
+	deadline, start := c.limits()
+	r.late, r.slow = deadline.raise(began), start.raise(began)
 	r.state = state{Self: s.Rank}
 	for _, m := range s.World.Members {
 		r.state.Nodes = append(r.state.Nodes, node{Name: m.Name})
@@ -87,10 +91,7 @@ func (r *round) loop() {
 			r.post(broken{firstLost(r.c)})
 		case got := <-r.c.First.Signals():
 			sig := got.(syscall.Signal) // as all of os/signal's are
-			dumpIfAsked(r.c, sig)
-			if stops(sig) {
-				r.asked(sig)
-			}
+			r.signal(sig)
 		case e, ok := <-r.exits:
 			if !ok {
 				r.exits = nil
@@ -117,12 +118,40 @@ func (r *round) loop() {
 			}
 			r.post(broken{job.Verdict{Code: job.ExitInternal, Origin: "agent", Class: job.Failed,
 				Sentence: "the workers' store on node 0 ended: it " + e.String()}})
+		case <-r.late:
+			deadline, _ := r.c.limits()
+			r.post(broken{deadline.verdict(r.c.Host.Hostname)})
+		case <-r.slow:
+			_, start := r.c.limits()
+			r.post(broken{start.verdict(r.c.Host.Hostname)})
 		case <-r.settle:
 			r.post(settled{})
 		case <-r.expire:
 			r.post(expired{})
 		}
 	}
+}
+
+// signal handles what came to this agent. What does not ask it for anything is for the workers, if they know it; so is HUP,
+// by which a server reads its files again, and which else is a terminal's end.
+func (r *round) signal(sig syscall.Signal) {
+	switch {
+	case sig == syscall.SIGQUIT:
+		dumpIfAsked(r.c, sig)
+	case sig == syscall.SIGHUP && r.pass(sig) > 0:
+	case stops(sig):
+		r.asked(sig)
+	default:
+		r.pass(sig)
+	}
+}
+
+// pass hands a signal to the workers that have a handler for it, and returns how many there were.
+func (r *round) pass(sig syscall.Signal) int {
+	if r.group == nil {
+		return 0
+	}
+	return r.group.Signal(sig)
 }
 
 // asked handles a request to stop. The kernel sends TERM, too, when the first process is killed (PR_SET_PDEATHSIG): then
@@ -161,9 +190,9 @@ func (r *round) do(deed any) {
 	case begin:
 		r.begin(d.Start)
 	case stop:
-		r.stop(d.Within)
+		r.stop(d)
 	case kill:
-		r.stop(0)
+		r.stop(stop{})
 	case tell:
 		r.line.tell(d.News)
 	case settle:
@@ -201,7 +230,7 @@ func (r *round) begin(at start) {
 		r.post(unbegun{r.notStarted(err)})
 		return
 	}
-	r.group, r.exits = group, group.Exits()
+	r.group, r.exits, r.slow = group, group.Exits(), nil
 	r.c.lastWords(fmt.Sprintf("running: world size %d, %d nodes, this is node %d", r.session.World.Size(), len(r.session.World.Members), r.session.Rank))
 	r.post(begun{len(tasks)})
 }
@@ -221,20 +250,20 @@ func (r *round) turn(number int) error {
 }
 
 // stop tells the workers to end, and kills what is left after a while. Only a call without any while changes that.
-func (r *round) stop(within time.Duration) {
+func (r *round) stop(how stop) {
 	if r.group == nil {
 		return
 	}
 	if r.kill != nil {
-		if within == 0 {
+		if how.Within == 0 {
 			r.kill()
 		}
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), within)
+	ctx, cancel := context.WithTimeout(context.Background(), how.Within)
 	r.kill = cancel
 	r.stopped.Go(func() {
-		if err := r.group.Stop(ctx); err != nil {
+		if err := r.group.Stop(ctx, r.c.stopping(how)); err != nil {
 			r.c.Log.Error(err.Error())
 		}
 	})
@@ -285,7 +314,7 @@ func (r *round) verdict() job.Verdict {
 
 // close ends what the round started, the workers first.
 func (r *round) close() {
-	r.stop(0)
+	r.stop(stop{})
 	r.stopped.Wait()
 	r.store.close(r.c)
 	if r.c.JournalFile != "" {

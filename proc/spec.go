@@ -82,4 +82,5 @@ type Scope int
 const (
 	Leader Scope = iota // the started process alone
 	Group               // its process group
+	Tree                // all that it started, wherever that went
 )

@@ -342,7 +342,7 @@ func TestPipeHeldOpen(t *testing.T) {
 	if took := time.Since(began); e.Exit.Code != 4 || !slices.Equal(e.Tail, []string{"bye"}) || took > 3*time.Second {
 		t.Errorf("%+v after %v", e, took)
 	}
-	if err := r.Stop(t.Context()); err != nil {
+	if err := r.Stop(t.Context(), worker.Stopping{}); err != nil {
 		t.Error(err)
 	}
 	r.end()
@@ -403,7 +403,7 @@ func TestSignal(t *testing.T) {
 	if e := <-r.Exits(); e.Task.Rank != 0 || e.Exit.Code != 0 || e.Exit.Sent {
 		t.Errorf("%+v", e)
 	}
-	if err := r.Stop(t.Context()); err != nil {
+	if err := r.Stop(t.Context(), worker.Stopping{}); err != nil {
 		t.Error(err)
 	}
 }

@@ -73,8 +73,8 @@ type member struct {
 	given   chan struct{} // closed when we gave up on it: it does not die
 
 	mu     sync.Mutex
-	ended  bool // and reaped: its PID may be somebody else's
-	termed bool // a signal of ours reached it
+	ended  bool                    // and reaped: its PID may be somebody else's
+	asked  map[syscall.Signal]bool // signals of ours that reached it, by which it was to end
 	killed bool
 	over   bool // nothing of it is left
 }
@@ -98,7 +98,7 @@ func Start(ctx context.Context, tasks []job.Task, opt Options) (*Group, error) {
 	if failed != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startStop)
 		defer cancel()
-		return nil, errors.Join(failed, g.Stop(ctx))
+		return nil, errors.Join(failed, g.Stop(ctx, Stopping{}))
 	}
 	return g, nil
 }
@@ -116,7 +116,7 @@ func start(ctx context.Context, t job.Task, opt Options, nonce string, words *wo
 	if err != nil {
 		return nil, err
 	}
-	m := &member{task: t, child: child, tail: &tail{}, given: make(chan struct{})}
+	m := &member{task: t, child: child, tail: &tail{}, given: make(chan struct{}), asked: map[syscall.Signal]bool{}}
 	for i, in := range []*os.File{child.Stdout, child.Stderr} {
 		s := &stream{in: newSource(in), raw: opt.Bare && alone, tail: m.tail}
 		opt.open(s, t, i+stdout, words)
@@ -161,22 +161,44 @@ func (g *Group) PIDs() []int {
 // Tail returns the last lines of the i-th task so far.
 func (g *Group) Tail(i int) []string { return g.members[i].tail.lines() }
 
-// Stop ends the workers: TERM to each of them, not to what they started, since a worker needs its helpers (PyTorch's
-// data loaders) to write a checkpoint. When ctx ends what is left of their trees is killed. Stop returns when
-// nothing of the group is left; the error names what does not die. It may be called again, and at any time.
-func (g *Group) Stop(ctx context.Context) error {
-	for _, m := range g.members {
-		m.term(g.processes)
+// Stopping says how workers are asked to end. The zero value is TERM to each of them, not to what they started, since a
+// worker needs its helpers (PyTorch's data loaders) to write a checkpoint.
+type Stopping struct {
+	Signal syscall.Signal // 0: TERM. A worker without a handler for another one gets TERM
+	Scope  proc.Scope
+	Term   time.Duration // after this time TERM follows another Signal
+}
+
+// Stop ends the workers. When ctx ends what is left of their trees is killed. Stop returns when nothing of the group is
+// left; the error names what does not die. It may be called again, and at any time.
+func (g *Group) Stop(ctx context.Context, how Stopping) error {
+	g.ask(how)
+	var term <-chan time.Time
+	if how.Signal != 0 && how.Signal != syscall.SIGTERM {
+		term = time.After(how.Term)
 	}
-	select {
-	case <-g.gone:
-	case <-ctx.Done():
-		g.kill()
-		<-g.gone
+	for gone := false; !gone; {
+		select {
+		case <-g.gone:
+			gone = true
+		case <-term:
+			g.ask(Stopping{Scope: how.Scope})
+		case <-ctx.Done():
+			g.kill()
+			<-g.gone
+			gone = true
+		}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.err
+}
+
+// ask sends the signal, to each worker once.
+func (g *Group) ask(how Stopping) {
+	for _, m := range g.members {
+		m.ask(g.processes, how)
+	}
 }
 
 // Signal sends sig to every worker that has a handler for it; the others would die of it. It returns how many there were.
@@ -290,12 +312,19 @@ func (m *member) giveUp() {
 	}
 }
 
-// term sends TERM, once. The lock is held until we know whether it arrived, so that judge knows it too.
-func (m *member) term(p Processes) {
+// ask sends the signal, each once. The lock is held until we know whether it arrived, so that judge knows it too.
+func (m *member) ask(p Processes, how Stopping) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.termed && !m.ended {
-		m.termed = p.Signal(m.child.PID, syscall.SIGTERM, proc.Leader) == nil
+	sig := how.Signal
+	if sig == 0 || !proc.Root("/proc").Catches(m.child.PID, sig) {
+		sig = syscall.SIGTERM
+	}
+	if m.ended || m.asked[sig] || m.asked[syscall.SIGTERM] {
+		return
+	}
+	if p.Signal(m.child.PID, sig, how.Scope) == nil {
+		m.asked[sig] = true
 	}
 }
 
@@ -306,6 +335,6 @@ func (m *member) judge(e proc.Exit) job.Exit {
 	m.ended = true
 	return job.Exit{
 		Code: e.Code, Signal: int(e.Signal), Core: e.Core, Err: e.Lost,
-		Sent: m.termed || m.killed && e.Signal == syscall.SIGKILL,
+		Sent: len(m.asked) > 0 || m.killed && e.Signal == syscall.SIGKILL,
 	}
 }

@@ -158,7 +158,7 @@ func TestStop(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	if err := r.Stop(ctx); err != nil {
+	if err := r.Stop(ctx, worker.Stopping{}); err != nil {
 		t.Error(err)
 	}
 	nobody(t)
@@ -168,7 +168,7 @@ func TestStop(t *testing.T) {
 			t.Errorf("rank %d: %+v, want %+v", i, e.Exit, want[i])
 		}
 	}
-	if err := r.Stop(t.Context()); err != nil {
+	if err := r.Stop(t.Context(), worker.Stopping{}); err != nil {
 		t.Error(err)
 	}
 	if out := r.out.text(); !strings.Contains(out, "[rank 0] saved\n") {

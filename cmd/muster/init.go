@@ -67,7 +67,7 @@ func signalNamed(text string) (syscall.Signal, error) {
 	if s := unix.SignalNum(name); s != 0 {
 		return s, nil
 	}
-	return 0, wrong("init: %q is no signal; give a name such as TERM, or a number", text)
+	return 0, wrong("%q is no signal; give a name such as TERM, or a number", text)
 }
 
 func codes(text string) (out []int, err error) {

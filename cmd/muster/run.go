@@ -46,7 +46,7 @@ func jobFlags(c *launcher.Config) []cli.Flag {
 		&cli.BoolFlag{Name: "no-python", Destination: &c.NoPython, Hidden: true, Usage: "run even a .py as a program of its own"},
 		&cli.GenericFlag{Name: "max-restarts", Value: number{&c.MaxRestarts, 0, 1 << 20}, Usage: "`N` times a job whose worker failed is started again on all nodes (0)"},
 		&cli.GenericFlag{Name: "rdzv-backend", Value: choice{new(string), "c10d static"}, Hidden: true, Usage: "`NAME` of the store's protocol: c10d"},
-	}, slices.Concat(outputFlags(c), torchrunFlags(c))...)
+	}, slices.Concat(stoppingFlags(c), outputFlags(c), torchrunFlags(c))...)
 }
 
 // configure completes c with what only the process itself knows.

@@ -414,11 +414,18 @@ func (f *first) signalChild(m message) bool {
 	if c == nil || !c.alive || dead(c.pid) {
 		return false
 	}
-	pid := c.pid
-	if m.Scope == proc.Group {
-		pid = -pid
+	switch m.Scope {
+	case proc.Group:
+		return unix.Kill(-c.pid, m.Signal) == nil
+	case proc.Tree:
+		all, _ := table.All() // without a process table, the leader alone
+		for _, p := range table.Tree(all, proc.Target{PID: c.pid, Start: c.started, Tag: c.tag}) {
+			if p.PID != c.pid {
+				_ = unix.Kill(p.PID, m.Signal) // it may have ended
+			}
+		}
 	}
-	return unix.Kill(pid, m.Signal) == nil
+	return unix.Kill(c.pid, m.Signal) == nil
 }
 
 // kill starts killing trees and answers when nobody of them is left, or time is up.

@@ -1,0 +1,77 @@
+package launcher
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/worker"
+)
+
+// policy is what the user and the platform decided about the end of the job.
+func (p Plan) policy(c Config) policy {
+	how := policy{StopTimeout: c.StopTimeout, Grace: c.Grace, MaxRestarts: p.Restarts, Success: c.Success, Clean: c.Clean}
+	if end, err := strconv.ParseInt(c.Host.Getenv("SLURM_JOB_END_TIME"), 10, 64); err == nil && c.From["grace"] == "" {
+		how.JobEnd = time.Until(time.Unix(end, 0))
+	}
+	return how
+}
+
+// stopping is how workers are told to end. Another signal than TERM announces preemption; TERM follows it while there is
+// still the time that it has after a failure.
+func (c Config) stopping(how stop) worker.Stopping {
+	s := worker.Stopping{Scope: c.SignalScope}
+	if how.Preempt && c.PreemptSignal != syscall.SIGTERM {
+		s.Signal, s.Term = c.PreemptSignal, max(how.Within-c.StopTimeout, how.Within/2)
+	}
+	return s
+}
+
+// A limit is a time that must not pass before something has happened.
+type limit struct {
+	flag  string
+	after time.Duration // 0: no limit
+	code  int
+	what  string
+}
+
+func (c Config) limits() (deadline, start limit) {
+	return limit{"deadline", c.Deadline, job.ExitDeadline, "the job has not ended"},
+		limit{"start-timeout", c.StartTimeout, job.ExitSlowStart, "the workers were not started"}
+}
+
+// verdict is that of a job which passed the limit.
+func (l limit) verdict(host string) job.Verdict {
+	return job.Verdict{Code: l.code, Origin: "platform", Class: job.Late,
+		Sentence: fmt.Sprintf("%s within %v (--%s, on %s)", l.what, l.after, l.flag, host)}
+}
+
+// raise returns a channel that tells when the limit is passed; nil: never.
+func (l limit) raise(began time.Time) <-chan time.Time {
+	if l.after == 0 {
+		return nil
+	}
+	return time.After(time.Until(began.Add(l.after)))
+}
+
+// within bounds what is done before there is a round by both limits.
+func (c Config) within(ctx context.Context, began time.Time) (context.Context, context.CancelFunc) {
+	var cancels []context.CancelFunc
+	deadline, start := c.limits()
+	for _, l := range []limit{deadline, start} {
+		if l.after != 0 {
+			v := l.verdict(c.Host.Hostname)
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithDeadlineCause(ctx, began.Add(l.after), fail(v.Code, "", "%s", v.Sentence))
+			cancels = append(cancels, cancel)
+		}
+	}
+	return ctx, func() {
+		for _, cancel := range cancels {
+			cancel()
+		}
+	}
+}
