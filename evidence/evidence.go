@@ -22,9 +22,9 @@ type Seen struct {
 
 // Explain says in a clause why a worker probably ended as it did, and in another what to do about it. Both are empty
 // when nothing is known beyond the exit itself, and when the end was muster's own wish.
-func Explain(f job.Failure, s Seen) (clause, hint string) {
+func Explain(f job.Failure, s Seen) (found job.Evidence, hint string) {
 	if f.Exit.Sent || f.Exit.OK() || f.Exit.Err != "" {
-		return "", ""
+		return found, ""
 	}
 	tail := s.Tail
 	if len(tail) == 0 {
@@ -37,17 +37,21 @@ func Explain(f job.Failure, s Seen) (clause, hint string) {
 	case n == unix.SIGBUS && sig.Kind != loaderBus:
 		return busError(s)
 	case sig.Kind == loaderKilled && s.OOM.Kills > 0:
-		return s.OOM.clause(), memoryHint(s.OOM)
+		return job.Evidence{Kind: outOfMemory, Text: s.OOM.clause()}, memoryHint(s.OOM)
 	case known:
-		return s.with(sig), sig.Hint
+		return job.Evidence{Kind: sig.Kind, Text: s.with(sig)}, sig.Hint
 	case s.OOM.Kills > 0:
-		return "meanwhile " + s.OOM.clause(), memoryHint(s.OOM)
-	case n != 0:
-		return signals[n].means, signals[n].do
+		return job.Evidence{Kind: outOfMemory, Text: "meanwhile " + s.OOM.clause()}, memoryHint(s.OOM)
+	case n != 0 && signals[n].means != "":
+		return job.Evidence{Kind: "signal", Text: signals[n].means}, signals[n].do
 	case len(s.Full) > 0:
-		return s.Full[0].String(), kinds[diskFull].do
+		return s.fullDisk()
 	}
-	return "", ""
+	return found, ""
+}
+
+func (s Seen) fullDisk() (job.Evidence, string) {
+	return job.Evidence{Kind: diskFull, Text: s.Full[0].String()}, kinds[diskFull].do
 }
 
 // with is what a signature means, and the figures that belong to it.
@@ -62,15 +66,15 @@ func (s Seen) with(sig Signature) string {
 }
 
 // killed explains a SIGKILL that muster did not send. Without a counter that rose nobody can say who did.
-func killed(o OOM) (clause, hint string) {
+func killed(o OOM) (found job.Evidence, hint string) {
 	switch {
 	case o.Kills > 0:
-		return o.clause(), memoryHint(o)
+		return job.Evidence{Kind: outOfMemory, Text: o.clause()}, memoryHint(o)
 	case o.Known:
-		return "somebody else killed it: its container counts no kill for want of memory",
+		return job.Evidence{Kind: "killed", Text: "somebody else killed it: its container counts no kill for want of memory"},
 			"look for a deleted or evicted pod, a node short of memory, an administrator: `kubectl describe pod`, the node's kernel log"
 	}
-	return "whether for want of memory cannot be seen here",
+	return job.Evidence{Kind: "killed", Text: "whether for want of memory cannot be seen here"},
 		"compare what the job used with its memory limit; else look for a deleted or evicted pod, or an administrator"
 }
 
@@ -83,16 +87,16 @@ func memoryHint(o OOM) string {
 
 // busError explains a SIGBUS: nearly always memory of a file that could not be provided. What the dead process alone
 // held in /dev/shm is free again when we look, so a small one is worth a word even when it is not full.
-func busError(s Seen) (clause, hint string) {
+func busError(s Seen) (found job.Evidence, hint string) {
 	switch {
 	case s.OOM.Kills > 0:
-		return "meanwhile " + s.OOM.clause(), memoryHint(s.OOM)
+		return job.Evidence{Kind: outOfMemory, Text: "meanwhile " + s.OOM.clause()}, memoryHint(s.OOM)
 	case s.Shared.Full(), s.Shared.small():
-		return s.Shared.String(), kinds[sharedFull].do
+		return job.Evidence{Kind: sharedFull, Text: s.Shared.String()}, kinds[sharedFull].do
 	case len(s.Full) > 0:
-		return s.Full[0].String(), kinds[diskFull].do
+		return s.fullDisk()
 	}
-	return signals[unix.SIGBUS].means, signals[unix.SIGBUS].do
+	return job.Evidence{Kind: "signal", Text: signals[unix.SIGBUS].means}, signals[unix.SIGBUS].do
 }
 
 // signal is the signal that ended a worker: its own, or the one that a shell's code of 128+n speaks of.

@@ -75,9 +75,9 @@ func TestExplain(t *testing.T) {
 		"the long tail wins":                 {exit: job.Exit{Code: 2}, tail: []string{"nothing"}, seen: Seen{Tail: []string{"t.py: error: unrecognized arguments: -x"}}, clause: "refused its arguments", hint: "--help"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			clause, hint := Explain(job.Failure{Exit: c.exit, Exception: c.exception, Tail: c.tail}, c.seen)
-			if !strings.Contains(clause, c.clause) || !strings.Contains(hint, c.hint) || (c.clause == "") != (clause == "") || (c.hint == "") != (hint == "") {
-				t.Errorf("%q; %q", clause, hint)
+			found, hint := Explain(job.Failure{Exit: c.exit, Exception: c.exception, Tail: c.tail}, c.seen)
+			if !strings.Contains(found.Text, c.clause) || !strings.Contains(hint, c.hint) || (c.clause == "") != (found.Text == "") || (found.Kind == "") != (found.Text == "") || (c.hint == "") != (hint == "") {
+				t.Errorf("%q; %q", found, hint)
 			}
 		})
 	}
@@ -181,8 +181,8 @@ func agent() {
 	if len(full) > 1 {
 		check(fmt.Errorf("one file system stands twice: %v", full))
 	}
-	clause, hint := Explain(job.Failure{Exit: e, Tail: tail(string(out))}, Seen{Shared: SharedMemory(), Full: full})
-	fmt.Printf("%s: %s; %s\n", e, clause, hint)
+	found, hint := Explain(job.Failure{Exit: e, Tail: tail(string(out))}, Seen{Shared: SharedMemory(), Full: full})
+	fmt.Printf("%s: %s; %s\n", e, found.Text, hint)
 }
 
 // Real programs on real full file systems.
@@ -298,8 +298,8 @@ func TestKilled(t *testing.T) {
 				t.Fatal(err)
 			}
 			e := job.Exit{Signal: int(cmd.ProcessState.Sys().(syscall.WaitStatus).Signal())}
-			clause, hint := Explain(job.Failure{Exit: e}, Seen{OOM: after.Since(before)})
-			if got := fmt.Sprintf("%s: %s; %s", e, clause, hint); !strings.HasPrefix(got, c.want) {
+			found, hint := Explain(job.Failure{Exit: e}, Seen{OOM: after.Since(before)})
+			if got := fmt.Sprintf("%s: %s; %s", e, found.Text, hint); !strings.HasPrefix(got, c.want) {
 				t.Errorf("%s\n%+v\n%+v", got, before, after)
 			}
 		})

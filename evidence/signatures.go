@@ -1,5 +1,7 @@
 package evidence
 
+import "github.com/muster-run/muster/job"
+
 // A row is one error text that a program is known to print.
 type row struct {
 	kind   string // key of kinds
@@ -23,6 +25,7 @@ const (
 	loaderKilled = "loader-killed"
 	sharedFull   = "shared-memory-full"
 	diskFull     = "disk-full"
+	outOfMemory  = job.OOM
 	diskWrite    = "checkpoint-write"
 )
 

@@ -51,11 +51,16 @@ func recorded(path string) string {
 // exceptionLine is how Python ends a traceback: the exception's name, and its text if it has any.
 var exceptionLine = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*(: |$)`)
 
+// prefixed is what torch puts before each line of a traceback once there is a process group
+// (torch/distributed/distributed_c10d.py, init_process_group).
+var prefixed = regexp.MustCompile(`^\[rank\d+\]: ?`)
+
 // traceback returns the line that ends the last Python traceback among lines. Lines of standard output may stand
 // anywhere between those of the traceback.
 func traceback(lines []string) string {
 	found, inside := "", false
 	for _, text := range lines {
+		text = prefixed.ReplaceAllString(text, "")
 		switch {
 		case strings.HasPrefix(text, "Traceback (most recent call last):"):
 			inside = true

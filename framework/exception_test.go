@@ -10,8 +10,9 @@ func TestTraceback(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                     "",
 		"ValueError: no frame": "",
-		"Traceback (most recent call last):\n  File \"x\", line 1\n    f()\nValueError: bad\nbye": "ValueError: bad",
-		"Traceback (most recent call last):\nargv ['a: b']\n  a\nstep 3\nValueError: mixed":       "ValueError: mixed",
+		"Traceback (most recent call last):\n  File \"x\", line 1\n    f()\nValueError: bad\nbye":            "ValueError: bad",
+		"Traceback (most recent call last):\nargv ['a: b']\n  a\nstep 3\nValueError: mixed":                  "ValueError: mixed",
+		"[rank1]: Traceback (most recent call last):\n[rank1]:   File \"x\"\n[rank1]: ValueError: bad batch": "ValueError: bad batch",
 		"Traceback (most recent call last):\n  a\nKeyError: 'x'\n\nDuring handling of the above exception, another exception occurred:\n\n" +
 			"Traceback (most recent call last):\n  b\nRuntimeError: y": "RuntimeError: y",
 	} {

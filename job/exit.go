@@ -170,5 +170,8 @@ func (f Failure) String() string {
 	if f.Exception != "" {
 		b.WriteString(": " + f.Exception)
 	}
+	for _, e := range f.Evidence {
+		b.WriteString("; " + e.Text)
+	}
 	return b.String()
 }

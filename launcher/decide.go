@@ -402,6 +402,8 @@ func failedVerdict(f job.Failure) job.Verdict {
 	switch {
 	case f.PID == 0:
 		class = job.NotStarted
+	case f.Exit.Killed() && slices.ContainsFunc(f.Evidence, func(e job.Evidence) bool { return e.Kind == job.OOM }):
+		class = job.OOM
 	case f.Exit.Killed():
 		class = job.Killed
 	}

@@ -42,8 +42,9 @@ type round struct {
 	slow    <-chan time.Time   // that of the workers' start
 	kill    context.CancelFunc // ends the time that workers have to stop; nil: they were not told to
 	stopped sync.WaitGroup     // of the goroutine that stops them
-	run     string             // this run's private directory
-	dir     string             // that of the current round
+	scene   scene
+	run     string // this run's private directory
+	dir     string // that of the current round
 }
 
 // runRound starts this node's workers, watches over them and the world, and returns how it ended, and its workers. dir is the run's
@@ -217,6 +218,7 @@ func (r *round) begin(at start) {
 		r.post(unbegun{r.notStarted(err)})
 		return
 	}
+	r.scene = openScene(r.c)
 	tasks := r.plan.Framework.Tasks(framework.Place{
 		World: r.session.World, Group: r.session.Rank,
 		MasterAddr: r.line.host, MasterPort: at.Port, AgentStore: at.AgentStore, RunDir: r.dir,
@@ -281,6 +283,7 @@ func (r *round) failure(e worker.Exit) *job.Failure {
 	f := r.blame(e.Task.Rank, e.Task.LocalRank)
 	f.PID, f.Exit, f.At, f.Ago, f.Tail = e.PID, e.Exit, e.At, time.Since(e.At), lastLines(e.Tail)
 	f.Exception = report.Line(r.plan.Framework.Exception(r.dir, e.Task.LocalRank, e.Tail), exceptionText)
+	r.scene.explain(f, e.Tail)
 	return f
 }
 

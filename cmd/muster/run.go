@@ -109,6 +109,9 @@ func finish(c launcher.Config, v job.Verdict) error {
 		c.Log.Debug(v.Sentence)
 	} else {
 		c.Log.Error(fmt.Sprintf("%s; exit %d", v.Sentence, v.Code))
+		if v.Hint != "" {
+			c.Log.Info("hint: " + v.Hint)
+		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()

@@ -1,0 +1,42 @@
+package launcher
+
+import (
+	"os"
+
+	"github.com/muster-run/muster/evidence"
+	"github.com/muster-run/muster/job"
+)
+
+// A scene is what this node's workers find around them, as far as it may end them.
+type scene struct {
+	memory evidence.Memory
+	before evidence.Usage // of memory, when the round began
+	disks  []string
+}
+
+// openScene looks around before workers are started. What cannot be read is not known later either.
+func openScene(c Config) scene {
+	memory, _ := evidence.OpenMemory("/", os.Getpid())
+	before, _ := memory.Read()
+	disks := []string{"."}
+	for _, name := range []string{"TMPDIR", "HOME"} {
+		if dir, _ := c.getenv(name); dir != "" {
+			disks = append(disks, dir)
+		}
+	}
+	return scene{memory, before, disks}
+}
+
+// explain adds to a failure what its end means, as far as the worker's last lines and this machine tell.
+func (s scene) explain(f *job.Failure, tail []string) {
+	if sig, known := evidence.Recognise(f.Exception, tail); known {
+		f.Echo = sig.Consequence
+	}
+	after, _ := s.memory.Read()
+	found, hint := evidence.Explain(*f, evidence.Seen{
+		Tail: tail, OOM: after.Since(s.before), Shared: evidence.SharedMemory(), Full: evidence.Disk(s.disks...),
+	})
+	if found.Text != "" {
+		f.Evidence, f.Hint = append(f.Evidence, found), hint
+	}
+}
