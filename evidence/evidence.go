@@ -71,7 +71,7 @@ func killed(o OOM) (found job.Evidence, hint string) {
 	case o.Kills > 0:
 		return job.Evidence{Kind: outOfMemory, Text: o.clause()}, memoryHint(o)
 	case o.Known:
-		return job.Evidence{Kind: "killed", Text: "somebody else killed it: its container counts no kill for want of memory"},
+		return job.Evidence{Kind: "killed", Text: "its container counts no kill for want of memory"},
 			"look for a deleted or evicted pod, a node short of memory, an administrator: `kubectl describe pod`, the node's kernel log"
 	}
 	return job.Evidence{Kind: "killed", Text: "whether for want of memory cannot be seen here"},

@@ -48,7 +48,7 @@ func TestExplain(t *testing.T) {
 		"killed for memory":                 {exit: job.Exit{Signal: 9}, seen: Seen{OOM: struck}, clause: "the kernel killed a process of its container for want of memory (limit 4 GiB)", hint: "raise the container's memory limit"},
 		"killed for memory, a shell's code": {exit: job.Exit{Code: 137}, seen: Seen{OOM: struck}, clause: "for want of memory (limit 4 GiB)", hint: "raise"},
 		"killed for memory, not by its own": {exit: job.Exit{Signal: 9}, seen: Seen{OOM: above}, clause: "the kernel killed a process of its container for want of memory", hint: "a limit above it or the machine itself"},
-		"killed by somebody":                {exit: job.Exit{Signal: 9}, tail: []string{peer}, seen: Seen{OOM: quiet}, clause: "somebody else killed it", hint: "kubectl describe pod"},
+		"killed by somebody":                {exit: job.Exit{Signal: 9}, tail: []string{peer}, seen: Seen{OOM: quiet}, clause: "counts no kill", hint: "kubectl describe pod"},
 		"killed, and nothing to be seen":    {exit: job.Exit{Signal: 9}, clause: "cannot be seen here", hint: "memory limit"},
 		"a child was killed for memory":     {exit: job.Exit{Code: 1}, exception: killedLoader, seen: Seen{OOM: struck}, clause: "the kernel killed a process of its container", hint: "data-loader"},
 		"a child was killed by somebody":    {exit: job.Exit{Code: 1}, exception: killedLoader, seen: Seen{OOM: quiet}, clause: "a data-loader worker was killed", hint: "memory"},
@@ -257,7 +257,7 @@ func TestKilled(t *testing.T) {
 		want string
 	}{
 		"by-the-kernel": {nil, "was killed by SIGKILL, which muster did not send: the kernel killed a process of its container for want of memory (limit 32 MiB); raise"},
-		"by-somebody":   {[]string{"wait"}, "was killed by SIGKILL, which muster did not send: somebody else killed it: its container counts no kill for want of memory; look for"},
+		"by-somebody":   {[]string{"wait"}, "was killed by SIGKILL, which muster did not send: its container counts no kill for want of memory; look for"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := cgroup(t)

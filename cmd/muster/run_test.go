@@ -199,8 +199,8 @@ func TestKilledWorker(t *testing.T) {
 			syscall.Kill(number, syscall.SIGKILL)
 			host, _ := os.Hostname()
 			for _, p := range all {
-				p.ends(137, fmt.Sprintf("rank %d on %s (node %d, local rank %d, pid %d) was killed by SIGKILL, which muster did not send; all 2 nodes stopped; exit 137",
-					victim, host, victim/2, victim%2, number))
+				p.ends(137, fmt.Sprintf("rank %d on %s (node %d, local rank %d, pid %d) was killed by SIGKILL, which muster did not send",
+					victim, host, victim/2, victim%2, number), "; all 2 nodes stopped; exit 137")
 			}
 			if left := alive(t, mark); len(left) > 0 {
 				t.Errorf("left behind: %q", left)
