@@ -39,6 +39,29 @@ type met struct {
 	err     error
 }
 
+// said are lines of a log.
+type said chan string
+
+func (s said) Write(b []byte) (int, error) {
+	s <- string(b)
+	return len(b), nil
+}
+
+func (s said) wait(t *testing.T, text string) {
+	t.Helper()
+	late := time.After(time.Minute)
+	for {
+		select {
+		case line := <-s:
+			if strings.Contains(line, text) {
+				return
+			}
+		case <-late:
+			t.Fatalf("it does not say %q", text)
+		}
+	}
+}
+
 // meet joins, in a goroutine of its own.
 func meet(t *testing.T, c Config, p Plan) <-chan met {
 	t.Helper()
@@ -117,7 +140,10 @@ func TestHostIsReplaced(t *testing.T) {
 	t.Parallel()
 	at := freeEndpoint(t)
 	c, p := joiner(at, 3, 0, "old")
+	told := make(said, 100)
+	c.Log = slog.New(slog.NewTextHandler(told, nil))
 	old := meet(t, c, p)
+	told.wait(t, "1 of 3 nodes here") // so its ticket is the first
 	c, p = joiner(at, 3, 0, "new")
 	fresh := meet(t, c, p)
 	c, p = joiner(at, 3, 1, "b")
