@@ -274,10 +274,15 @@ func TestStandingConsole(t *testing.T) {
 	})
 }
 
-// readAt is a console that is read at a rate.
-func readAt(bytesPerSecond *atomic.Int64) writerFunc {
+// readAt is a console that is read at a rate, so many bytes at once.
+func readAt(bytesPerSecond *atomic.Int64, gulp int64) writerFunc {
+	var unread int64
 	return func(b []byte) (int, error) {
-		time.Sleep(time.Duration(int64(len(b)) * int64(time.Second) / bytesPerSecond.Load()))
+		unread += int64(len(b))
+		if unread >= gulp {
+			time.Sleep(time.Duration(unread * int64(time.Second) / bytesPerSecond.Load()))
+			unread = 0
+		}
 		return len(b), nil
 	}
 }
@@ -290,12 +295,12 @@ func lost(s *sink) int {
 
 // A console that stands still, or is read too slowly, holds up no worker of a usual rate, not for a moment.
 func TestNobodyWaits(t *testing.T) {
-	for name, rate := range map[string]int64{"stands still": 1, "1 MB/s": 1 << 20} {
+	for name, c := range map[string]struct{ rate, gulp int64 }{"stands still": {1, 1}, "1 MB/s": {1 << 20, 1}, "1 MB/s in gulps": {1 << 20, 1 << 20}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var bytesPerSecond atomic.Int64
-				bytesPerSecond.Store(rate)
-				to := newTestSink(readAt(&bytesPerSecond))
+				bytesPerSecond.Store(c.rate)
+				to := newTestSink(readAt(&bytesPerSecond, c.gulp))
 				s := newTestStream(to, "[rank 0] ", false)
 				line := []byte(strings.Repeat("x", 999) + "\n")
 				for range 100000 { // 10 MB/s for 10 s
@@ -322,7 +327,7 @@ func TestConsoleCatchesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var bytesPerSecond atomic.Int64
 		bytesPerSecond.Store(1 << 20)
-		to := newTestSink(readAt(&bytesPerSecond))
+		to := newTestSink(readAt(&bytesPerSecond, 1))
 		s := newTestStream(to, "", false)
 		block := bytes.Repeat([]byte(strings.Repeat("x", 99)+"\n"), 600)
 		for range 200 {
