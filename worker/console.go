@@ -117,9 +117,12 @@ type screen struct {
 }
 
 func newScreen(f *os.File, style Style) *screen {
-	tty := terminal(f)
+	tty, pace := terminal(f), consolePace
+	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+		pace = filePace // it has no reader
+	}
 	style.Color = style.Color && tty && !style.JSON
-	s := &screen{sink: newSink(patient{f}, "console", consolePace), style: style, barEvery: barInLog}
+	s := &screen{sink: newSink(patient{f}, "console", pace), style: style, barEvery: barInLog}
 	if tty {
 		s.barEvery = barOnTerminal
 	}

@@ -180,7 +180,7 @@ func TestDiskPace(t *testing.T) {
 				to := newSink(writerFunc(func(b []byte) (int, error) { time.Sleep(c.write); return len(b), nil }), "disk", filePace)
 				q := to.newQueue(noteOf(plain{}))
 				began := time.Now()
-				for range 100 { // 10 MB
+				for range 200 { // 20 MB
 					q.put(bytes.Clone(block))
 				}
 				if d := time.Since(began); d < c.least || d > c.most {

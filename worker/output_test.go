@@ -213,8 +213,17 @@ func carryMixed(t testing.TB, n, size int) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	shown, err := os.Create(t.TempDir() + "/console")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shown.Close()
 	read := make(chan error, 1)
-	go func() { defer pr.Close(); read <- readMixed(pr, n, size) }()
+	go func() { // a reader that keeps up: what it read is looked at later
+		_, err := io.Copy(shown, pr)
+		pr.Close()
+		read <- err
+	}()
 	console := worker.NewConsole(pw, pw, worker.Style{})
 	opt := options(console)
 	opt.Output = worker.Output{Dir: t.TempDir(), Tee: worker.AllStreams}
@@ -234,6 +243,13 @@ func carryMixed(t testing.TB, n, size int) {
 	if err := <-read; err != nil {
 		t.Error(err)
 	}
+	if _, err := shown.Seek(0, io.SeekStart); err != nil {
+		t.Error(err)
+	}
+	if err := readMixed(shown, n, size); err != nil {
+		t.Error(err)
+	}
+	os.Remove(shown.Name())
 	for rank := range n {
 		path := fmt.Sprintf("%s/attempt_1/%d/stdout.log", opt.Output.Dir, rank)
 		if err := sameMixed(path, rank, size); err != nil {
@@ -265,7 +281,7 @@ func sameMixed(path string, rank, size int) error {
 
 // Nobody reads the console: the worker does not notice.
 func TestNobodyReads(t *testing.T) {
-	const n = 10000 // 10 MB in 2 s
+	const n = 20000 // 20 MB in 4 s
 	pr, pw, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

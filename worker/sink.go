@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	queueSize  = 4 << 20               // of one stream, in bytes
+	queueSize  = 8 << 20               // of one stream, in bytes
 	bufferSize = readSize + readSize/4 // what was read, and prefixes
 
 	flushTime = 2 * time.Second  // at the end, for a sink that does not move
@@ -32,7 +32,7 @@ type pace struct {
 }
 
 var (
-	consolePace = pace{still: 250 * time.Millisecond, rate: 6400 << 10}
+	consolePace = pace{still: time.Second, rate: 6400 << 10}
 	filePace    = pace{still: 5 * time.Second, rate: 1} // as long as the disk writes at all
 )
 

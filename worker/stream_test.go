@@ -243,7 +243,7 @@ func TestStandingConsole(t *testing.T) {
 		to := newTestSink(writerFunc(func(b []byte) (int, error) { <-goOn; return out.Write(b) }))
 		a, b := newTestStream(to, "[rank 0] ", false), newTestStream(to, "[rank 1] ", false)
 		line := func(i int) string { return fmt.Sprintf("%7d %s\n", i, strings.Repeat(".", 91)) }
-		const n = 80000 // 8 MB, twice the queue
+		const n = 160000 // 16 MB, twice the queue
 		began := time.Now()
 		for i := range n {
 			a.feed([]byte(line(i)))
@@ -303,13 +303,13 @@ func TestNobodyWaits(t *testing.T) {
 				to := newTestSink(readAt(&bytesPerSecond, c.gulp))
 				s := newTestStream(to, "[rank 0] ", false)
 				line := []byte(strings.Repeat("x", 999) + "\n")
-				for range 100000 { // 10 MB/s for 10 s
+				for range 100000 { // 5 MB/s for 20 s
 					began := time.Now()
 					s.feed(line)
 					if d := time.Since(began); d > 0 {
 						t.Fatalf("it waited %v", d)
 					}
-					time.Sleep(100 * time.Microsecond)
+					time.Sleep(200 * time.Microsecond)
 				}
 				if lost(to) == 0 {
 					t.Error("nothing was lost?")
@@ -330,7 +330,7 @@ func TestConsoleCatchesUp(t *testing.T) {
 		to := newTestSink(readAt(&bytesPerSecond, 1))
 		s := newTestStream(to, "", false)
 		block := bytes.Repeat([]byte(strings.Repeat("x", 99)+"\n"), 600)
-		for range 200 {
+		for range 400 {
 			s.feed(block)
 		}
 		if lost(to) == 0 {
@@ -458,6 +458,26 @@ func TestConsoleMadeNonBlocking(t *testing.T) {
 	w.Close()
 	if got := <-read; got != n {
 		t.Errorf("%d of %d lines", got, n)
+	}
+}
+
+// A console that is a file on a disk is waited for as a disk is.
+func TestConsoleIsFile(t *testing.T) {
+	f, err := os.Create(t.TempDir() + "/log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	_, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := NewConsole(f, w, Style{})
+	if c.out.pace != filePace || c.err.pace != consolePace {
+		t.Errorf("%v, %v", c.out.pace, c.err.pace)
+	}
+	if err := c.Close(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 
