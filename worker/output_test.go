@@ -14,10 +14,11 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/proc"
 	"github.com/muster-run/muster/worker"
-	"golang.org/x/sys/unix"
 )
 
 // program makes tasks that run this test binary as one of workers, with arguments.

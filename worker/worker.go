@@ -48,7 +48,10 @@ type Group struct {
 	processes Processes
 	members   []*member
 	exits     chan Exit
+	killed    chan struct{} // closed when the time to stop is over
 	gone      chan struct{} // closed when nothing of the group is left
+
+	end sync.Once // closes killed
 
 	mu  sync.Mutex
 	err error // what could not be killed
@@ -67,6 +70,7 @@ type Exit struct {
 // member is one worker.
 type member struct {
 	task    job.Task
+	tag     string
 	child   *proc.Child
 	streams []*stream
 	tail    *tail
@@ -75,6 +79,7 @@ type member struct {
 	mu     sync.Mutex
 	ended  bool                    // and reaped: its PID may be somebody else's
 	asked  map[syscall.Signal]bool // signals of ours that reached it, by which it was to end
+	told   []proc.Process          // whom they reached beside it
 	killed bool
 	over   bool // nothing of it is left
 }
@@ -82,7 +87,7 @@ type member struct {
 // Start starts one process for each task. If one cannot be started the others are stopped, and nothing is left when Start
 // returns; the error then wraps a *proc.StartError if the command is to blame.
 func Start(ctx context.Context, tasks []job.Task, opt Options) (*Group, error) {
-	g := &Group{processes: opt.Processes, exits: make(chan Exit, len(tasks)), gone: make(chan struct{})}
+	g := &Group{processes: opt.Processes, exits: make(chan Exit, len(tasks)), killed: make(chan struct{}), gone: make(chan struct{})}
 	nonce := rand.Text()[:8]
 	words := &word{say: opt.Console.complain}
 	var failed error
@@ -108,15 +113,15 @@ func start(ctx context.Context, t job.Task, opt Options, nonce string, words *wo
 	if opt.Bare {
 		prefix = ""
 	}
+	tag := fmt.Sprintf("%s/%d/%d/%s", opt.Job, t.Rank, opt.Round, nonce)
 	child, err := opt.Processes.Start(ctx, proc.Spec{
 		Argv: t.Argv, Env: t.Env.Over(untagged(opt.Environ)), Dir: opt.Dir,
-		Tag:   fmt.Sprintf("%s/%d/%d/%s", opt.Job, t.Rank, opt.Round, nonce),
-		Label: prefix, OOM: moreOOM, Stdin: opt.Output.reads(t),
+		Tag: tag, Label: prefix, OOM: moreOOM, Stdin: opt.Output.reads(t),
 	})
 	if err != nil {
 		return nil, err
 	}
-	m := &member{task: t, child: child, tail: &tail{}, given: make(chan struct{}), asked: map[syscall.Signal]bool{}}
+	m := &member{task: t, tag: tag, child: child, tail: &tail{}, given: make(chan struct{}), asked: map[syscall.Signal]bool{}}
 	for i, in := range []*os.File{child.Stdout, child.Stderr} {
 		s := &stream{in: newSource(in), raw: opt.Bare && alone, tail: m.tail}
 		opt.open(s, t, i+stdout, words)
@@ -216,10 +221,11 @@ func (m *member) signal(p Processes, sig syscall.Signal) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	pid := m.child.PID
-	return !m.ended && proc.Root("/proc").Catches(pid, sig) && p.Signal(pid, sig, proc.Leader) == nil
+	return !m.ended && table.Catches(pid, sig) && p.Signal(pid, sig, proc.Leader) == nil
 }
 
 func (g *Group) kill() {
+	g.end.Do(func() { close(g.killed) })
 	var pids []int
 	for _, m := range g.members {
 		m.mu.Lock()
@@ -268,6 +274,7 @@ func (g *Group) see(m *member) {
 	e := m.wait()
 	var leftovers sync.WaitGroup
 	leftovers.Go(func() {
+		g.linger(m)
 		ctx, cancel := context.WithTimeout(context.Background(), killTime)
 		defer cancel()
 		if err := g.processes.KillTree(ctx, m.child.PID); err != nil {
@@ -302,7 +309,7 @@ func (m *member) wait() proc.Exit {
 func (m *member) giveUp() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if p, err := proc.Root("/proc").Process(m.child.PID); m.ended || err != nil || p.Gone() {
+	if p, err := table.Process(m.child.PID); m.ended || err != nil || p.Gone() {
 		return
 	}
 	select {
@@ -317,14 +324,16 @@ func (m *member) ask(p Processes, how Stopping) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	sig := how.Signal
-	if sig == 0 || !proc.Root("/proc").Catches(m.child.PID, sig) {
+	if sig == 0 || !table.Catches(m.child.PID, sig) {
 		sig = syscall.SIGTERM
 	}
 	if m.ended || m.asked[sig] || m.asked[syscall.SIGTERM] {
 		return
 	}
+	told := m.toldWith(how.Scope)
 	if p.Signal(m.child.PID, sig, how.Scope) == nil {
 		m.asked[sig] = true
+		m.told = append(m.told, told...)
 	}
 }
 
