@@ -106,3 +106,24 @@ func golden(t *testing.T, name string, got []byte) {
 		t.Errorf("%s:\n%s\nwant\n%s", name, got, want)
 	}
 }
+
+// The form of a status is a promise: docs/control.md describes it. What people read is short, also of a large world.
+func TestStatus(t *testing.T) {
+	at, node := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), 1
+	s := Status{
+		Schema: StatusSchema, Job: "j1", Host: "ann", PID: 12, Version: "v1", Began: at, Phase: Stopping, Since: at.Add(time.Minute),
+		Waits: "the workers of node 0 (bob) to end", Node: &node, World: 4, Round: 2, MaxRestarts: 3,
+		Nodes: []StatusNode{{Name: "bob"}, {Name: "ann", Done: true, Clear: true}},
+		Workers: []StatusWorker{
+			{Rank: 2, PID: 20, State: "running", CPU: 61.25, Memory: 3 << 20},
+			{Rank: 3, LocalRank: 1, PID: 21, State: "exited with code 0", Exit: &job.Exit{}},
+		},
+		Causes: []string{"rank 0 on bob exited with code 3: \x1b[31mred"}, Rounds: []StatusRound{{0, "rank 1 on bob was killed"}, {1, "told to restart"}},
+	}
+	golden(t, "status.json", s.JSON())
+	text := s.Text(at.Add(2 * time.Minute))
+	text += "----\n" + Status{Job: "j2", Phase: Meeting, Since: at, Waits: "1 of 2 nodes here"}.Text(at.Add(time.Second))
+	big := Status{Job: "j3", Phase: Running, Since: at, Node: &node, World: 2000, Nodes: make([]StatusNode, 1000)}
+	big.Nodes[1].Name, big.Nodes[7] = "me", StatusNode{Name: "seven", Gone: true}
+	golden(t, "status.txt", []byte(text+"----\n"+big.Text(at)))
+}

@@ -1,0 +1,179 @@
+package report
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/muster-run/muster/job"
+)
+
+// StatusSchema names the form of a status; docs/control.md describes it. The number grows when a field changes its meaning,
+// not when one is added.
+const StatusSchema = "muster.status/1"
+
+// A Status is how a job stands, as the agent of one of its nodes sees it.
+type Status struct {
+	Schema  string    `json:"schema"`
+	Job     string    `json:"job"`
+	Host    string    `json:"host"`   // this node's name
+	PID     int       `json:"pid"`    // the agent's
+	Version string    `json:"muster"` // of the muster binary
+	Began   time.Time `json:"began_at"`
+
+	Phase string    `json:"phase"`               // one of the phases below
+	Since time.Time `json:"since"`               // when it began
+	Waits string    `json:"waits_for,omitempty"` // what has to happen before it ends, as far as this agent knows
+
+	Node        *int           `json:"node,omitempty"` // this node's group rank; nil: there is no world yet
+	World       int            `json:"world_size,omitempty"`
+	Nodes       []StatusNode   `json:"nodes,omitempty"` // by group rank
+	Round       int            `json:"round"`           // rounds before this one
+	MaxRestarts int            `json:"max_restarts"`    // that failures may be followed by
+	Workers     []StatusWorker `json:"workers,omitempty"`
+	Causes      []string       `json:"causes,omitempty"`  // what went wrong in this round, as far as this agent heard
+	Rounds      []StatusRound  `json:"rounds,omitempty"`  // how those before ended; node 0 alone knows
+	Message     string         `json:"message,omitempty"` // how the job ends, once that is known
+}
+
+// The phases of a job on a node.
+const (
+	Starting = "starting" // nobody is met yet, or the round's workers are about to be started
+	Meeting  = "meeting"  // nodes are looking for each other
+	Running  = "running"  // this node's workers were started
+	Stopping = "stopping" // the round is being ended
+	Paused   = "paused"   // there are no workers until somebody says resume
+	Leaving  = "leaving"  // the verdict is known
+)
+
+// StatusNode is one node of the world.
+type StatusNode struct {
+	Name  string `json:"name"`
+	Done  bool   `json:"done,omitempty"`  // all its workers ended well
+	Clear bool   `json:"clear,omitempty"` // it was told to stop, and nothing is left of its workers
+	Gone  bool   `json:"gone,omitempty"`  // its agent left or was lost
+}
+
+// StatusWorker is one worker of this node.
+type StatusWorker struct {
+	Rank      int       `json:"rank"`
+	LocalRank int       `json:"local_rank"`
+	PID       int       `json:"pid"`
+	State     string    `json:"state"`                  // running, or how it ended
+	Exit      *job.Exit `json:"exit,omitempty"`         // nil: it runs
+	CPU       float64   `json:"cpu_seconds,omitempty"`  // of the worker itself, without its children
+	Memory    int64     `json:"memory_bytes,omitempty"` // resident, the same
+}
+
+// StatusRound is a round that is over.
+type StatusRound struct {
+	Round   int    `json:"round"`
+	Message string `json:"message"`
+}
+
+// JSON is the status in the form of docs/control.md.
+func (s Status) JSON() []byte {
+	data, _ := json.MarshalIndent(s, "", "  ") // plain values: cannot fail
+	return append(data, '\n')
+}
+
+// Text is the status for people. What other machines and workers said does nothing to a terminal.
+func (s Status) Text(now time.Time) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "job %s: %s for %v%s\n", Plain(s.Job), s.Phase, now.Sub(s.Since).Round(time.Second), s.round())
+	if s.Node != nil {
+		fmt.Fprintf(&b, "world size %d on %s; this is node %d (%s)\n", s.World, count(len(s.Nodes), "node"), *s.Node, Plain(s.Host))
+	}
+	said := func(what, text string) {
+		if text != "" {
+			b.WriteString(Plain(what+text) + "\n")
+		}
+	}
+	said("waits for: ", s.Waits)
+	said("", s.Message)
+	for _, c := range s.Causes {
+		said("went wrong: ", c)
+	}
+	for _, r := range s.Rounds {
+		said(fmt.Sprintf("round %d ended: ", r.Round), r.Message)
+	}
+	b.WriteString(s.nodes() + s.workers())
+	return b.String()
+}
+
+func (s Status) round() string {
+	if s.Round == 0 && s.MaxRestarts == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", round %d, after which %s may follow", s.Round, count(max(s.MaxRestarts-s.Round, 0), "other"))
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// manyNodes is how many nodes are listed one by one, unless something is to be said of them.
+const manyNodes = 16
+
+func (s Status) nodes() string {
+	if len(s.Nodes) < 2 {
+		return ""
+	}
+	return table(func(w *tabwriter.Writer) {
+		fmt.Fprintln(w, "\nNODE\tNAME\tSTATE")
+		plain := 0
+		for i, n := range s.Nodes {
+			if n.state() == "" && len(s.Nodes) > manyNodes && i != *s.Node {
+				plain++
+				continue
+			}
+			fmt.Fprintf(w, "%d\t%s\t%s\n", i, Plain(n.Name), cmp.Or(n.state(), "-"))
+		}
+		if plain > 0 {
+			fmt.Fprintf(w, "and %d nodes of which there is nothing to say\n", plain)
+		}
+	})
+}
+
+func (n StatusNode) state() string {
+	switch {
+	case n.Gone:
+		return "gone"
+	case n.Clear:
+		return "stopped"
+	case n.Done:
+		return "done"
+	}
+	return ""
+}
+
+func (s Status) workers() string {
+	if len(s.Workers) == 0 {
+		return ""
+	}
+	return table(func(w *tabwriter.Writer) {
+		fmt.Fprintln(w, "\nRANK\tLOCAL\tPID\tCPU\tMEMORY\tSTATE")
+		for _, r := range s.Workers {
+			cpu, memory := "-", "-"
+			if r.Memory > 0 {
+				cpu = time.Duration(r.CPU * float64(time.Second)).Round(time.Second / 10).String()
+				memory = fmt.Sprintf("%.1f MiB", float64(r.Memory)/(1<<20))
+			}
+			fmt.Fprintf(w, "%d\t%d\t%d\t%s\t%s\t%s\n", r.Rank, r.LocalRank, r.PID, cpu, memory, Plain(r.State))
+		}
+	})
+}
+
+func table(fill func(*tabwriter.Writer)) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fill(w)
+	_ = w.Flush() // into memory
+	return b.String()
+}
