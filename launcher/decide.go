@@ -93,6 +93,8 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 		todo = s.expired(p)
 	case broken:
 		todo = s.ending(p, e.Verdict)
+	case ordered:
+		todo = s.ordered(p, e.What)
 	default:
 		panic(fmt.Sprintf("decide: unknown event %T", event))
 	}
@@ -108,7 +110,7 @@ func (s *state) opened(p policy, at start) []any {
 		return nil
 	}
 	at.Round = s.Round
-	at.MaxRestarts = p.MaxRestarts
+	at.MaxRestarts = p.MaxRestarts + s.Free
 	if len(s.Past) > 0 {
 		at.Why = s.Past[len(s.Past)-1].Message
 	}
@@ -121,6 +123,7 @@ func (s *state) newRound(number int) {
 	s.Round = number
 	s.Start, s.Started, s.Left, s.Empty = nil, false, 0, false
 	s.Stopping, s.Causes, s.Own, s.Again, s.Ranks = false, nil, nil, false, nil
+	s.Order, s.Paused = "", false
 	for i := range s.Nodes {
 		s.Nodes[i].Done, s.Nodes[i].Clear = false, false
 	}
@@ -185,7 +188,7 @@ func (s *state) success() string {
 // error of its own: a rank whose peers notice first that it is gone may take its time to end.
 func (s *state) failed(p policy, f job.Failure) []any {
 	stopped := f.Exit.Sent && (f.Exit.Signal != 0 || f.Exception == "" || f.Echo)
-	if stopped || s.Verdict != nil {
+	if stopped || s.Verdict != nil || s.Order != "" {
 		return nil
 	}
 	if s.leads() {
@@ -206,7 +209,7 @@ func (s *state) failed(p policy, f job.Failure) []any {
 // heard is the leader's: something went wrong somewhere. All are stopped at once; who is to blame is said when
 // older news had the time to arrive, for one rank that fails makes the others fail a moment later, and louder.
 func (s *state) heard(p policy, c cause) []any {
-	if s.Verdict != nil {
+	if s.Verdict != nil || s.Order != "" && c.Failure != nil {
 		return nil
 	}
 	s.Causes = append(s.Causes, c)
@@ -232,7 +235,13 @@ func (s *state) cleared(p policy) []any {
 		return []any{tell{0, news{Kind: newsClear, Ranks: s.Ranks}}}
 	}
 	me.Clear = true
-	if s.Verdict != nil || len(s.Causes) == 0 || !s.allClear() {
+	if s.Verdict != nil || !s.allClear() {
+		return nil
+	}
+	if s.Order != "" {
+		return s.carryOut()
+	}
+	if len(s.Causes) == 0 {
 		return nil
 	}
 	if s.Again {
@@ -288,9 +297,8 @@ func (s *state) settled(p policy) []any {
 		return s.conclude(p, s.inAll(v))
 	}
 	s.Again = true
-	s.Past = append(slices.Clone(s.Past), job.Round{Number: s.Round, Message: v.Sentence, First: v.First})
-	s.Past = s.Past[max(0, len(s.Past)-maxPast):]
-	text := fmt.Sprintf("%s; restart %d of %d follows", v.Sentence, s.Round+1, p.MaxRestarts)
+	s.past(job.Round{Number: s.Round, Message: v.Sentence, First: v.First})
+	text := fmt.Sprintf("%s; restart %d of %d follows", v.Sentence, s.Round+1, p.MaxRestarts+s.Free)
 	todo := []any{say{text}, expire{p.StopTimeout + leaveTime}}
 	if s.allClear() {
 		todo = append(todo, s.goOn()...)
@@ -318,7 +326,7 @@ const maxPast = 16
 
 // mayGoOn reports whether another round may make up for what ended this one: a worker that ran, and failed.
 func (s *state) mayGoOn(p policy, v job.Verdict) bool {
-	if v.First == nil || v.First.PID == 0 || s.Round >= p.MaxRestarts {
+	if v.First == nil || v.First.PID == 0 || s.Round-s.Free >= p.MaxRestarts {
 		return false
 	}
 	return !slices.ContainsFunc(s.Nodes, func(n node) bool { return n.Gone })
@@ -434,7 +442,7 @@ func (s *state) conclude(p policy, v job.Verdict) []any {
 
 // departed notes a goodbye. A member that leaves before the verdict has let its workers down, unless they were done.
 func (s *state) departed(p policy, n int) []any {
-	if !s.Nodes[n].Done && s.Verdict == nil {
+	if (!s.Nodes[n].Done || s.Order != "") && s.Verdict == nil {
 		return s.lost(p, n, "its agent left the job")
 	}
 	s.Nodes[n].Gone = true
@@ -444,14 +452,15 @@ func (s *state) departed(p policy, n int) []any {
 // lost notes an agent that is gone: for the leader one more cause, for a member the end of all news.
 func (s *state) lost(p policy, n int, why string) []any {
 	s.Nodes[n].Gone = true
-	if s.Verdict != nil || s.Nodes[n].Done {
+	needed := !s.Nodes[n].Done || s.Again || s.Order != ""
+	if s.Verdict != nil || !needed {
 		return nil
 	}
 	if !s.leads() {
 		return s.alone(p, why)
 	}
 	todo := s.heard(p, cause{At: s.Now, Node: n, Why: why})
-	if s.Again { // without this node there is no next round
+	if s.Again || s.leads() && s.Order != "" { // without this node there is no next round
 		s.Again = false
 		todo = append(todo, s.conclude(p, s.inAll(judge(s.Causes, s.Nodes)))...)
 	}
@@ -474,6 +483,9 @@ func (s *state) expired(p policy) []any {
 		v.Sentence += fmt.Sprintf("; no restart, for workers are left on %s", s.unclear())
 		return append(s.conclude(p, v), kill{})
 	}
+	if s.leads() && s.Order != "" && s.Verdict == nil {
+		return append(s.conclude(p, s.unheeded()), kill{})
+	}
 	var todo []any
 	if s.Verdict == nil {
 		todo = s.alone(p, "its agent did not say how the job ended")
@@ -484,8 +496,7 @@ func (s *state) expired(p policy) []any {
 
 // unclear names a node on which workers do not end.
 func (s *state) unclear() string {
-	n := max(slices.IndexFunc(s.Nodes, func(n node) bool { return !n.Clear && !n.Gone }), 0)
-	return fmt.Sprintf("node %d (%s)", n, s.Nodes[n].Name)
+	return nodeName(s.Nodes, max(slices.IndexFunc(s.Nodes, func(n node) bool { return !n.Clear && !n.Gone }), 0))
 }
 
 // told takes news: failures, completions and orders to stop from members; starts, stops and the verdict from the leader.
@@ -505,6 +516,10 @@ func (s *state) told(p policy, from int, n news) []any {
 		return s.wanted(p, sane(*n.Verdict))
 	case from == 0 && n.Kind == newsStart && n.Start != nil:
 		return s.begun(*n.Start)
+	case s.leads() && n.Kind == newsOrder:
+		return s.passedOn(p, from, n.Order)
+	case from == 0 && n.Kind == newsStop && n.Order != "":
+		return s.halt(p, n.Order, n.Why)
 	case from == 0 && n.Kind == newsStop:
 		return append(s.stop(stop{Within: p.StopTimeout}), expire{p.StopTimeout + 2*leaveTime})
 	case from == 0 && n.Kind == newsVerdict && n.Verdict != nil:
@@ -553,15 +568,28 @@ func (s *state) signalled(p policy, sig syscall.Signal) []any {
 	if sig == syscall.SIGINT && s.interrupted() {
 		return []any{kill{}}
 	}
+	return s.askedToStop(p, job.SignalName(sig), codeFor(sig))
+}
+
+// codeFor is the exit status of a job that a signal ended.
+func codeFor(sig syscall.Signal) int {
+	if sig == syscall.SIGINT {
+		return job.ExitINT
+	}
+	return job.ExitTERM
+}
+
+// askedToStop ends the job because somebody on this node wants it to.
+func (s *state) askedToStop(p policy, by string, code int) []any {
 	if s.Asked || s.Verdict != nil {
 		return nil
 	}
 	s.Asked = true
-	if s.Nodes[s.Self].Done && !s.leads() { // its work is done, and an operator cleans up: that is success
+	if s.Nodes[s.Self].Done && !s.leads() && s.Order == "" { // its work is done, and an operator cleans up: that is success
 		s.Ended = true
 		return nil
 	}
-	return s.ending(p, preemptedVerdict(s.Nodes[s.Self].Name, s.Self, sig, len(s.Nodes)))
+	return s.ending(p, preemptedVerdict(nodeName(s.Nodes, s.Self), by, code))
 }
 
 // interrupted notes an INT and reports whether it is a second one, on purpose.
@@ -586,17 +614,8 @@ func (s *state) ending(p policy, v job.Verdict) []any {
 	return append(todo, s.stop(how)...)
 }
 
-func preemptedVerdict(name string, n int, sig syscall.Signal, nodes int) job.Verdict {
-	code := job.ExitTERM
-	if sig == syscall.SIGINT {
-		code = job.ExitINT
-	}
-	who := name
-	if nodes > 1 {
-		who = fmt.Sprintf("node %d (%s)", n, name)
-	}
-	return job.Verdict{Code: code, Origin: "platform", Class: job.Preempted,
-		Sentence: fmt.Sprintf("%s was told to stop by %s", who, job.SignalName(sig))}
+func preemptedVerdict(who, by string, code int) job.Verdict {
+	return job.Verdict{Code: code, Origin: "platform", Class: job.Preempted, Sentence: fmt.Sprintf("%s was told to stop by %s", who, by)}
 }
 
 // maybeEnd ends the loop when there is nothing to wait for: the verdict is known and nothing of ours is left.

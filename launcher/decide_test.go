@@ -601,7 +601,7 @@ func TestSilentLeader(t *testing.T) {
 
 // Whatever happens in whatever order: every node ends, all that hear each other with one code.
 func TestAllEndAlike(t *testing.T) {
-	for seed := range uint64(2000) {
+	for seed := range uint64(4000) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		nodes := 1 + r.IntN(4)
 		w := newWorld(t, nodes).begin()
@@ -621,10 +621,15 @@ func TestAllEndAlike(t *testing.T) {
 				failure(n, 0, job.Exit{Code: 1 + r.IntN(9)}), failure(n, 1, job.Exit{Signal: 9}), failure(n, 1, job.Exit{Err: "no status"}),
 				signalled{syscall.SIGTERM}, signalled{syscall.SIGINT},
 				broken{job.Verdict{Code: job.ExitRetry, Class: job.Lost, Sentence: "no first process"}},
+				ordered{orderStop}, ordered{orderRestart}, ordered{orderPause}, ordered{orderResume},
 			}
 			w.later(n, time.Duration(r.IntN(600))*time.Millisecond, events[r.IntN(len(events))])
 		}
 		w.run()
+		if w.states[0].Paused {
+			w.feed(r.IntN(nodes), ordered{orderResume})
+			w.run()
+		}
 		w.finish()
 		if seed%16 < 2 {
 			w.replays()

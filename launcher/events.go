@@ -34,11 +34,14 @@ type state struct {
 	Asked    bool          `json:"asked,omitempty"`  // a signal asked us to stop
 	CtrlC    time.Duration `json:"ctrl_c,omitempty"` // when the first INT came; 0: none did
 	Causes   []cause       `json:"causes,omitempty"`
-	Own      *job.Verdict  `json:"own,omitempty"`   // a member's: what it would say without its leader
-	Again    bool          `json:"again,omitempty"` // the leader's: the cause is known, and a new round follows when all are clear
-	Round    int           `json:"round,omitempty"` // rounds before this one
-	Past     []job.Round   `json:"past,omitempty"`  // the leader's: those rounds, the last few
-	Ranks    []job.Ended   `json:"ranks,omitempty"` // this node's workers that ended in this round; on the leader also those that members told of
+	Own      *job.Verdict  `json:"own,omitempty"`    // a member's: what it would say without its leader
+	Again    bool          `json:"again,omitempty"`  // the leader's: the cause is known, and a new round follows when all are clear
+	Round    int           `json:"round,omitempty"`  // rounds before this one
+	Order    string        `json:"order,omitempty"`  // what all nodes were told by order, and are about: restart, pause, resume
+	Paused   bool          `json:"paused,omitempty"` // the leader's: all nodes are clear, by order
+	Free     int           `json:"free,omitempty"`   // the leader's: rounds that began by order and not because of a failure
+	Past     []job.Round   `json:"past,omitempty"`   // the leader's: those rounds, the last few
+	Ranks    []job.Ended   `json:"ranks,omitempty"`  // this node's workers that ended in this round; on the leader also those that members told of
 	Verdict  *job.Verdict  `json:"verdict,omitempty"`
 	Ended    bool          `json:"ended,omitempty"`
 }
@@ -97,6 +100,8 @@ type (
 	settled struct{}
 	// expired: the time for members to leave is over.
 	expired struct{}
+	// ordered: somebody on this node orders something, by the control socket.
+	ordered struct{ What string }
 	// broken: this agent cannot go on by itself.
 	broken struct{ Verdict job.Verdict }
 )
@@ -125,6 +130,11 @@ type (
 	open struct{}
 	// say: a line for people.
 	say struct{ Text string }
+	// reply: an answer to whoever gave the order.
+	reply struct {
+		Text    string
+		Refused bool
+	}
 )
 
 // everyone is tell's address for all members.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"runtime"
 	"syscall"
 	"time"
 
@@ -48,13 +47,15 @@ func run(ctx context.Context, c Config, e *report.Ending) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
+	desk := openDesk(c, plan, dir, e.Began)
+	defer desk.close()
 	var meet *meeting
 	var talk *line
 	defer func() { talk.close(); meet.close() }()
 	ctx, cancel := c.within(ctx, e.Began)
 	defer cancel()
-	asked, err := c.unlessAsked(ctx, func(ctx context.Context) error {
-		if meet, err = openMeeting(ctx, c, plan); err != nil { // find the others
+	asked, err := c.unlessAsked(ctx, desk.orders, func(ctx context.Context) error {
+		if meet, err = openMeeting(ctx, c, plan, desk); err != nil { // find the others
 			return err
 		}
 		if err = meet.join(ctx); err != nil { // agree with them on the world
@@ -67,7 +68,7 @@ func run(ctx context.Context, c Config, e *report.Ending) error {
 		return err
 	}
 	e.Node, e.Nodes, e.World = meet.session.Rank, len(meet.session.World.Members), meet.session.World.Size()
-	e.Verdict, e.Ranks = runRound(c, plan, meet.session, talk, dir, asked, e.Began) // train
+	e.Verdict, e.Ranks = runRound(c, plan, meet.session, talk, desk, dir, asked) // train
 	return nil
 }
 
@@ -87,16 +88,16 @@ func VerdictOf(err error) job.Verdict {
 	return v
 }
 
-// unlessAsked runs f until it ends, or until a signal asks this agent to stop. A signal that comes when f has done
+// unlessAsked runs f until it ends, or until somebody asks this agent to stop. An event that comes when f has done
 // its work is returned: by then the other nodes must be told of it.
-func (c Config) unlessAsked(ctx context.Context, f func(context.Context) error) (syscall.Signal, error) {
+func (c Config) unlessAsked(ctx context.Context, orders <-chan order, f func(context.Context) error) (asked any, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	over, watched := make(chan struct{}), make(chan syscall.Signal, 1)
-	go func() { watched <- c.watchSignals(over, cancel) }()
-	err := f(ctx)
+	over, watched := make(chan struct{}), make(chan any, 1)
+	go func() { watched <- c.watch(over, orders, cancel) }()
+	err = f(ctx)
 	close(over)
-	asked := <-watched
+	asked = <-watched
 	var why *Error
 	if err != nil && errors.As(context.Cause(ctx), &why) {
 		return asked, why
@@ -104,22 +105,31 @@ func (c Config) unlessAsked(ctx context.Context, f func(context.Context) error) 
 	return asked, err
 }
 
-// watchSignals cancels at the first signal that asks us to stop, and returns it; 0: none came.
-func (c Config) watchSignals(over <-chan struct{}, cancel context.CancelCauseFunc) syscall.Signal {
+// watch cancels at the first event that asks us to stop, and returns it; nil: none came.
+func (c Config) watch(over <-chan struct{}, orders <-chan order, cancel context.CancelCauseFunc) any {
+	stop := func(by string, code int) {
+		cancel(fail(code, "", "%s before any worker was started", preemptedVerdict(c.Host.Hostname, by, code).Sentence))
+	}
 	for {
 		select {
 		case <-over:
-			return 0
+			return nil
 		case <-c.First.Lost():
 			v := firstLost(c)
 			cancel(fail(v.Code, "", "%s", v.Sentence))
-			return 0
+			return nil
+		case o := <-orders:
+			if o.what == orderStop {
+				o.answer <- answer{text: "the job ends"}
+				stop(byOrder, job.ExitTERM)
+				return ordered{orderStop}
+			}
+			o.answer <- answer{err: errors.New("no worker was started yet: nodes are still meeting")}
 		case got := <-c.First.Signals():
 			sig := got.(syscall.Signal) // as all of os/signal's are
 			if stops(sig) {
-				v := preemptedVerdict(c.Host.Hostname, 0, sig, 1)
-				cancel(fail(v.Code, "", "%s before any worker was started", v.Sentence))
-				return sig
+				stop(job.SignalName(sig), codeFor(sig))
+				return signalled{sig}
 			}
 			dumpIfAsked(c, sig)
 		}
@@ -134,7 +144,6 @@ func stops(sig syscall.Signal) bool {
 // dumpIfAsked writes all goroutines to standard error at SIGQUIT, as Go programs do, and goes on, as they do not.
 func dumpIfAsked(c Config, sig syscall.Signal) {
 	if sig == syscall.SIGQUIT {
-		buf := make([]byte, 1<<20)
-		c.Console.Stderr().Write(buf[:runtime.Stack(buf, true)])
+		c.Console.Stderr().Write(goroutines())
 	}
 }

@@ -30,6 +30,7 @@ type meeting struct {
 	servers sync.WaitGroup
 	closers []func()
 	session *rendezvous.Session
+	desk    *desk
 	hosts   []job.Addr // this node's addresses, without a port
 	end     time.Time  // peers must be here by then
 	refused bool       // the meeting is over without a world that has us, and each node is to read why
@@ -38,8 +39,8 @@ type meeting struct {
 }
 
 // openMeeting hosts the store or finds the node that does.
-func openMeeting(ctx context.Context, c Config, p Plan) (*meeting, error) {
-	m := &meeting{c: c, spec: p.Spec, port: p.Endpoint, hosts: p.Spec.Self.Addrs, end: time.Now().Add(c.JoinTimeout)}
+func openMeeting(ctx context.Context, c Config, p Plan, d *desk) (*meeting, error) {
+	m := &meeting{c: c, desk: d, spec: p.Spec, port: p.Endpoint, hosts: p.Spec.Self.Addrs, end: time.Now().Add(c.JoinTimeout)}
 	if p.Endpoint == "" {
 		m.store = &store.Memory{}
 		return m, nil
@@ -174,7 +175,7 @@ func (m *meeting) find(ctx context.Context, mayServe bool) error {
 	host := hostOf(m.port)
 	dialing, cancel := context.WithDeadline(ctx, m.end)
 	defer cancel()
-	show := newWaiting(m.c.Log, "waiting for the store at "+string(m.port))
+	show := newWaiting(m.c.Log, m.desk, "waiting for the store at "+string(m.port))
 	var last error
 	client, err := tcpstore.Dial(dialing, string(m.port), tcpstore.Options{FirstOnly: true, Progress: func(a tcpstore.Attempt) {
 		last = a.Err
@@ -267,7 +268,7 @@ func (m *meeting) join(ctx context.Context) error {
 
 // agree is one try of join.
 func (m *meeting) agree(ctx context.Context) (err error) {
-	show := newWaiting(m.c.Log, "meeting for "+m.spec.ID)
+	show := newWaiting(m.c.Log, m.desk, "meeting for "+m.spec.ID)
 	m.session, err = rendezvous.Join(ctx, m.store, m.spec, rendezvous.Options{
 		Timeout:  max(time.Until(m.end), time.Millisecond), // 0 would be for ever
 		Uneven:   m.c.Uneven,

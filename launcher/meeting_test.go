@@ -65,7 +65,7 @@ func (s said) wait(t *testing.T, text string) {
 // meet joins, in a goroutine of its own.
 func meet(t *testing.T, c Config, p Plan) <-chan met {
 	t.Helper()
-	m, err := openMeeting(t.Context(), c, p)
+	m, err := openMeeting(t.Context(), c, p, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,8 @@ type news struct {
 	Failure *job.Failure `json:"failure,omitempty"`
 	Verdict *job.Verdict `json:"verdict,omitempty"`
 	Ranks   []job.Ended  `json:"ranks,omitempty"` // how the teller's workers ended
+	Order   string       `json:"order,omitempty"`
+	Why     string       `json:"why,omitempty"` // of a stop by order
 }
 
 // start lets a member start its workers.
@@ -28,6 +30,7 @@ const (
 	newsDone    = "done"    // member: all my workers ended well
 	newsEnding  = "ending"  // member: my node must end, and why
 	newsClear   = "clear"   // member: I was told to stop, and nothing is left of my workers
-	newsStop    = "stop"    // leader: something failed, stop your workers
+	newsStop    = "stop"    // leader: something failed, or an order came; stop your workers
+	newsOrder   = "order"   // member: somebody on my node ordered this
 	newsVerdict = "verdict" // leader: how the job ended
 )

@@ -28,6 +28,8 @@ type round struct {
 	plan    Plan
 	session *rendezvous.Session
 	line    *line
+	desk    *desk
+	asking  chan<- answer // who gave the order that is being judged; nil: nobody
 	state   state
 	policy  policy
 	journal journal
@@ -43,25 +45,27 @@ type round struct {
 	kill    context.CancelFunc // ends the time that workers have to stop; nil: they were not told to
 	stopped sync.WaitGroup     // of the goroutine that stops them
 	scene   scene
-	run     string // this run's private directory
-	dir     string // that of the current round
+	place   *framework.Place // what the workers were told last
+	run     string           // this run's private directory
+	dir     string           // that of the current round
 }
 
 // runRound starts this node's workers, watches over them and the world, and returns how it ended, and its workers. dir is the run's
-// private directory; asked is a signal that came before there was a round to tell of it.
-func runRound(c Config, p Plan, s *rendezvous.Session, l *line, dir string, asked syscall.Signal, began time.Time) (job.Verdict, []job.Ended) {
-	r := &round{c: c, plan: p, session: s, line: l, run: dir, began: time.Now(),
+// private directory; asked is an event that came before there was a round to judge it.
+func runRound(c Config, p Plan, s *rendezvous.Session, l *line, d *desk, dir string, asked any) (job.Verdict, []job.Ended) {
+	r := &round{c: c, plan: p, session: s, line: l, desk: d, run: dir, began: time.Now(),
 		policy: p.policy(c)}
 	defer r.close()
 	deadline, start := c.limits()
-	r.late, r.slow = deadline.raise(began), start.raise(began)
+	r.late, r.slow = deadline.raise(d.began), start.raise(d.began)
 	r.state = state{Self: s.Rank}
 	for _, m := range s.World.Members {
 		r.state.Nodes = append(r.state.Nodes, node{Name: m.Name})
 	}
 	r.journal.head = journalHead{Form: journalForm, Version: c.Version, Job: p.Spec.ID, Host: c.Host.Hostname, Policy: r.policy, State: r.state}
-	if asked != 0 {
-		r.post(signalled{asked})
+	r.show()
+	if asked != nil {
+		r.post(asked)
 	} else if s.Rank == 0 {
 		r.open()
 	}
@@ -119,6 +123,10 @@ func (r *round) loop() {
 			}
 			r.post(broken{job.Verdict{Code: job.ExitInternal, Origin: "agent", Class: job.Failed,
 				Sentence: "the workers' store on node 0 ended: it " + e.String()}})
+		case o := <-r.desk.orders:
+			r.asking = o.answer
+			r.post(ordered{o.what})
+			r.asking = nil
 		case <-r.late:
 			deadline, _ := r.c.limits()
 			r.post(broken{deadline.verdict(r.c.Host.Hostname)})
@@ -184,6 +192,18 @@ func (r *round) post(event any) {
 	for _, deed := range todo {
 		r.do(deed)
 	}
+	r.show()
+}
+
+// show leaves a copy of how this node stands at the desk.
+func (r *round) show() {
+	state := r.state // the judgement writes to no slice of an earlier state
+	s := standing{state: &state, place: r.place}
+	s.phase, s.waits = state.phase()
+	if r.group != nil {
+		s.pids = r.group.PIDs()
+	}
+	r.desk.show(s)
 }
 
 func (r *round) do(deed any) {
@@ -207,8 +227,21 @@ func (r *round) do(deed any) {
 		r.open()
 	case say:
 		r.c.Log.Warn(d.Text)
+	case reply:
+		r.reply(d)
 	default:
 		panic(fmt.Sprintf("round: unknown deed %T", deed))
+	}
+}
+
+// reply answers who gave an order, if anybody waits for that.
+func (r *round) reply(d reply) {
+	switch {
+	case r.asking == nil:
+	case d.Refused:
+		r.asking <- answer{err: errors.New(d.Text)}
+	default:
+		r.asking <- answer{text: d.Text}
 	}
 }
 
@@ -219,11 +252,12 @@ func (r *round) begin(at start) {
 		return
 	}
 	r.scene = openScene(r.c)
-	tasks := r.plan.Framework.Tasks(framework.Place{
+	r.place = &framework.Place{
 		World: r.session.World, Group: r.session.Rank,
 		MasterAddr: r.line.host, MasterPort: at.Port, AgentStore: at.AgentStore, RunDir: r.dir,
 		Restarts: at.Round, MaxRestarts: at.MaxRestarts,
-	}, r.plan.Command, r.c.getenv)
+	}
+	tasks := r.plan.Framework.Tasks(*r.place, r.plan.Command, r.c.getenv)
 	group, err := worker.Start(context.Background(), tasks, worker.Options{
 		Processes: r.c.First, Console: r.c.Console, Environ: r.c.Environ,
 		Job: r.plan.Spec.ID, Round: at.Round, Output: r.c.Output,

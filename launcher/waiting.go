@@ -10,6 +10,7 @@ import (
 // for a log that fills with the same line is not read.
 type waiting struct {
 	log   *slog.Logger
+	desk  *desk // for those who ask
 	what  string
 	began time.Time
 	last  string
@@ -21,12 +22,14 @@ type waiting struct {
 // firstTold is how long a wait must last to be worth a line.
 const firstTold = time.Second
 
-func newWaiting(log *slog.Logger, what string) *waiting {
-	return &waiting{log: log, what: what, began: time.Now()}
+func newWaiting(log *slog.Logger, d *desk, what string) *waiting {
+	d.meets(what)
+	return &waiting{log: log, desk: d, what: what, began: time.Now()}
 }
 
 // tick says what the state is now; it may be called often.
 func (w *waiting) tick(state string) {
+	w.desk.meets(w.what + ": " + state)
 	now := time.Now()
 	if state != w.last {
 		w.last, w.next, w.pause = state, now, firstTold

@@ -1,0 +1,236 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/muster-run/muster/control"
+	"github.com/muster-run/muster/framework"
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/report"
+)
+
+// A desk answers what comes by the control socket: from the copy that the run loop last left there, or, where something
+// is to change, by asking the run loop. A nil desk takes copies and answers nobody.
+type desk struct {
+	c      Config
+	plan   Plan
+	began  time.Time
+	orders chan order
+	server *control.Server
+
+	mu   sync.Mutex
+	last standing
+}
+
+// standing is how this node stands. Nobody changes what it points to.
+type standing struct {
+	phase string
+	since time.Time // the phase began
+	waits string
+	place *framework.Place // of the round that runs, or ran last; nil: there was none
+	state *state           // nil: there is no world yet
+	pids  []int            // of the round's workers, by local rank
+}
+
+// An order is what somebody wants of the run loop.
+type order struct {
+	what   string
+	answer chan<- answer // has room for one
+}
+
+type answer struct {
+	text string
+	err  error
+}
+
+// orderTime is how long the run loop may take to hear an order: it may be starting or clearing away workers.
+const orderTime = 10 * time.Second
+
+// openDesk listens in the run's private directory. A job runs as well without.
+func openDesk(c Config, p Plan, dir string, began time.Time) *desk {
+	d := &desk{c: c, plan: p, began: began, orders: make(chan order), last: standing{phase: report.Starting, since: began}}
+	var err error
+	if d.server, err = control.Listen(dir, d.handle, c.Log); err != nil {
+		c.Log.Warn(fmt.Sprintf("no control socket, so muster status and muster ctl will not find this agent: %v", err))
+	}
+	return d
+}
+
+func (d *desk) close() { d.server.Close() }
+
+// show leaves a copy of how this node stands now.
+func (d *desk) show(s standing) {
+	if d == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s.since = time.Now()
+	if s.phase == d.last.phase {
+		s.since = d.last.since
+	}
+	d.last = s
+}
+
+// meets is show while there is no world.
+func (d *desk) meets(waits string) { d.show(standing{phase: report.Meeting, waits: waits}) }
+
+func (d *desk) now() standing {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.last
+}
+
+// handle answers one request.
+func (d *desk) handle(ctx context.Context, r control.Request) (any, error) {
+	switch r.Do {
+	case "live":
+		return "the agent answers", nil
+	case "ready":
+		return d.ready()
+	case "status":
+		return d.status(), nil
+	case "dump":
+		d.c.Console.Stderr().Write(goroutines())
+		return fmt.Sprintf("the goroutines of pid %d are on its standard error", os.Getpid()), nil
+	}
+	if slices.Contains(orderNames, r.Do) {
+		return d.ask(ctx, r.Do)
+	}
+	return nil, fmt.Errorf("%.40q is nothing that this version of muster (%s) can be asked", r.Do, d.c.Version)
+}
+
+// ready reports whether the agent listens, where it is to. It says nothing of its peers: they may only be let through to
+// this node when it is ready.
+func (d *desk) ready() (any, error) {
+	if s := d.now(); s.phase == report.Starting && s.state == nil {
+		return nil, errors.New("the agent does not listen yet")
+	}
+	return "the agent listens", nil
+}
+
+// ask passes an order on to the run loop, or to who stands in for it before there is one.
+func (d *desk) ask(ctx context.Context, what string) (any, error) {
+	late := time.After(orderTime)
+	answers := make(chan answer, 1)
+	select {
+	case d.orders <- order{what, answers}:
+	case <-ctx.Done():
+		return nil, errors.New("the agent is ending")
+	case <-late:
+		return nil, errors.New("the agent is busy; try again in a moment")
+	}
+	select {
+	case a := <-answers:
+		return a.text, a.err
+	case <-late:
+		return nil, errors.New("the agent took the order and does not answer")
+	}
+}
+
+// goroutines is where all of them stand, as Go programs write it at SIGQUIT.
+func goroutines() []byte {
+	buf := make([]byte, 1<<20)
+	return buf[:runtime.Stack(buf, true)]
+}
+
+// status is how the job stands, as this node sees it.
+func (d *desk) status() report.Status {
+	now := d.now()
+	s := report.Status{
+		Schema: report.StatusSchema, Job: d.plan.Spec.ID, Host: d.c.Host.Hostname, PID: os.Getpid(), Version: d.c.Version, Began: d.began,
+		Phase: now.phase, Since: now.since, Waits: now.waits, MaxRestarts: d.plan.Restarts,
+	}
+	if now.state != nil {
+		now.state.describe(&s)
+	}
+	if now.place != nil {
+		s.World = now.place.World.Size()
+		s.Workers = workers(now)
+	}
+	return s
+}
+
+// phase is that of a node with a world, and what it waits for.
+func (s *state) phase() (phase, waits string) {
+	switch {
+	case s.Verdict != nil:
+		return report.Leaving, s.unfinished()
+	case s.Order == orderPause && s.Nodes[s.Self].Clear && (s.Paused || !s.leads()):
+		return report.Paused, "muster ctl resume"
+	case s.Stopping:
+		return report.Stopping, s.unfinished()
+	case s.Started:
+		return report.Running, ""
+	case s.leads():
+		return report.Starting, ""
+	}
+	return report.Starting, fmt.Sprintf("node 0 (%s) to open the round", s.Nodes[0].Name)
+}
+
+// unfinished says on whose workers a stop waits: a member knows of its own only.
+func (s *state) unfinished() string {
+	i := slices.IndexFunc(s.Nodes, func(n node) bool { return !n.Clear && !n.Done && !n.Gone })
+	switch {
+	case s.Started && !s.Empty:
+		return "the workers of this node to end"
+	case s.leads() && i >= 0:
+		return "the workers of " + nodeName(s.Nodes, i) + " to end"
+	}
+	return ""
+}
+
+// describe adds to a status what the judgement knows.
+func (s *state) describe(r *report.Status) {
+	self := s.Self
+	r.Node, r.Round, r.MaxRestarts = &self, s.Round, r.MaxRestarts+s.Free
+	if s.Start != nil {
+		r.MaxRestarts = s.Start.MaxRestarts // the leader's word counts
+	}
+	for _, n := range s.Nodes {
+		r.Nodes = append(r.Nodes, report.StatusNode{Name: n.Name, Done: n.Done, Clear: n.Clear, Gone: n.Gone})
+	}
+	for _, c := range s.Causes {
+		r.Causes = append(r.Causes, c.text(s.Nodes))
+	}
+	if s.Own != nil {
+		r.Causes = append(r.Causes, s.Own.Sentence)
+	}
+	for _, p := range s.Past {
+		r.Rounds = append(r.Rounds, report.StatusRound{Round: p.Number, Message: p.Message})
+	}
+	if s.Verdict != nil {
+		r.Message = s.Verdict.Sentence
+	}
+}
+
+func (c cause) text(nodes []node) string {
+	if c.Failure != nil {
+		return c.Failure.String()
+	}
+	return lostVerdict(nodes[c.Node].Name, c.Node, c.Why).Sentence
+}
+
+// workers is those of this node: those that ended as the judgement knows them, the others as the kernel does.
+func workers(now standing) (out []report.StatusWorker) {
+	first := now.place.World.Members[now.place.Group].First
+	for local, pid := range now.pids {
+		w := report.StatusWorker{Rank: first + local, LocalRank: local, PID: pid, State: "running"}
+		if i := slices.IndexFunc(now.state.Ranks, func(e job.Ended) bool { return e.Rank == w.Rank }); i >= 0 {
+			exit := now.state.Ranks[i].Exit
+			w.Exit, w.State = &exit, exit.String()
+		} else if u, err := proc.Root("/proc").Usage(pid); err == nil {
+			w.CPU, w.Memory = u.CPU.Seconds(), u.Memory
+		}
+		out = append(out, w)
+	}
+	return out
+}

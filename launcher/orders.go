@@ -1,0 +1,145 @@
+package launcher
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/muster-run/muster/job"
+)
+
+// This file is the judgement of what people order by `muster ctl`, on whichever node. Like that of all else it is pure. The leader
+// carries out what is for all nodes; a member passes it on.
+//
+//	running ── restart, pause ──▶ stopping ── no node has a worker left ──▶ next round, or paused ── resume ──▶ next round
+
+// The orders.
+const (
+	orderStop    = "stop"
+	orderRestart = "restart"
+	orderPause   = "pause"
+	orderResume  = "resume"
+)
+
+var orderNames = []string{orderStop, orderRestart, orderPause, orderResume}
+
+// byOrder is how sentences name who ordered it.
+const byOrder = "muster ctl"
+
+// ordered obeys an order from this node. Whoever gave it is answered.
+func (s *state) ordered(p policy, what string) []any {
+	if why := s.refuses(what); why != "" {
+		return []any{reply{why, true}}
+	}
+	switch {
+	case what == orderStop:
+		return append(s.askedToStop(p, byOrder, job.ExitTERM), reply{Text: "the job ends; workers have time for a checkpoint"})
+	case !s.leads():
+		return []any{tell{0, news{Kind: newsOrder, Order: what}}, reply{Text: fmt.Sprintf("passed on to node 0 (%s), which leads", s.Nodes[0].Name)}}
+	}
+	return append(s.obey(p, s.Self, what), reply{Text: orderTexts[what]})
+}
+
+// orderTexts is what follows from each order of the leader's.
+var orderTexts = map[string]string{
+	orderRestart: "all nodes stop their workers, which have time for a checkpoint; the next round follows",
+	orderPause:   "all nodes stop their workers, which have time for a checkpoint; muster ctl resume starts the next round",
+	orderResume:  "the next round follows",
+}
+
+// passedOn obeys an order that a member passed on. Who gave it is not waiting any more.
+func (s *state) passedOn(p policy, from int, what string) []any {
+	if !slices.Contains(orderNames[1:], what) { // of a newer version
+		return nil
+	}
+	if why := s.refuses(what); why != "" {
+		return []any{say{fmt.Sprintf("%s: refused: %s", s.who(from, what), why)}}
+	}
+	return s.obey(p, from, what)
+}
+
+// refuses says why an order cannot be obeyed, as far as this node knows; "": it can.
+func (s *state) refuses(what string) string {
+	paused := s.Order == orderPause
+	switch {
+	case s.Verdict != nil || s.Asked:
+		return "the job is ending already"
+	case what == orderStop:
+		return ""
+	case what == orderResume && !paused:
+		return "the job is not paused"
+	case what == orderResume:
+		return ""
+	case paused:
+		return "the job is paused; muster ctl resume starts the next round"
+	case s.Order != "":
+		return "the next round is about to begin already"
+	case s.Stopping, s.Again:
+		return "workers failed, and the round is being stopped"
+	case slices.ContainsFunc(s.Nodes, func(n node) bool { return n.Gone }):
+		return "a node has left the job, and without it there is no next round"
+	}
+	return ""
+}
+
+func (s *state) who(n int, what string) string {
+	return fmt.Sprintf("%s was told to %s by %s", nodeName(s.Nodes, n), what, byOrder)
+}
+
+// nodeName is a node in a sentence: with its number where there are several.
+func nodeName(nodes []node, n int) string {
+	if len(nodes) > 1 {
+		return fmt.Sprintf("node %d (%s)", n, nodes[n].Name)
+	}
+	return nodes[n].Name
+}
+
+// obey is the leader's. What fails from here on in this round fails because the others stop.
+func (s *state) obey(p policy, from int, what string) []any {
+	why := s.who(from, what)
+	if what == orderResume {
+		s.Order, s.Paused = orderResume, false // cleared goes on
+		return []any{say{why}}
+	}
+	s.past(job.Round{Number: s.Round, Message: why})
+	return append([]any{tell{everyone, news{Kind: newsStop, Order: what, Why: why}}}, s.halt(p, what, why)...)
+}
+
+// halt ends the round on this node, by order.
+func (s *state) halt(p policy, what, why string) []any {
+	s.Order, s.Causes, s.Own = what, nil, nil
+	how := stop{p.grace(s.Now), true}
+	patience := how.Within + leaveTime
+	switch {
+	case s.leads():
+	case what == orderPause:
+		patience = 0 // a member hears of the end of a pause, or loses its leader
+	default:
+		patience += leaveTime
+	}
+	return append([]any{say{why}, expire{patience}}, s.stop(how)...)
+}
+
+// carryOut is the leader's, when an order holds and no node has a worker left.
+func (s *state) carryOut() []any {
+	switch {
+	case s.Paused:
+		return nil
+	case s.Order == orderPause:
+		s.Paused = true
+		return []any{expire{0}, say{"paused on all nodes; muster ctl resume starts the next round"}}
+	}
+	s.Free++
+	return s.goOn()
+}
+
+// unheeded is the end of a job in which an order could not be carried out.
+func (s *state) unheeded() job.Verdict {
+	return job.Verdict{Code: job.ExitRetry, Origin: "agent", Class: job.Lost,
+		Sentence: fmt.Sprintf("%s, but workers are left on %s", s.Past[len(s.Past)-1].Message, s.unclear())}
+}
+
+// past adds a round to those that are over, of which the last few are kept.
+func (s *state) past(r job.Round) {
+	s.Past = append(slices.Clone(s.Past), r)
+	s.Past = s.Past[max(0, len(s.Past)-maxPast):]
+}
