@@ -34,6 +34,7 @@ const patience = 3 * time.Minute
 type program struct {
 	t    *testing.T
 	cmd  *exec.Cmd
+	tmp  string // its TMPDIR
 	out  output
 	done chan struct{} // closed when it has ended
 }
@@ -98,10 +99,10 @@ func muster(t *testing.T, dir string, vars []string, args ...string) *program {
 func startProgram(t *testing.T, dir string, vars []string, argv ...string) *program {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
-	p := &program{t: t, cmd: exec.CommandContext(ctx, argv[0], argv[1:]...), done: make(chan struct{})}
+	p := &program{t: t, cmd: exec.CommandContext(ctx, argv[0], argv[1:]...), tmp: t.TempDir(), done: make(chan struct{})}
 	p.out.changed = make(chan struct{})
 	p.cmd.Dir = dir
-	p.cmd.Env = append([]string{asMuster + "=1", "PATH=" + os.Getenv("PATH"), "TMPDIR=" + t.TempDir()}, vars...)
+	p.cmd.Env = append([]string{asMuster + "=1", "PATH=" + os.Getenv("PATH"), "TMPDIR=" + p.tmp}, vars...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
 	p.cmd.WaitDelay = 5 * time.Second
 	if err := p.cmd.Start(); err != nil {

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/muster-run/muster/control"
+	"github.com/muster-run/muster/launcher"
+	"github.com/muster-run/muster/report"
+)
+
+// An agent is the running one that a command is about.
+type agent struct{ socket, job string }
+
+func (a *agent) flags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "job", Destination: &a.job, Usage: "`ID` of the job, where agents of several jobs run here"},
+		&cli.StringFlag{Name: "socket", Destination: &a.socket, Usage: "`PATH` of the agent's control socket; else it is found"},
+	}
+}
+
+// absent is the exit status when there is no agent to ask, or it refuses.
+const absent = 1
+
+// ask finds the agent, asks it for something and waits for at most so long.
+func (a *agent) ask(within time.Duration, r control.Request, result any) error {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	c, err := a.find(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.Ask(ctx, r, result); err != nil {
+		return &launcher.Error{Code: absent, Err: err}
+	}
+	return nil
+}
+
+// find returns the agent that was named, or the only one that runs here.
+func (a *agent) find(ctx context.Context) (control.Client, error) {
+	if a.socket != "" {
+		return control.Client{Path: a.socket}, nil
+	}
+	dirs := slices.DeleteFunc([]string{os.Getenv("XDG_RUNTIME_DIR"), os.TempDir()}, func(dir string) bool { return dir == "" })
+	found := control.Find(dirs...)
+	if len(found) == 1 && a.job == "" {
+		return found[0], nil
+	}
+	var all []string
+	found = slices.DeleteFunc(found, func(c control.Client) bool {
+		var s report.Status
+		err := c.Ask(ctx, control.Request{Do: "status"}, &s)
+		if err != nil || a.job != "" && s.Job != a.job {
+			return true
+		}
+		all = append(all, fmt.Sprintf("job %s, pid %d (--socket %s)", report.Plain(s.Job), s.PID, c.Path))
+		return false
+	})
+	switch len(found) {
+	case 0:
+		return control.Client{}, a.none(dirs)
+	case 1:
+		return found[0], nil
+	}
+	return control.Client{}, &launcher.Error{Code: absent, Err: fmt.Errorf("%d agents run here: %s", len(found), strings.Join(all, "; ")),
+		Hint: "say which one with --socket, or with --job"}
+}
+
+func (a *agent) none(dirs []string) error {
+	what := "no muster run"
+	if a.job != "" {
+		what += fmt.Sprintf(" for job %q", a.job)
+	}
+	return &launcher.Error{Code: absent, Err: fmt.Errorf("%s of user %d here: looked for %s*/%s in %s, and in /proc/net/unix",
+		what, os.Getuid(), control.Dirs, control.Socket, strings.Join(dirs, ", ")),
+		Hint: "call it in the job's container, as its user, or name the socket with --socket"}
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/muster-run/muster/report"
+)
+
+// asks starts a command that talks to p's agent, found as on any machine: by its directory.
+func (p *program) asks(args ...string) *program {
+	p.t.Helper()
+	return muster(p.t, p.tmp, []string{"TMPDIR=" + p.tmp}, args...)
+}
+
+// status is p's, as its agent sees the job.
+func (p *program) status() (s report.Status) {
+	p.t.Helper()
+	q := p.asks("status", "--json")
+	q.ends(0)
+	if err := json.Unmarshal([]byte(q.out.String()), &s); err != nil {
+		p.t.Fatalf("%v: %s", err, q.out.String())
+	}
+	return s
+}
+
+// reaches waits until p's job is in a phase. Each look takes a process of its own, so it does not spin.
+func (p *program) reaches(phase string) report.Status {
+	p.t.Helper()
+	for {
+		if s := p.status(); s.Phase == phase {
+			return s
+		}
+		select {
+		case <-p.done:
+			p.t.Fatalf("it ended and never was %s:\n%s", phase, p.out.String())
+		default:
+		}
+	}
+}
+
+const training = `trap 'echo saved $RANK; exit 0' TERM; echo "up $RANK of $WORLD_SIZE in round $TORCHELASTIC_RESTART_COUNT"; while :; do sleep 0.05; done`
+
+// up waits until the workers of all nodes, two of each, run in a round.
+func up(all []*program, round int) {
+	for n, p := range all {
+		for rank := 2 * n; rank < 2*n+2; rank++ {
+			p.says(fmt.Sprintf("[rank %d] up %d of %d in round %d", rank, rank, 2*len(all), round))
+		}
+	}
+}
+
+func TestStatusAndHealth(t *testing.T) {
+	t.Parallel()
+	endpoint := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	args := []string{"run", "--nnodes", "2", "--nproc-per-node", "2", "--rdzv-id", "j7", "--rdzv-endpoint", endpoint, "--", "sh", "-c", training}
+	first := muster(t, t.TempDir(), nil, args...)
+	first.says("1 of 2 nodes here") // and a Service lets peers through only to those that are ready
+	first.asks("health", "ready").ends(0, "the agent listens")
+	if s := first.status(); s.Phase != report.Meeting || !strings.Contains(s.Waits, "1 of 2 nodes") || s.Node != nil || s.Job != "j7" {
+		t.Errorf("alone: %+v", s)
+	}
+	all := []*program{first, muster(t, t.TempDir(), nil, args...)}
+	for _, p := range all {
+		s := p.reaches(report.Running)
+		if s.World != 4 || len(s.Nodes) != 2 || len(s.Workers) != 2 || s.Workers[1].State != "running" || s.Workers[1].Memory == 0 ||
+			s.PID != agentOf(t, p.cmd.Process.Pid) || s.Workers[1].Rank != 2**s.Node+1 {
+			t.Errorf("%+v", s)
+		}
+		p.asks("status").ends(0, "job j7: running for", "world size 4 on 2 nodes; this is node", "RANK")
+		p.asks("health", "live").ends(0, "the agent answers")
+	}
+	first.cmd.Process.Signal(syscall.SIGTERM)
+	for _, p := range all {
+		p.ends(143)
+	}
+	for _, p := range all {
+		p.asks("health", "live", "--job", "j7").ends(1, `no muster run for job "j7" of user`)
+		if left, _ := os.ReadDir(p.tmp); len(left) > 0 {
+			t.Errorf("left behind: %v", left)
+		}
+	}
+}
+
+// The agent's socket is its user's alone, and so is the directory.
+func TestSocketIsPrivate(t *testing.T) {
+	t.Parallel()
+	p := muster(t, t.TempDir(), nil, "run", "--", "sh", "-c", training)
+	p.says("up 0 of 1")
+	found, err := filepath.Glob(filepath.Join(p.tmp, "muster-*", "agent.sock"))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("sockets: %q, %v", found, err)
+	}
+	for path, mode := range map[string]os.FileMode{found[0]: os.ModeSocket | 0o600, filepath.Dir(found[0]): os.ModeDir | 0o700} {
+		if info, err := os.Stat(path); err != nil || info.Mode() != mode {
+			t.Errorf("%s: %v, %v; want %v", path, info.Mode(), err, mode)
+		}
+	}
+	p.asks("status", "--socket", found[0]).ends(0, "running")
+}
+
+// Which agent is meant must be clear; without one it is said where it was looked for.
+func TestWhichAgent(t *testing.T) {
+	t.Parallel()
+	var all []*program
+	tmp := t.TempDir()
+	for _, id := range []string{"one", "two"} {
+		p := muster(t, tmp, []string{"TMPDIR=" + tmp}, "run", "--rdzv-id", id, "--", "sh", "-c", training)
+		p.tmp = tmp
+		p.says("up 0 of 1")
+		all = append(all, p)
+	}
+	all[0].asks("status").ends(1, "2 agents run here: job ", "job one, pid ", "job two, pid ", "say which one with --socket, or with --job")
+	all[0].asks("status", "--job", "two").ends(0, "job two: running")
+	all[0].asks("status", "--socket", "/nothere/agent.sock").ends(1, "ask the agent at /nothere/agent.sock", "no such file")
+	all[0].asks("ctl", "stpo").ends(2, "did you mean muster ctl stop?")
+	all[0].asks("ctl", "stop", "now").ends(2, `takes no arguments, got "now"`)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	none := startProgram(t, t.TempDir(), nil, "unshare", "-n", self, "health", "ready") // the kernel's list is that of the network
+	none.ends(1, fmt.Sprintf("no muster run of user %d here: looked for muster-*/agent.sock in %s", os.Getuid(), none.tmp), "name the socket with --socket")
+}
+
+// QUIT shows where the agent's goroutines stand, and the job goes on.
+func TestQuit(t *testing.T) {
+	t.Parallel()
+	p := muster(t, t.TempDir(), nil, "run", "--", "sh", "-c", training)
+	p.says("up 0 of 1")
+	exec.Command("kill", "-QUIT", fmt.Sprint(agentOf(t, p.cmd.Process.Pid))).Run()
+	p.says("launcher.(*round).loop")
+	p.asks("ctl", "dump").ends(0, "on its standard error")
+	if s := p.status(); s.Phase != report.Running || strings.Count(p.out.String(), "launcher.(*round).loop") < 2 {
+		t.Errorf("%s after the dumps:\n%s", s.Phase, p.out.String())
+	}
+	p.asks("ctl", "stop").ends(0, "the job ends; workers have time for a checkpoint")
+	p.ends(143, "saved 0", "was told to stop by muster ctl; exit 143")
+}
+
+// What is ordered on one node happens on all, and costs no restart.
+func TestCtl(t *testing.T) {
+	t.Parallel()
+	for asked := range 2 {
+		t.Run(fmt.Sprintf("node %d", asked), func(t *testing.T) {
+			t.Parallel()
+			all := startNodes(t, 2, nil, "--", "sh", "-c", training)
+			up(all, 0)
+			all[asked].asks("ctl", "resume").ends(1, "the job is not paused")
+			all[asked].asks("ctl", "restart").ends(0)
+			up(all, 1)
+			all[asked].asks("ctl", "pause").ends(0)
+			for _, p := range all {
+				if s := p.reaches(report.Paused); s.Waits != "muster ctl resume" || len(s.Nodes) != 2 || strings.Contains(fmt.Sprint(s.Workers), "running") {
+					t.Errorf("paused: %+v", s)
+				}
+			}
+			all[1-asked].asks("ctl", "resume").ends(0)
+			up(all, 2)
+			all[1-asked].asks("ctl", "stop").ends(0, "the job ends")
+			for n, p := range all {
+				p.ends(143, fmt.Sprintf("node %d (", asked), "was told to pause by muster ctl", fmt.Sprintf("node %d (", 1-asked), "was told to stop by muster ctl; exit 143")
+				if got := strings.Count(p.out.String(), fmt.Sprintf("saved %d", 2*n)); got != 3 {
+					t.Errorf("rank %d had time for %d checkpoints, want 3:\n%s", 2*n, got, p.out.String())
+				}
+			}
+		})
+	}
+}

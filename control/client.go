@@ -1,0 +1,132 @@
+package control
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// A Client asks the agent that listens at a path.
+type Client struct{ Path string }
+
+// Ask sends a request and reads the answer into result, which may be nil. The agent's own errors come back as they are.
+func (c Client) Ask(ctx context.Context, r Request, result any) error {
+	conn, err := c.dial()
+	if err != nil {
+		return fmt.Errorf("ask the agent at %s: %w", c.Path, err)
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now()) })()
+	a, err := talk(conn, r)
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("the agent at %s does not answer: %w", c.Path, context.Cause(ctx))
+	case err != nil:
+		return fmt.Errorf("ask the agent at %s: %w", c.Path, err)
+	case a.Error != "":
+		return errors.New(a.Error)
+	case result == nil:
+		return nil
+	}
+	return json.Unmarshal(a.Result, result)
+}
+
+func talk(conn net.Conn, r Request) (a answer, err error) {
+	line, err := json.Marshal(r)
+	if err != nil {
+		return a, err
+	}
+	if _, err = conn.Write(append(line, '\n')); err == nil {
+		line, err = bufio.NewReader(io.LimitReader(conn, maxAnswer)).ReadBytes('\n')
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+		return a, errors.New("it hung up: it is ending, or runs as another user")
+	}
+	if err != nil {
+		return a, err
+	}
+	return a, json.Unmarshal(line, &a)
+}
+
+func (c Client) dial() (*net.UnixConn, error) {
+	return named(c.Path, func(at *net.UnixAddr) (*net.UnixConn, error) { return net.DialUnix("unix", nil, at) })
+}
+
+// Find returns the agents of this user that listen: those whose private directory is in one of dirs; if there is none, those
+// that the kernel's list names (proc_net_unix(5)), for an agent may have been started with another TMPDIR.
+func Find(dirs ...string) []Client {
+	var paths []string
+	for _, dir := range dirs {
+		paths = append(paths, below(dir)...)
+	}
+	if found := alive(paths); len(found) > 0 {
+		return found
+	}
+	list, _ := os.ReadFile("/proc/net/unix") // without it nobody else is found
+	return alive(listed(string(list)))
+}
+
+// below lists where the private directories in dir would have their sockets.
+func below(dir string) (paths []string) {
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), Dirs) && e.IsDir() {
+			paths = append(paths, filepath.Join(dir, e.Name(), Socket))
+		}
+	}
+	return paths
+}
+
+// listed picks the paths that look like an agent's from the text of /proc/net/unix; the path is the eighth column.
+func listed(text string) (paths []string) {
+	for line := range strings.Lines(text) {
+		if i := strings.IndexByte(line, '/'); i >= 0 {
+			path := strings.TrimSuffix(line[i:], "\n")
+			if filepath.Base(path) == Socket && strings.HasPrefix(filepath.Base(filepath.Dir(path)), Dirs) {
+				paths = append(paths, path)
+			}
+		}
+	}
+	return paths
+}
+
+// alive returns the sockets at which a process of this user listens. Another user's is passed over, although root could
+// talk to it: what it says of an environment would be run.
+func alive(paths []string) (found []Client) {
+	seen := map[string]bool{}
+	for _, path := range paths {
+		if seen[path] || !mine(path) {
+			continue
+		}
+		seen[path] = true
+		c := Client{path}
+		conn, err := c.dial()
+		if err != nil {
+			continue // its agent is gone
+		}
+		if uid, err := userOf(conn); err == nil && uid == os.Getuid() {
+			found = append(found, c)
+		}
+		conn.Close()
+	}
+	return found
+}
+
+// mine reports whether this user's socket is at path.
+func mine(path string) bool {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode().Type() != os.ModeSocket {
+		return false
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(stat.Uid) == os.Getuid()
+}
