@@ -16,7 +16,10 @@ import (
 )
 
 // A Client asks the agent that listens at a path.
-type Client struct{ Path string }
+type Client struct {
+	Path string
+	Own  bool // whoever listens must be this user: root would else run what another one says
+}
 
 // Ask sends a request and reads the answer into result, which may be nil. The agent's own errors come back as they are.
 func (c Client) Ask(ctx context.Context, r Request, result any) error {
@@ -25,6 +28,9 @@ func (c Client) Ask(ctx context.Context, r Request, result any) error {
 		return fmt.Errorf("ask the agent at %s: %w", c.Path, err)
 	}
 	defer conn.Close()
+	if uid, err := userOf(conn); c.Own && (err != nil || uid != os.Getuid()) {
+		return fmt.Errorf("the agent at %s is not this user's (%d) but user %d's: do it as that user", c.Path, os.Getuid(), uid)
+	}
 	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now()) })()
 	a, err := talk(conn, r)
 	switch {
@@ -108,7 +114,7 @@ func alive(paths []string) (found []Client) {
 			continue
 		}
 		seen[path] = true
-		c := Client{path}
+		c := Client{Path: path}
 		conn, err := c.dial()
 		if err != nil {
 			continue // its agent is gone

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,8 +23,14 @@ import (
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("TEST_ASK_IN"); dir != "" {
 		var got string
-		err := Client{filepath.Join(dir, Socket)}.Ask(context.Background(), Request{Do: "x"}, &got)
+		err := Client{Path: filepath.Join(dir, Socket)}.Ask(context.Background(), Request{Do: "x"}, &got)
 		fmt.Printf("%s %v; finds %d\n", got, err, len(Find(filepath.Dir(dir))))
+		os.Exit(0)
+	}
+	if dir := os.Getenv("TEST_LISTEN_IN"); dir != "" {
+		_, err := Listen(dir, echo, slog.New(slog.DiscardHandler))
+		fmt.Println("listens", err)
+		io.Copy(io.Discard, os.Stdin)
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
@@ -49,7 +56,7 @@ func listen(t *testing.T, base string, h Handler) (*Server, Client) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	return s, Client{filepath.Join(dir, Socket)}
+	return s, Client{Path: filepath.Join(dir, Socket)}
 }
 
 func TestAsk(t *testing.T) {
@@ -127,24 +134,61 @@ func TestStranger(t *testing.T) {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	os.Chmod(dir, 0o755)
 	os.Chmod(c.Path, 0o666)
+	out, err := asStranger(t, dir, "TEST_ASK_IN="+dir).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "it hung up") || !strings.Contains(string(out), "finds 0") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// asStranger is this program as another user, copied to where that one can reach it.
+func asStranger(t *testing.T, dir, variable string) *exec.Cmd {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	open := filepath.Join(dir, "self") // a copy where the other one can reach it
 	data, err := os.ReadFile(self)
 	if err == nil {
-		err = os.WriteFile(open, data, 0o755)
+		err = os.WriteFile(filepath.Join(dir, "self"), data, 0o755)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(open)
-	cmd.Dir, cmd.Env = "/", []string{"TEST_ASK_IN=" + dir, "GORACE=atexit_sleep_ms=0"}
+	cmd := exec.Command(filepath.Join(dir, "self"))
+	cmd.Dir, cmd.Env = "/", []string{variable, "GORACE=atexit_sleep_ms=0"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 4711, Gid: 4711}}
-	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "it hung up") || !strings.Contains(string(out), "finds 0") {
-		t.Errorf("%v: %s", err, out)
+	return cmd
+}
+
+// Another user's agent is not found, and a client that will run what it is told does not take its word.
+func TestStrangersAgent(t *testing.T) {
+	dir, err := os.MkdirTemp("/tmp", Dirs+"stranger-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	os.Chmod(dir, 0o777)
+	cmd := asStranger(t, dir, "TEST_LISTEN_IN="+dir)
+	in, _ := cmd.StdinPipe()
+	out, _ := cmd.StdoutPipe()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer in.Close()
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "listens <nil>\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	c := Client{Path: filepath.Join(dir, Socket)}
+	if slices.Contains(Find("/tmp"), c) {
+		t.Error("a stranger's agent was found")
+	}
+	if err := c.Ask(t.Context(), Request{Do: "x"}, nil); err != nil {
+		t.Errorf("named by hand: %v", err)
+	}
+	c.Own = true
+	if err := c.Ask(t.Context(), Request{Do: "x"}, nil); err == nil || !strings.Contains(err.Error(), "is not this user's (0) but user 4711's") {
+		t.Errorf("a stranger's word was taken: %v", err)
 	}
 }
 
