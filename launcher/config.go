@@ -20,6 +20,7 @@ type Config struct {
 	Argv     []string // the script and its arguments, or any command
 	Module   bool     // --module: Argv[0] is a Python module
 	NoPython bool     // --no-python: Argv[0] is a program, also when it ends in .py
+	Debug    string   // --debug: what a shell runs in each worker's place; "": nothing
 
 	Nodes      int    // --nnodes
 	NodeRank   int    // --node-rank; -1: not said

@@ -98,6 +98,8 @@ func (d *desk) handle(ctx context.Context, r control.Request) (any, error) {
 		return d.ready()
 	case "status":
 		return d.status(), nil
+	case "inside":
+		return d.inside(r.Rank)
 	case "dump":
 		d.c.Console.Stderr().Write(goroutines())
 		return fmt.Sprintf("the goroutines of pid %d are on its standard error", os.Getpid()), nil

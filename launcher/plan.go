@@ -35,6 +35,7 @@ type Plan struct {
 	Serve     bool     // this node hosts the meeting point
 	MayServe  bool     // it may, where the endpoint turns out to be this machine
 	Command   []string // what each worker runs
+	Training  []string // what it would run without --debug
 	Framework framework.Framework
 	Restarts  int       // rounds that may follow the first
 	Settings  []Setting // for `muster env`
@@ -101,7 +102,14 @@ func (p *Plan) set(c Config, flag, value, otherwise string) {
 
 func planCommand(c Config, _ discovery.Finding, p *Plan) (err error) {
 	p.Command, err = command(c)
-	return err
+	if c.Debug == "" {
+		return err
+	}
+	if err != nil { // to find out why may be what this is for
+		p.Notes = append(p.Notes, "debug: the training itself could not start: "+err.Error())
+	}
+	p.Training, p.Command = p.Command, []string{"sh", "-c", c.Debug}
+	return c.executable("sh")
 }
 
 func planNodes(c Config, found discovery.Finding, p *Plan) error {

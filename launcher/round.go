@@ -258,6 +258,7 @@ func (r *round) begin(at start) {
 		Restarts: at.Round, MaxRestarts: at.MaxRestarts,
 	}
 	tasks := r.plan.Framework.Tasks(*r.place, r.plan.Command, r.c.getenv)
+	r.debug(tasks)
 	group, err := worker.Start(context.Background(), tasks, worker.Options{
 		Processes: r.c.First, Console: r.c.Console, Environ: r.c.Environ,
 		Job: r.plan.Spec.ID, Round: at.Round, Output: r.c.Output,

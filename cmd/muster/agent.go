@@ -16,7 +16,10 @@ import (
 )
 
 // An agent is the running one that a command is about.
-type agent struct{ socket, job string }
+type agent struct {
+	socket, job string
+	own         bool // it must be this user's
+}
 
 func (a *agent) flags() []cli.Flag {
 	return []cli.Flag{
@@ -36,6 +39,7 @@ func (a *agent) ask(within time.Duration, r control.Request, result any) error {
 	if err != nil {
 		return err
 	}
+	c.Own = a.own
 	if err := c.Ask(ctx, r, result); err != nil {
 		return &launcher.Error{Code: absent, Err: err}
 	}

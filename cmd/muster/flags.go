@@ -127,7 +127,12 @@ func lookup(flags []cli.Flag, name string) cli.Flag {
 	return flags[i]
 }
 
+// isBool reports whether a flag may stand without a value.
 func isBool(f cli.Flag) bool {
+	if g, ok := f.(*cli.GenericFlag); ok {
+		_, ok := g.Value.(*debugged)
+		return ok
+	}
 	_, ok := f.(*cli.BoolFlag)
 	return ok
 }

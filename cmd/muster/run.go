@@ -36,6 +36,7 @@ func jobFlags(c *launcher.Config) []cli.Flag {
 		&cli.GenericFlag{Name: "stop-timeout", Value: seconds{&c.StopTimeout}, Usage: "`TIME` from TERM to KILL after a failure (5s)"},
 		&cli.GenericFlag{Name: "grace", Value: seconds{&c.Grace}, Usage: "`TIME` from TERM to KILL when this job is told to stop (25s)"},
 		&cli.GenericFlag{Name: "worker-store", Value: choice{&c.WorkerStore, "auto agent rank0"}, Usage: "`WHO` hosts the workers' store: auto, agent, rank0"},
+		&cli.GenericFlag{Name: "debug", Value: &debugged{&c.Debug}, Hidden: true, Usage: "`[=CMD]` that each worker runs instead of training, sleep if not given; see muster exec"},
 		&cli.StringFlag{Name: "verdict", Destination: &c.VerdictFile, Usage: "`FILE` for the verdict as JSON, when the job has ended"},
 		&cli.StringFlag{Name: "journal", Destination: &c.JournalFile, Hidden: true, Usage: "`FILE` for the events of the job, for muster replay"},
 		&cli.StringFlag{Name: "local-addr", Destination: &c.LocalAddr, Hidden: true, Usage: "`ADDR` at which this node is reached best"},
