@@ -56,21 +56,42 @@ func openMeeting(ctx context.Context, c Config, p Plan, d *desk) (*meeting, erro
 }
 
 // serve hosts the store at the endpoint's port. When somebody holds that port already, a node that is sure that it
-// should host refuses to share; any other takes the holder for another agent of this machine.
+// should host waits for him to go; any other takes him for another agent of this machine. Whoever does neither go nor
+// show that he is one is a stranger.
 func (m *meeting) serve(ctx context.Context, sure bool) error {
 	host, port, _ := net.SplitHostPort(string(m.port))
 	addr := ":" + port
 	if isLoopback(host) {
 		addr = net.JoinHostPort(literal(host), port)
 	}
-	number, _ := strconv.Atoi(port)
-	ln, err := m.listen(ctx, addr, number, sure)
-	if errors.Is(err, syscall.EADDRINUSE) && !sure {
-		return m.findHere(ctx, number)
+	for late := time.Now().Add(strangerTime); ; {
+		ln, err := net.Listen("tcp", addr)
+		switch {
+		case err == nil:
+			return m.host(ctx, ln, host)
+		case !errors.Is(err, syscall.EADDRINUSE):
+			return fail(job.ExitSystem, "", "host the meeting point: %w", err)
+		case time.Now().After(late):
+			return m.stranger(port)
+		}
+		if !sure {
+			switch err := m.findHere(ctx, late); {
+			case errors.Is(err, tcpstore.ErrNotStore):
+				late = time.Now() // unless he has just gone
+			case !errors.Is(err, errVacant):
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
 	}
-	if err != nil {
-		return err
-	}
+}
+
+// host serves the store to a listener, and to ourselves.
+func (m *meeting) host(ctx context.Context, ln net.Listener, host string) error {
 	server := &tcpstore.Server{Log: m.c.Log, Magic: fleet.Magic, Foreign: m.door.handle}
 	ctx, cancel := context.WithDeadlineCause(ctx, m.end, errors.New("no answer from ourselves"))
 	defer cancel()
@@ -111,43 +132,23 @@ func here(at net.Addr) string {
 	return tcp.String()
 }
 
-// listen takes the port. The last agent of this node may still be letting go of it, so a node that must have it
-// tries for a moment.
-func (m *meeting) listen(ctx context.Context, addr string, port int, sure bool) (net.Listener, error) {
-	for wait := 50 * time.Millisecond; ; wait *= 2 {
-		ln, err := net.Listen("tcp", addr)
-		switch {
-		case err == nil:
-			return ln, nil
-		case errors.Is(err, syscall.EADDRINUSE) && !sure:
-			return nil, err
-		case !errors.Is(err, syscall.EADDRINUSE):
-			return nil, fail(job.ExitSystem, "", "host the meeting point: %w", err)
-		case wait > time.Second:
-			return nil, m.stranger(port)
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(wait):
-		}
-	}
-}
-
 // findHere connects to whoever holds the port on this machine: another agent, or a program that has nothing to do
-// with us and may never say so.
-func (m *meeting) findHere(ctx context.Context, port int) error {
-	dialing, cancel := context.WithTimeout(ctx, strangerTime)
+// with us and may never say so. The error is errVacant when he has gone, or had not answered when it was late.
+func (m *meeting) findHere(ctx context.Context, late time.Time) error {
+	dialing, leave := context.WithCancelCause(ctx)
+	defer leave(nil)
+	m.leave = leave
+	dialing, cancel := context.WithDeadlineCause(dialing, late, errVacant)
 	defer cancel()
 	client, err := tcpstore.Dial(dialing, string(m.port), tcpstore.Options{Progress: m.vacant})
-	if err != nil && ctx.Err() == nil {
-		return m.stranger(port)
+	switch {
+	case err == nil:
+		m.store = client
+		return m.listenForPeers(hostOf(m.port))
+	case errors.Is(err, tcpstore.ErrNotStore) || dialing.Err() == nil:
+		return err
 	}
-	if err != nil {
-		return ctx.Err()
-	}
-	m.store = client
-	return m.listenForPeers(hostOf(m.port))
+	return context.Cause(dialing)
 }
 
 // errVacant ends a meeting in a store whose host, on this machine, is gone.
@@ -161,12 +162,14 @@ func (m *meeting) vacant(a tcpstore.Attempt) {
 	}
 }
 
-// strangerTime is how long a program on this machine may take to prove that it is a store.
+// strangerTime is how long a program that holds our port may take to prove that it is a store, or to go: it may be this
+// node's last agent.
 const strangerTime = 3 * time.Second
 
-func (m *meeting) stranger(port int) error {
+func (m *meeting) stranger(port string) error {
+	number, _ := strconv.Atoi(port)
 	return fail(job.ExitStranger, "end that program, or choose another port with --rdzv-endpoint or --master-port",
-		"this node should host the meeting point, but another program holds port %d%s", port, ports.Holder(port))
+		"this node should host the meeting point, but another program holds port %s%s", port, ports.Holder(number))
 }
 
 // find connects to the store that another node hosts, however long that node takes to come, within the time for

@@ -170,6 +170,35 @@ func TestHostIsReplaced(t *testing.T) {
 	}
 }
 
+// Whoever holds the port and goes away was this node's last agent, not another program.
+func TestPortIsLeft(t *testing.T) {
+	t.Parallel()
+	for name, sure := range map[string]bool{"the host": true, "perhaps the host": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			before, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			go leave(before)
+			c, p := joiner(job.Addr(before.Addr().String()), 1, 0, "a")
+			p.Serve = sure
+			if e := ends(t, meet(t, c, p)); e.err != nil {
+				t.Error(e.err)
+			}
+		})
+	}
+}
+
+// leave says nothing to a caller, if one comes, and stops listening.
+func leave(ln net.Listener) {
+	time.AfterFunc(2*time.Second, func() { ln.Close() })
+	if c, err := ln.Accept(); err == nil {
+		defer c.Close()
+	}
+	ln.Close()
+}
+
 // Agents that were given different job ids do not meet, and are told of each other.
 func TestJobsAtOneEndpoint(t *testing.T) {
 	t.Parallel()
