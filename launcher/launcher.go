@@ -99,7 +99,7 @@ func (c Config) unlessAsked(ctx context.Context, orders <-chan order, f func(con
 	close(over)
 	asked = <-watched
 	var why *Error
-	if err != nil && errors.As(context.Cause(ctx), &why) {
+	if err != nil && errors.As(context.Cause(ctx), &why) && !errors.Is(err, why) {
 		return asked, why
 	}
 	return asked, err

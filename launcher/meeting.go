@@ -195,7 +195,7 @@ func (m *meeting) find(ctx context.Context, mayServe bool) error {
 		return fail(job.ExitStranger, "give the same endpoint to all nodes, with a port that nothing else uses",
 			"another program listens at %s, where the nodes should meet: %w", m.port, err)
 	case ctx.Err() != nil:
-		return ctx.Err()
+		return show.cutShort(context.Cause(ctx))
 	case time.Now().Before(m.end) && mayServe:
 		return m.serve(ctx, false)
 	}
@@ -290,7 +290,7 @@ func (m *meeting) agree(ctx context.Context) (err error) {
 		m.refused = excluded == nil || !excluded.Replaced
 		return fail(job.ExitRefused, "", "%w", err)
 	case ctx.Err() != nil:
-		return context.Cause(ctx)
+		return show.cutShort(context.Cause(ctx))
 	}
 	return fail(job.ExitRetry, "the node that hosts it may have died", "the store at %s was lost before all nodes met: %w", m.port, err)
 }

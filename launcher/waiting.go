@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -48,4 +49,13 @@ func (w *waiting) tell(text string) {
 	if w.told {
 		w.log.Info(text)
 	}
+}
+
+// cutShort adds to the reason for which we wait no longer what was still waited for: who is missing.
+func (w *waiting) cutShort(cause error) error {
+	var why *Error
+	if !errors.As(cause, &why) || w.last == "" {
+		return cause
+	}
+	return fail(why.Code, "", "%w; %s: %s", why, w.what, w.last)
 }

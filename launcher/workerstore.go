@@ -30,12 +30,12 @@ func openWorkerStore(ctx context.Context, c Config, host string) (*workerStore, 
 	w := &workerStore{held: -1, start: start{AgentStore: agentStore(c)}}
 	var err error
 	if !w.start.AgentStore {
-		w.held, w.start.Port, err = takePort(c.WorkerPort, ports.Hold)
+		w.held, w.start.Port, err = takePort(c, ports.Hold)
 		return w, err
 	}
 	listen := func(port int, _ bool) (net.Listener, error) { return listenOn(host, port) }
 	var ln net.Listener
-	if ln, w.start.Port, err = takePort(c.WorkerPort, listen); err != nil {
+	if ln, w.start.Port, err = takePort(c, listen); err != nil {
 		return nil, err
 	}
 	defer ln.Close() // the child has it
@@ -98,11 +98,14 @@ func (w *workerStore) close(c Config) {
 const storeEnd = 2 * time.Second
 
 // takePort takes the workers' port, with words for people where that fails.
-func takePort[T any](asked int, take func(port int, lingering bool) (T, error)) (T, int, error) {
-	got, port, err := ports.Take(asked, take)
+func takePort[T any](c Config, take func(port int, lingering bool) (T, error)) (T, int, error) {
+	got, port, err := ports.Take(c.WorkerPort, take)
+	asked := c.said("worker-port", c.WorkerPort)
 	switch {
-	case asked != 0 && errors.Is(err, syscall.EADDRINUSE):
-		err = fail(job.ExitStranger, "choose another, or none", "--worker-port %d is held by another program%s", asked, ports.Holder(asked))
+	case c.WorkerPort != 0 && errors.Is(err, syscall.EADDRINUSE):
+		err = fail(job.ExitStranger, "choose another, or none", "%s is held by another program%s", asked, ports.Holder(c.WorkerPort))
+	case c.WorkerPort != 0 && err != nil:
+		err = fail(job.ExitSystem, "choose another, or none", "take %s for the workers: %w", asked, err)
 	case err != nil:
 		err = fail(job.ExitSystem, "say --worker-port", "take a port for the workers: %w", err)
 	}

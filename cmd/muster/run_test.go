@@ -401,6 +401,20 @@ func TestNobodyComes(t *testing.T) {
 	}
 }
 
+// The workers' port that another program holds is named as it was given.
+func TestWorkerPortIsTaken(t *testing.T) {
+	t.Parallel()
+	stranger, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stranger.Close() })
+	held := stranger.Addr().(*net.TCPAddr).Port
+	taken := fmt.Sprintf("%d is held by another program (pid %d", held, os.Getpid())
+	muster(t, t.TempDir(), nil, "run", "--worker-port", strconv.Itoa(held), "true").ends(job.ExitStranger, "--worker-port "+taken)
+	muster(t, t.TempDir(), []string{fmt.Sprint("MUSTER_WORKER_PORT=", held)}, "run", "true").ends(job.ExitStranger, "MUSTER_WORKER_PORT="+taken)
+}
+
 // greet answers every connection as a mail server would.
 func greet(ln net.Listener) {
 	for {

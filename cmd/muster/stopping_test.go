@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -42,9 +43,12 @@ func TestStopping(t *testing.T) {
 	}
 }
 
-// Peers that do not come in time for the start are not waited for any longer.
+// Peers that do not come in time for the start are not waited for any longer; who is missing is said.
 func TestStartTimeout(t *testing.T) {
 	t.Parallel()
-	p := muster(t, t.TempDir(), nil, "run", "--nnodes", "2", "--rdzv-endpoint", fmt.Sprintf("127.0.0.1:%d", freePort(t)), "--start-timeout", "1s", "--", "true")
-	p.ends(job.ExitSlowStart, "the workers were not started within 1s (--start-timeout")
+	flags := strings.Fields(fmt.Sprintf("run --nnodes 2 --node-rank 0 --rdzv-endpoint 127.0.0.1:%d --start-timeout 1s", freePort(t)))
+	p := muster(t, t.TempDir(), nil, append(flags, "--", "true")...)
+	p.ends(job.ExitSlowStart, "the workers were not started within 1s (--start-timeout", "1 of 2 nodes here", "missing node 1; exit 73")
+	p = muster(t, t.TempDir(), nil, append(flags, "--serve", "no", "--", "true")...)
+	p.ends(job.ExitSlowStart, "the workers were not started within 1s (--start-timeout", "waiting for the store at", "connection refused; exit 73")
 }
