@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -56,7 +57,7 @@ type Server struct {
 	lim     limits
 	budget  budget
 	magic   []byte
-	gripe   gripe
+	gripes  gripes
 	clients atomic.Int64
 
 	stopping  sync.Mutex
@@ -205,7 +206,7 @@ func (s *Server) accept(at net.Addr, raw syscall.RawConn) error {
 			return ErrServerClosed
 		case passing(err):
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-			s.complain("accept failed; trying again", "listener", at, "err", err, "pause", pause)
+			s.complain(netip.Addr{}, "accept failed; trying again", "listener", at, "err", err, "pause", pause)
 			if !s.rest(pause) {
 				return ErrServerClosed
 			}
@@ -275,7 +276,7 @@ func (s *Server) welcome(fd int, peer netip.AddrPort) {
 // gone notes the end of a connection, with one line when it is worth one.
 func (s *Server) gone(c *conn, err error) {
 	if err != nil && !errors.Is(err, errGone) && !errors.Is(err, errMissing) {
-		s.complain("closed a connection", "peer", c.peer, "err", err)
+		s.complain(c.peer.Addr(), "closed a connection", "peer", c.peer, "err", err)
 	}
 	if s.clients.Add(-1) == 0 && s.isClosing() {
 		s.mu.Lock()
@@ -345,39 +346,71 @@ func (s *Server) closeListeners() {
 	}
 }
 
-// complain writes a line about a client. A flood of them is cut down to what a person can read.
-func (s *Server) complain(msg string, args ...any) {
-	if dropped, ok := s.gripe.allow(time.Now()); ok {
-		if dropped > 0 {
-			args = append(args, "unsaid", dropped)
+// complain writes a line about a client. A flood of them is cut down to what a person can read, for each address by
+// itself: one that floods does not hide what others do.
+func (s *Server) complain(of netip.Addr, msg string, args ...any) {
+	if unsaid, ok := s.gripes.allow(of, time.Now()); ok {
+		if unsaid > 0 {
+			args = append(args, "unsaid", unsaid)
 		}
 		s.Log.Warn("tcpstore: "+msg, args...)
 	}
 }
 
-// A gripe allows 20 lines at once and one per second in the long run.
-type gripe struct {
-	mu      sync.Mutex
-	full    time.Time // when all 20 will be there again
-	dropped int
+const (
+	gripeBurst = 5                // lines about one address at once
+	gripePause = 10 * time.Second // from one to the next in the long run
+	maxGripes  = 64               // addresses that have lines of their own; the others share theirs
+)
+
+// gripes are the lines about each address. The zero value is ready.
+type gripes struct {
+	mu   sync.Mutex
+	from map[netip.Addr]*gripe
 }
 
-const gripeBurst = 20
+// A gripe bounds the lines about one address.
+type gripe struct {
+	full   time.Time // when all of the burst will be there again
+	unsaid int
+}
 
-// allow reports whether a line may be written, and how many were not since the last.
-func (g *gripe) allow(now time.Time) (dropped int, ok bool) {
+// allow reports whether a line may be written, and how many about this address were not since the last.
+func (g *gripes) allow(of netip.Addr, now time.Time) (unsaid int, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	return g.about(of, now).allow(now)
+}
+
+// about finds what is known of an address, and makes room for a new one.
+func (g *gripes) about(of netip.Addr, now time.Time) *gripe {
+	if known := g.from[of]; known != nil {
+		return known
+	}
+	if len(g.from) >= maxGripes {
+		maps.DeleteFunc(g.from, func(_ netip.Addr, old *gripe) bool { return old.unsaid == 0 && old.full.Before(now) })
+	}
+	if len(g.from) >= maxGripes && of.IsValid() {
+		return g.about(netip.Addr{}, now)
+	}
+	if g.from == nil {
+		g.from = map[netip.Addr]*gripe{}
+	}
+	g.from[of] = &gripe{}
+	return g.from[of]
+}
+
+func (g *gripe) allow(now time.Time) (unsaid int, ok bool) {
 	if g.full.Before(now) {
 		g.full = now
 	}
-	if g.full.Sub(now) >= gripeBurst*time.Second {
-		g.dropped++
+	if g.full.Sub(now) >= gripeBurst*gripePause {
+		g.unsaid++
 		return 0, false
 	}
-	g.full = g.full.Add(time.Second)
-	dropped, g.dropped = g.dropped, 0
-	return dropped, true
+	g.full = g.full.Add(gripePause)
+	unsaid, g.unsaid = g.unsaid, 0
+	return unsaid, true
 }
 
 // A replayed connection gives the bytes that were read of it before once more.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"runtime"
 	"strings"
@@ -564,22 +565,45 @@ func TestOneLineNamesThePeer(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := strings.Count(log.String(), "\n"); n > 40 {
+	if n := strings.Count(log.String(), "\n"); n > 10 {
 		t.Errorf("%d lines about a flood", n)
 	}
 }
 
-func TestGripe(t *testing.T) {
-	var g gripe
+// TestGripes floods from one address, which hides neither another's line nor, in the end, its own, and from so many that
+// they share theirs.
+func TestGripes(t *testing.T) {
+	var g gripes
 	now := time.Now()
-	said := 0
-	for range 100 {
-		if _, ok := g.allow(now); ok {
-			said++
+	flood := func(from netip.Addr, times int) (said int) {
+		for range times {
+			if _, ok := g.allow(from, now); ok {
+				said++
+			}
 		}
+		return said
 	}
-	if dropped, ok := g.allow(now.Add(time.Second)); said != 20 || !ok || dropped != 80 {
-		t.Errorf("%d lines at once, then %v after %d unsaid", said, ok, dropped)
+	one, other := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")
+	if said := flood(one, 100); said != gripeBurst {
+		t.Errorf("%d lines at once", said)
+	}
+	if unsaid, ok := g.allow(other, now); unsaid != 0 || !ok {
+		t.Errorf("another address: %d unsaid, %v", unsaid, ok)
+	}
+	if unsaid, ok := g.allow(one, now.Add(gripePause)); !ok || unsaid != 95 {
+		t.Errorf("later: %d unsaid, %v", unsaid, ok)
+	}
+	said, all := 0, one
+	for range 1000 {
+		all = all.Next()
+		said += flood(all, 1)
+	}
+	if said > maxGripes+gripeBurst || len(g.from) > maxGripes+1 {
+		t.Errorf("%d lines about a thousand addresses, %d of them kept", said, len(g.from))
+	}
+	now = now.Add(time.Hour)
+	if said := flood(other.Next(), 1); said != 1 || len(g.from) > 4 {
+		t.Errorf("an hour later %d addresses are kept", len(g.from))
 	}
 }
 
