@@ -9,9 +9,9 @@ import (
 
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher/pid1"
+	"github.com/muster-run/muster/output"
 	"github.com/muster-run/muster/proc"
 	"github.com/muster-run/muster/topology"
-	"github.com/muster-run/muster/worker"
 )
 
 // Config is everything that a person or a test may decide about a run. Zero values mean "not said":
@@ -52,8 +52,8 @@ type Config struct {
 	Grace         time.Duration  // when this node is told to stop: from TERM to KILL
 
 	LogDir string        // --log-dir: where the directory of this run's log files is made; "": a temporary one, if there are any
-	Output worker.Output // --redirects, --tee, --ranks, …: where the workers' lines go; Dir is found by Run
-	Style  worker.Style  // how the console shows them
+	Output output.Routes // --redirects, --tee, --ranks, …: where the workers' lines go; Dir is found by Run
+	Style  output.Style  // how the console shows them
 
 	VerdictFile string // --verdict: where to leave the verdict as JSON
 	JournalFile string // --journal: where to leave what the judgement saw, for Replay
@@ -66,8 +66,8 @@ type Config struct {
 	Root    topology.Root
 	Environ []string // what the user's environment holds; workers get it
 	Version string
-	First   *pid1.Client    // the first process, which starts and stops children
-	Console *worker.Console // standard output and error, the workers' and ours
+	First   *pid1.Client  // the first process, which starts and stops children
+	Console *pid1.Console // standard output and error, the workers' and ours
 	Log     *slog.Logger
 }
 

@@ -5,20 +5,20 @@ import (
 	"os"
 
 	"github.com/muster-run/muster/job"
-	"github.com/muster-run/muster/worker"
+	"github.com/muster-run/muster/output"
 )
 
 // DefaultQuota is what the log files of one stream of one worker may hold.
 const DefaultQuota = 256 << 20
 
 // openLogs makes the directory of this run's log files, if there are to be any, and returns where the output goes.
-func openLogs(c Config, p Plan) (worker.Output, error) {
+func openLogs(c Config, p Plan) (output.Routes, error) {
 	o := c.Output
 	base, err := c.petOutput(&o)
 	if err != nil {
 		return o, err
 	}
-	for flag, s := range map[string]worker.Streams{"redirects": o.Redirects, "tee": o.Tee} {
+	for flag, s := range map[string]output.Streams{"redirects": o.Redirects, "tee": o.Tee} {
 		if local := s.MaxLocal(); local >= p.Spec.Self.Slots {
 			return o, fail(job.ExitUsage, "", "--%s names local rank %d, but this node has %d workers, numbered from 0", flag, local, p.Spec.Self.Slots)
 		}
@@ -35,7 +35,7 @@ func openLogs(c Config, p Plan) (worker.Output, error) {
 
 // petOutput completes o with torchrun's variables, where no flag said it, and returns the base of the log files. A base alone
 // means that everything is wanted in files too.
-func (c Config) petOutput(o *worker.Output) (base string, err error) {
+func (c Config) petOutput(o *output.Routes) (base string, err error) {
 	base = c.LogDir
 	said := map[string]bool{}
 	for _, v := range []struct {
@@ -57,7 +57,7 @@ func (c Config) petOutput(o *worker.Output) (base string, err error) {
 		}
 	}
 	if base != "" && !said["redirects"] && !said["tee"] {
-		o.Tee = worker.AllStreams
+		o.Tee = output.AllStreams
 	}
 	return base, nil
 }

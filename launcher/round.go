@@ -260,7 +260,7 @@ func (r *round) begin(at start) {
 	tasks := r.plan.Framework.Tasks(*r.place, r.plan.Command, r.c.getenv)
 	r.debug(tasks)
 	group, err := worker.Start(context.Background(), tasks, worker.Options{
-		Processes: r.c.First, Console: r.c.Console, Environ: r.c.Environ,
+		Processes: r.c.First, Console: r.c.Console.Number, Environ: r.c.Environ,
 		Job: r.plan.Spec.ID, Round: at.Round, Output: r.c.Output,
 	})
 	if err != nil {
@@ -278,6 +278,9 @@ func (r *round) turn(number int) error {
 		r.kill()
 	}
 	r.stopped.Wait()
+	if r.group != nil {
+		r.group.Forget()
+	}
 	r.kill, r.group, r.exits = nil, nil, nil
 	if r.dir != "" {
 		os.RemoveAll(r.dir) // what its scripts failed of was read

@@ -59,7 +59,6 @@ func (w *workerStore) serve(ctx context.Context, c Config, ln net.Listener) erro
 		Argv:   []string{"/proc/self/exe", "store", "serve", "--inherit"}, // this program, also when its file was replaced
 		Output: true,
 		Files:  []*os.File{file},
-		Label:  "store",
 	})
 	if err != nil {
 		return fail(job.ExitSystem, "", "start the workers' store: %w", err)

@@ -16,19 +16,20 @@ type Spec struct {
 
 	Stdin  bool       // inherit standard input; otherwise it is /dev/null
 	Output bool       // inherit standard output and error; otherwise they are pipes
+	Lines  *Lines     // and the first process reads those, and does this; nil: the caller reads them
 	Files  []*os.File // become descriptors 3, 4, …; the caller keeps and closes its own
 
-	Tag   string // becomes TagName in the environment, and makes this a worker: stopped with TERM and grace
-	Label string // stands before its lines if nobody but the first process is left to carry them
-	Core  bool   // keep RLIMIT_CORE as it is; otherwise it is 0: dumping 500 GB delays a death by minutes
-	OOM   int    // added to oom_score_adj, so that the kernel takes this process before the agent
+	Tag  string // becomes TagName in the environment, and makes this a worker: stopped with TERM and grace
+	Core bool   // keep RLIMIT_CORE as it is; otherwise it is 0: dumping 500 GB delays a death by minutes
+	OOM  int    // added to oom_score_adj, so that the kernel takes this process before the agent
 }
 
 // A Child is a process that was started.
 type Child struct {
 	PID            int
-	Stdout, Stderr *os.File    // read ends, for the caller to close; nil if inherited
-	Exit           <-chan Exit // delivers once
+	Stdout, Stderr *os.File        // read ends, for the caller to close; nil if it does not read them
+	Exit           <-chan Exit     // delivers once
+	Tail           <-chan []string // delivers the last lines once, after Exit, when they were read; nil without Spec.Lines
 }
 
 // An Exit is how a process ended, as the kernel told it.

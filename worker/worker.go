@@ -1,4 +1,4 @@
-// Package worker runs tasks through the first process, carries their output, and says how they ended.
+// Package worker runs tasks through the first process and says how they ended.
 package worker
 
 import (
@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/output"
 	"github.com/muster-run/muster/proc"
 )
 
@@ -22,25 +22,26 @@ type Processes interface {
 	Start(context.Context, proc.Spec) (*proc.Child, error)
 	Signal(pid int, sig syscall.Signal, scope proc.Scope) error
 	KillTree(ctx context.Context, pids ...int) error
+	Tail(pid int) ([]string, error)
+	Forget(pids ...int)
 }
 
 // Options are the surroundings of a group.
 type Options struct {
 	Processes Processes
-	Console   *Console
+	Console   int      // the number of the one that shows their lines
 	Environ   []string // under each task's own variables; in the form of os.Environ
 	Dir       string   // "": the agent's
 	Job       string   // the job's id
 	Round     int      // how many rounds of the job came before this one
-	Output    Output   // where their lines go
-	Bare      bool     // no rank before the lines; the output of a single task then passes as it is, byte by byte
+	Output    output.Routes
+	Bare      bool // no rank before the lines; the output of a single task then passes as it is, byte by byte
 }
 
 const (
-	quiet     = 500 * time.Millisecond // without a byte from a pipe whose worker ended: what holds it open does not write
-	killTime  = time.Minute            // from KILL until we give up: pinned memory takes long to be given back
-	startStop = 2 * time.Second        // grace for those that were started when another one could not be
-	moreOOM   = 500                    // the kernel shall take a worker for its memory, not the agent
+	killTime  = time.Minute     // from KILL until we give up: pinned memory takes long to be given back
+	startStop = 2 * time.Second // grace for those that were started when another one could not be
+	moreOOM   = 500             // the kernel shall take a worker for its memory, not the agent
 )
 
 // A Group is the workers of this node in one round.
@@ -69,12 +70,10 @@ type Exit struct {
 
 // member is one worker.
 type member struct {
-	task    job.Task
-	tag     string
-	child   *proc.Child
-	streams []*stream
-	tail    *tail
-	given   chan struct{} // closed when we gave up on it: it does not die
+	task  job.Task
+	tag   string
+	child *proc.Child
+	given chan struct{} // closed when we gave up on it: it does not die
 
 	mu     sync.Mutex
 	ended  bool                    // and reaped: its PID may be somebody else's
@@ -89,10 +88,9 @@ type member struct {
 func Start(ctx context.Context, tasks []job.Task, opt Options) (*Group, error) {
 	g := &Group{processes: opt.Processes, exits: make(chan Exit, len(tasks)), killed: make(chan struct{}), gone: make(chan struct{})}
 	nonce := rand.Text()[:8]
-	words := &word{say: opt.Console.complain}
 	var failed error
 	for _, t := range tasks {
-		m, err := start(ctx, t, opt, nonce, words, len(tasks) == 1)
+		m, err := start(ctx, t, opt, nonce, len(tasks) == 1)
 		if err != nil {
 			failed = fmt.Errorf("worker: rank %d: %w", t.Rank, err)
 			break
@@ -108,41 +106,18 @@ func Start(ctx context.Context, tasks []job.Task, opt Options) (*Group, error) {
 	return g, nil
 }
 
-func start(ctx context.Context, t job.Task, opt Options, nonce string, words *word, alone bool) (*member, error) {
-	prefix := fmt.Sprintf("[rank %d] ", t.Rank)
-	if opt.Bare {
-		prefix = ""
-	}
+func start(ctx context.Context, t job.Task, opt Options, nonce string, alone bool) (*member, error) {
+	lines := opt.Output.Lines(t, opt.Round)
+	lines.Console, lines.Bare, lines.Raw = opt.Console, opt.Bare, opt.Bare && alone
 	tag := fmt.Sprintf("%s/%d/%d/%s", opt.Job, t.Rank, opt.Round, nonce)
 	child, err := opt.Processes.Start(ctx, proc.Spec{
-		Argv: t.Argv, Env: t.Env.Over(untagged(opt.Environ)), Dir: opt.Dir,
-		Tag: tag, Label: prefix, OOM: moreOOM, Stdin: opt.Output.reads(t),
+		Argv: t.Argv, Env: t.Env.Over(untagged(opt.Environ)), Dir: opt.Dir, Lines: lines,
+		Tag: tag, OOM: moreOOM, Stdin: opt.Output.Reads(t),
 	})
 	if err != nil {
 		return nil, err
 	}
-	m := &member{task: t, tag: tag, child: child, tail: &tail{}, given: make(chan struct{}), asked: map[syscall.Signal]bool{}}
-	for i, in := range []*os.File{child.Stdout, child.Stderr} {
-		s := &stream{in: newSource(in), raw: opt.Bare && alone, tail: m.tail}
-		opt.open(s, t, i+stdout, words)
-		s.begin()
-		m.streams = append(m.streams, s)
-	}
-	return m, nil
-}
-
-// open connects a stream with what it goes to.
-func (opt Options) open(s *stream, t job.Task, number int, words *word) {
-	screen := opt.Console.screen(number)
-	s.out, s.form, s.barEvery = nowhere{}, none{}, screen.barEvery
-	if opt.Output.shown(t, number) {
-		s.out, s.form = screen.open(t, streamNames[number], opt.Bare)
-	}
-	_, asIs := s.form.(plain)
-	s.raw = s.raw && asIs
-	if opt.Output.filed(t, number) {
-		s.file = newLogFile(opt.Output.dirOf(t, opt.Round), streamNames[number], opt.Output.Quota, words)
-	}
+	return &member{task: t, tag: tag, child: child, given: make(chan struct{}), asked: map[syscall.Signal]bool{}}, nil
 }
 
 // untagged returns environ without the tag of a worker that may have started us.
@@ -163,8 +138,14 @@ func (g *Group) PIDs() []int {
 	return pids
 }
 
-// Tail returns the last lines of the i-th task so far.
-func (g *Group) Tail(i int) []string { return g.members[i].tail.lines() }
+// Tail returns the last lines of the i-th task so far; nil when they cannot be had any more.
+func (g *Group) Tail(i int) []string {
+	lines, _ := g.processes.Tail(g.members[i].child.PID)
+	return lines
+}
+
+// Forget drops what the first process keeps of a group that is gone.
+func (g *Group) Forget() { g.processes.Forget(g.PIDs()...) }
 
 // Stopping says how workers are asked to end. The zero value is TERM to each of them, not to what they started, since a
 // worker needs its helpers (PyTorch's data loaders) to write a checkpoint.
@@ -260,11 +241,6 @@ func (g *Group) watch() {
 		all.Go(func() { g.see(m) })
 	}
 	all.Wait()
-	for _, m := range g.members {
-		for _, s := range m.streams {
-			s.out.flush()
-		}
-	}
 	close(g.exits)
 	close(g.gone)
 }
@@ -281,15 +257,8 @@ func (g *Group) see(m *member) {
 			g.fail(err)
 		}
 	})
-	for _, s := range m.streams {
-		s.settle()
-	}
-	g.exits <- Exit{Task: m.task, PID: m.child.PID, Exit: m.judge(e), At: e.At, Tail: m.tail.lines(), Process: e}
+	g.exits <- Exit{Task: m.task, PID: m.child.PID, Exit: m.judge(e), At: e.At, Tail: m.lines(), Process: e}
 	leftovers.Wait()
-	for _, s := range m.streams {
-		s.settle() // the tree is dead: this is its last output
-		s.close()
-	}
 	m.mu.Lock()
 	m.over = true
 	m.mu.Unlock()
@@ -302,6 +271,16 @@ func (m *member) wait() proc.Exit {
 		return e
 	case <-m.given:
 		return proc.Exit{PID: m.child.PID, At: time.Now(), Signal: syscall.SIGKILL, Lost: "it does not die"}
+	}
+}
+
+// lines returns m's last lines, when all of them were read; at once if we gave up on it.
+func (m *member) lines() []string {
+	select {
+	case lines := <-m.child.Tail:
+		return lines
+	case <-m.given:
+		return nil
 	}
 }
 

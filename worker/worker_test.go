@@ -9,10 +9,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/launcher/pid1"
+	"github.com/muster-run/muster/output"
 	"github.com/muster-run/muster/proc"
 	"github.com/muster-run/muster/worker"
 )
@@ -21,7 +24,7 @@ import (
 type run struct {
 	*worker.Group
 	t        *testing.T
-	console  *worker.Console
+	console  *pid1.Console
 	out, err *capture
 }
 
@@ -65,14 +68,26 @@ func shell(scripts ...string) []job.Task {
 // jobID is this run's own: other tests may run beside it.
 func jobID() string { return "worker-test-" + strconv.Itoa(os.Getpid()) }
 
-func options(c *worker.Console) worker.Options {
-	return worker.Options{Processes: first, Console: c, Environ: os.Environ(), Job: jobID(), Round: 1}
+// consoles counts them.
+var consoles atomic.Int64
+
+func newConsole(t testing.TB, stdout, stderr *os.File) *pid1.Console {
+	t.Helper()
+	c, err := first.OpenConsole(int(consoles.Add(1)), stdout, stderr, output.Style{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func options(c *pid1.Console) worker.Options {
+	return worker.Options{Processes: first, Console: c.Number, Environ: os.Environ(), Job: jobID(), Round: 1}
 }
 
 func start(t *testing.T, tasks []job.Task, change ...func(*worker.Options)) *run {
 	t.Helper()
 	r := &run{t: t, out: newCapture(t), err: newCapture(t)}
-	r.console = worker.NewConsole(r.out.w, r.err.w, worker.Style{})
+	r.console = newConsole(t, r.out.w, r.err.w)
 	opt := options(r.console)
 	for _, c := range change {
 		c(&opt)
@@ -125,7 +140,7 @@ func TestStartFails(t *testing.T) {
 	tasks := shell("exec sleep 1000", "exit 0")
 	tasks[1].Argv = []string{"no-such-program"}
 	out := newCapture(t)
-	_, err := worker.Start(t.Context(), tasks, options(worker.NewConsole(out.w, out.w, worker.Style{})))
+	_, err := worker.Start(t.Context(), tasks, options(newConsole(t, out.w, out.w)))
 	var e *proc.StartError
 	if !errors.As(err, &e) || e.Code != 127 || !strings.Contains(err.Error(), "worker: rank 1: start no-such-program: no such command in PATH") {
 		t.Errorf("error %v", err)

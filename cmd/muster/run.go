@@ -15,7 +15,6 @@ import (
 	"github.com/muster-run/muster/launcher/pid1"
 	"github.com/muster-run/muster/report"
 	"github.com/muster-run/muster/topology"
-	"github.com/muster-run/muster/worker"
 )
 
 // jobFlags are the flags that say what the job is; `run` and `env` share them.
@@ -99,7 +98,9 @@ func run(x *cli.Context, c launcher.Config) error {
 		return err
 	}
 	c.First = first
-	c.Console = worker.NewConsole(os.Stdout, os.Stderr, c.Style)
+	if c.Console, err = first.OpenConsole(0, os.Stdout, os.Stderr, c.Style); err != nil {
+		return err
+	}
 	c.Log = newLog(c.Console.Stderr())
 	return finish(c, launcher.Run(context.Background(), c).Verdict)
 }

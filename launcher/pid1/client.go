@@ -11,8 +11,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/muster-run/muster/proc"
 	"golang.org/x/sys/unix"
+
+	"github.com/muster-run/muster/proc"
 )
 
 // ErrNone says that no first process started this one: it may become it, with Main.
@@ -36,6 +37,7 @@ type Client struct {
 	next     uint64
 	waiting  map[uint64]chan message  // who waits for the answer
 	children map[int]chan<- proc.Exit // who waits for the end of a child
+	tails    map[int]chan<- []string  // and for its last lines
 	tags     map[int]string           // of children that may have left something behind
 }
 
@@ -78,7 +80,7 @@ func Connect() (*Client, error) {
 func newClient(l *link) *Client {
 	c := &Client{
 		link: l, signals: make(chan os.Signal, 64), lost: make(chan struct{}), done: make(chan struct{}),
-		waiting: map[uint64]chan message{}, children: map[int]chan<- proc.Exit{}, tags: map[int]string{},
+		waiting: map[uint64]chan message{}, children: map[int]chan<- proc.Exit{}, tails: map[int]chan<- []string{}, tags: map[int]string{},
 	}
 	go c.receive()
 	return c
@@ -121,8 +123,8 @@ func (c *Client) Start(ctx context.Context, s proc.Spec) (*proc.Child, error) {
 		}
 	}
 	m, err := c.ask(ctx, message{Kind: askStart, files: files, Spec: &spawnSpec{
-		Argv: s.Argv, Env: s.Env, Dir: dir, Stdin: s.Stdin, Output: s.Output,
-		Tag: s.Tag, Label: s.Label, Core: s.Core, OOM: s.OOM,
+		Argv: s.Argv, Env: s.Env, Dir: dir, Stdin: s.Stdin, Output: s.Output, Lines: s.Lines,
+		Tag: s.Tag, Core: s.Core, OOM: s.OOM,
 	}})
 	if err != nil {
 		return nil, err
@@ -130,7 +132,7 @@ func (c *Client) Start(ctx context.Context, s proc.Spec) (*proc.Child, error) {
 	if m.Text != "" {
 		return nil, &proc.StartError{Code: m.Code, Text: m.Text}
 	}
-	child := &proc.Child{PID: m.PIDs[0], Exit: m.exit}
+	child := &proc.Child{PID: m.PIDs[0], Exit: m.exit, Tail: m.tail}
 	c.mu.Lock()
 	c.tags[child.PID] = s.Tag
 	c.mu.Unlock()
@@ -193,6 +195,17 @@ func (c *Client) killAlone(ctx context.Context, pids []int) error {
 		return errors.New(left)
 	}
 	return nil
+}
+
+// Tail returns the last lines so far of a child whose output the first process reads.
+func (c *Client) Tail(pid int) ([]string, error) {
+	m, err := c.ask(context.Background(), message{Kind: askTail, PIDs: []int{pid}})
+	return m.Lines, err
+}
+
+// Forget says that these children have ended, and that nobody will ask about them any more.
+func (c *Client) Forget(pids ...int) {
+	_ = c.send(message{Kind: tellForget, PIDs: pids}) // a first process that is gone has forgotten all
 }
 
 // LastWords leaves text, of at most 1 KiB, as the termination log's content, until the next text or a worse end.
@@ -264,6 +277,8 @@ func (c *Client) receive() {
 			c.answered(m)
 		case tellExit:
 			c.exited(m)
+		case tellTail:
+			c.read(m)
 		}
 	}
 }
@@ -276,6 +291,11 @@ func (c *Client) answered(m message) {
 		exit := make(chan proc.Exit, 1)
 		c.children[m.PIDs[0]] = exit
 		m.exit = exit
+		if m.Carried {
+			tail := make(chan []string, 1)
+			c.tails[m.PIDs[0]] = tail
+			m.tail = tail
+		}
 	}
 	c.mu.Unlock()
 	if back == nil {
@@ -304,6 +324,16 @@ func (c *Client) exited(m message) {
 	}
 }
 
+// read takes the last lines of a child that has ended.
+func (c *Client) read(m message) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if tail := c.tails[m.PIDs[0]]; tail != nil {
+		tail <- m.Lines
+		delete(c.tails, m.PIDs[0])
+	}
+}
+
 // lose tells everybody who waits that there is nothing to wait for.
 func (c *Client) lose() {
 	c.mu.Lock()
@@ -315,6 +345,10 @@ func (c *Client) lose() {
 	for pid, exit := range c.children {
 		exit <- proc.Exit{PID: pid, At: time.Now(), Lost: ErrLost.Error()}
 		delete(c.children, pid)
+	}
+	for pid, tail := range c.tails {
+		tail <- nil
+		delete(c.tails, pid)
 	}
 	if !c.closed {
 		close(c.lost)

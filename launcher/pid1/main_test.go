@@ -1,20 +1,22 @@
 package pid1
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/muster-run/muster/proc"
 	"golang.org/x/sys/unix"
+
+	"github.com/muster-run/muster/output"
+	"github.com/muster-run/muster/proc"
 )
 
 // client is the first process of the tests themselves.
@@ -54,7 +56,11 @@ func agentMain(c *Client, role string) int {
 	if role == "storm" {
 		return stormMain(c)
 	}
-	a := agent{c: c, code: -1}
+	screen, err := c.OpenConsole(1, os.Stdout, os.Stderr, output.Style{})
+	if err != nil {
+		panic(err)
+	}
+	a := agent{c: c, code: -1, screen: screen}
 	fmt.Printf("agent %d, first process %d\n", os.Getpid(), os.Getppid())
 	for i, script := range os.Args[1:] {
 		a.start(i, script)
@@ -93,12 +99,13 @@ func agentMain(c *Client, role string) int {
 
 // agent is a launcher in miniature.
 type agent struct {
-	c    *Client
-	all  sync.WaitGroup
-	up   sync.WaitGroup // every worker has said "up"
-	mu   sync.Mutex
-	pids []int
-	code int // of the first worker that ended
+	c      *Client
+	screen *Console
+	all    sync.WaitGroup
+	up     sync.WaitGroup // every worker has said "up"
+	mu     sync.Mutex
+	pids   []int
+	code   int // of the first worker that ended
 }
 
 func (a *agent) start(rank int, script string) {
@@ -108,7 +115,7 @@ func (a *agent) start(rank int, script string) {
 		argv = strings.Fields(command)
 	}
 	child, err := a.c.Start(context.Background(), proc.Spec{
-		Argv: argv, Env: os.Environ(), Label: label, Tag: fmt.Sprintf("test/%d/1/x", rank),
+		Argv: argv, Env: os.Environ(), Lines: &proc.Lines{Console: 1, Rank: rank, Shown: [2]bool{true, true}}, Tag: fmt.Sprintf("test/%d/1/x", rank),
 		Stdin: os.Getenv("MUSTER_TEST_STDIN") != "",
 	})
 	if err != nil {
@@ -117,22 +124,31 @@ func (a *agent) start(rank int, script string) {
 	a.pids = append(a.pids, child.PID)
 	a.up.Add(1)
 	a.all.Go(func() {
-		said := false
-		for s := bufio.NewScanner(child.Stdout); s.Scan(); {
-			fmt.Printf("%s%s\n", label, s.Text())
-			if s.Text() == "up" && !said {
-				said = true
-				a.up.Done()
-			}
-		}
-		e := <-child.Exit
-		fmt.Printf("%s%v\n", label, e)
+		e := a.await(child)
+		<-child.Tail
+		fmt.Fprintf(a.screen.Stdout(), "%s%v\n", label, e)
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if a.code < 0 {
 			a.code = e.Status()
 		}
 	})
+}
+
+// await returns how a worker ended, and notes before when it says "up".
+func (a *agent) await(child *proc.Child) proc.Exit {
+	var once sync.Once
+	defer once.Do(a.up.Done)
+	for {
+		select {
+		case e := <-child.Exit:
+			return e
+		case <-time.After(time.Millisecond):
+		}
+		if lines, _ := a.c.Tail(child.PID); slices.Contains(lines, "up") {
+			once.Do(a.up.Done)
+		}
+	}
 }
 
 func (a *agent) run() int {

@@ -18,9 +18,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/muster-run/muster/job"
-	"github.com/muster-run/muster/proc"
 	"golang.org/x/sys/unix"
+
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/output"
+	"github.com/muster-run/muster/proc"
 )
 
 // Config is what the first process must know before there is an agent to tell it.
@@ -37,7 +39,7 @@ type Config struct {
 
 const (
 	killTime  = 10 * time.Second // after the agent's end, for what is left to die
-	drainTime = 2 * time.Second  // after that, for the pipes' last bytes
+	closeTime = 2 * time.Second  // after that, for the last lines
 )
 
 // marker is the variable that tells the agent its end of the socketpair: "<descriptor>:<PID of the first process>".
@@ -66,6 +68,7 @@ func Main(cfg Config) int {
 		children:  map[int]*child{},
 		unclaimed: map[int]proc.Exit{},
 		forwarded: map[os.Signal]bool{},
+		consoles:  map[int]*console{},
 		words:     openWords(cfg.TerminationLog),
 	}
 	f.cpus = prepare(f.isInit)
@@ -89,7 +92,8 @@ type first struct {
 	outbox   []message
 	sending  chan message
 	signals  chan os.Signal
-	children map[int]*child // by PID, until their trees and pipes are gone
+	children map[int]*child // by PID; workers until the agent forgets them
+	consoles map[int]*console
 	known    registry
 	since    uint64 // proc.Process.Start of the first worker since there was none
 
@@ -102,8 +106,6 @@ type first struct {
 
 	unclaimed map[int]proc.Exit // ended while a spawn was under way: perhaps its child
 	orphans   atomic.Int64      // adopted and reaped
-	drains    int               // pipes that are being drained
-	console   sync.Mutex        // whole lines of them
 
 	words *words
 }
@@ -113,9 +115,10 @@ type child struct {
 	pid     int
 	started uint64 // proc.Process.Start
 	tag     string // not empty: a worker
-	label   string
-	pipes   []int // our duplicates of the read ends of its stdout and stderr
 	alive   bool
+	pipes   []int           // read ends of its stdout and stderr, on their way to who reads them
+	carrier *output.Carrier // that does; nil: the agent
+	lines   *proc.Lines
 }
 
 // registry is who may be a child of ours without being an orphan that we adopted.
@@ -143,7 +146,7 @@ func (f *first) run() int {
 		complain("%v", err)
 		return job.ExitSystem
 	}
-	warm(8) // while the agent begins
+	warm(16) // while the agent begins
 	f.loop(func() bool { return f.agentEnd != nil }, nil)
 	f.loop(func() bool { return f.inbox == nil }, time.After(time.Second)) // its last messages
 	code := f.verdict()
@@ -240,7 +243,6 @@ func (f *first) loop(until func() bool, stop <-chan time.Time) bool {
 			}
 		case <-tick.C:
 			f.reap()
-			f.closePipes()
 			f.release()
 		case <-stop:
 			return false
@@ -290,6 +292,16 @@ func (f *first) serve(m message) {
 		f.kill(m)
 	case askOrphans:
 		f.tell(message{Kind: answer, ID: m.ID, Count: int(f.orphans.Load())})
+	case askConsole:
+		f.openConsole(m)
+	case askTail:
+		f.tellTail(m)
+	case askClose:
+		f.closeConsole(m)
+	case tellLines:
+		f.say(m)
+	case tellForget:
+		f.forget(m.PIDs)
 	}
 }
 
@@ -299,7 +311,7 @@ func (f *first) start(m message) {
 		closeAll(m.files)
 		return
 	}
-	c := &child{tag: m.Spec.Tag, label: m.Spec.Label, alive: true}
+	c := &child{tag: m.Spec.Tag, lines: m.Spec.Lines, alive: true}
 	s, err := f.spawnOf(m, c)
 	if err != nil {
 		closeAll(m.files)
@@ -362,14 +374,14 @@ func (f *first) started(id uint64, c *child, err error) {
 		f.claim(0)
 		return
 	}
-	if old := f.children[c.pid]; old != nil { // its number was free again: it and its tree are gone
-		closeAll(old.pipes)
-	}
 	f.children[c.pid] = c
-	f.tell(message{Kind: answer, ID: id, PIDs: []int{c.pid}, files: duplicates(c.pipes)})
-	if f.agentEnd != nil {
-		f.drain(c)
+	told := message{Kind: answer, ID: id, PIDs: []int{c.pid}, Carried: c.lines != nil}
+	if c.lines != nil {
+		f.carry(c)
+	} else {
+		told.files = c.pipes
 	}
+	f.tell(told)
 	f.claim(c.pid)
 }
 
@@ -395,6 +407,7 @@ func (f *first) ended(e proc.Exit) {
 	case c != nil && c.alive:
 		c.alive = false
 		f.tell(message{Kind: tellExit, Exit: &wireExit{Exit: e, Clock: clock()}})
+		f.finish(c)
 	case f.forking:
 		f.unclaimed[e.PID] = e
 		return
@@ -431,38 +444,21 @@ func (f *first) signalChild(m message) bool {
 // kill starts killing trees and answers when nobody of them is left, or time is up.
 func (f *first) kill(m message) {
 	ctx, cancel := context.WithTimeout(context.Background(), m.Within)
-	trees := f.treesOf(m.PIDs)
+	trees, carriers := f.treesOf(m.PIDs), f.carriers(m.PIDs)
 	go func() {
 		defer cancel()
 		left := trees.kill(ctx)
+		for _, k := range carriers {
+			k.Close()
+		}
 		f.spawner.done <- func() {
 			f.reap() // so that the agent hears of the leaders' ends before it hears that their trees are gone
-			f.forget(m.PIDs)
 			f.tell(message{Kind: answer, ID: m.ID, Text: left})
 		}
 	}()
 }
 
-// forget drops what we keep of children that ended and whose trees are gone. The agent has read their pipes or never will.
-func (f *first) forget(pids []int) {
-	for _, pid := range pids {
-		if c := f.children[pid]; c != nil && !c.alive {
-			closeAll(c.pipes)
-			delete(f.children, pid)
-		}
-	}
-}
-
-// closePipes drops children that ended, who are not workers, and whose pipes are read to the end.
-func (f *first) closePipes() {
-	for pid, c := range f.children {
-		if !c.alive && c.tag == "" && !slices.ContainsFunc(c.pipes, holdsMore) {
-			f.forget([]int{pid})
-		}
-	}
-}
-
-// complain speaks to a person. It must not be needed by anyone: nobody may be reading.
+// complain speaks to a person, before there is a console. It must not be needed by anyone: nobody may be reading.
 func complain(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "muster: "+format+"\n", args...)
 }

@@ -13,8 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-run/muster/proc"
 	"golang.org/x/sys/unix"
+
+	"github.com/muster-run/muster/proc"
 )
 
 func itoa(n int) string { return strconv.Itoa(n) }
@@ -33,8 +34,8 @@ func sh(t *testing.T, script string, change ...func(*proc.Spec)) *proc.Child {
 	return child
 }
 
-// output runs a script to its end and returns what it wrote.
-func output(t *testing.T, script string, change ...func(*proc.Spec)) string {
+// outputOf runs a script to its end and returns what it wrote.
+func outputOf(t *testing.T, script string, change ...func(*proc.Spec)) string {
 	t.Helper()
 	c := sh(t, script, change...)
 	defer c.Stderr.Close()
@@ -215,23 +216,23 @@ func TestStartErrors(t *testing.T) {
 }
 
 func TestSurroundings(t *testing.T) {
-	if got := output(t, "cat /proc/self/oom_score_adj", func(s *proc.Spec) { s.OOM = 300 }); got != "300\n" && got != "1000\n" {
+	if got := outputOf(t, "cat /proc/self/oom_score_adj", func(s *proc.Spec) { s.OOM = 300 }); got != "300\n" && got != "1000\n" {
 		t.Errorf("oom_score_adj %q", got)
 	}
 	wd, _ := os.Getwd()
-	if got := output(t, "pwd"); got != wd+"\n" {
+	if got := outputOf(t, "pwd"); got != wd+"\n" {
 		t.Errorf("directory %q", got)
 	}
-	if got := output(t, "pwd", func(s *proc.Spec) { s.Dir = "/usr" }); got != "/usr\n" {
+	if got := outputOf(t, "pwd", func(s *proc.Spec) { s.Dir = "/usr" }); got != "/usr\n" {
 		t.Errorf("directory %q", got)
 	}
-	if got := output(t, "readlink /proc/self/fd/0"); got != "/dev/null\n" {
+	if got := outputOf(t, "readlink /proc/self/fd/0"); got != "/dev/null\n" {
 		t.Errorf("stdin %q", got)
 	}
-	if got := output(t, `echo "$MUSTER_WORKER$MUSTER_PID1"`, func(s *proc.Spec) { s.Tag = "a/0/1/b" }); got != "a/0/1/b\n" {
+	if got := outputOf(t, `echo "$MUSTER_WORKER$MUSTER_PID1"`, func(s *proc.Spec) { s.Tag = "a/0/1/b" }); got != "a/0/1/b\n" {
 		t.Errorf("environment %q", got)
 	}
-	if got := output(t, "cut -d' ' -f5,6 /proc/$$/stat; echo $$"); !strings.HasPrefix(got, strings.Fields(got)[2]+" ") {
+	if got := outputOf(t, "cut -d' ' -f5,6 /proc/$$/stat; echo $$"); !strings.HasPrefix(got, strings.Fields(got)[2]+" ") {
 		t.Errorf("process group, session and PID %q", got)
 	}
 	f, err := os.Open("/proc/self/status")
@@ -240,7 +241,7 @@ func TestSurroundings(t *testing.T) {
 	}
 	defer f.Close()
 	// One more than those is where ls reads the directory.
-	if got := output(t, "head -c 5 <&4; exec ls /proc/self/fd", func(s *proc.Spec) { s.Files = []*os.File{f, f} }); got != "Name:0\n1\n2\n3\n4\n5\n" {
+	if got := outputOf(t, "head -c 5 <&4; exec ls /proc/self/fd", func(s *proc.Spec) { s.Files = []*os.File{f, f} }); got != "Name:0\n1\n2\n3\n4\n5\n" {
 		t.Errorf("descriptors %q", got)
 	}
 }
@@ -251,7 +252,7 @@ func TestBigEnvironment(t *testing.T) {
 	for i := range 8 {
 		env = append(env, fmt.Sprintf("V%d=%s", i, strings.Repeat(itoa(i), 100<<10)))
 	}
-	got := output(t, `printf %s "$RAW$V0$V7" | wc -c; printf %s "$RAW" | od -An -tx1`, func(s *proc.Spec) { s.Env = env })
+	got := outputOf(t, `printf %s "$RAW$V0$V7" | wc -c; printf %s "$RAW" | od -An -tx1`, func(s *proc.Spec) { s.Env = env })
 	if got != "204802\n ff fe\n" {
 		t.Errorf("%q", got)
 	}

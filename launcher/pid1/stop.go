@@ -1,18 +1,17 @@
 package pid1
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/proc"
-	"golang.org/x/sys/unix"
 )
 
 // table is where we find processes.
@@ -25,7 +24,7 @@ func (f *first) verdict() int {
 	case f.goodbye && e.Signal == 0:
 		return e.Code
 	case !f.hello && e.Signal == 0: // it had nothing to say yet, so it was Go that gave up: for want of threads
-		complain("the agent could not start (exit code %d); is there room for another process (ulimit -u, pids.max)?", e.Code)
+		f.complain("the agent could not start (exit code %d); is there room for another process (ulimit -u, pids.max)?", e.Code)
 		f.words.write("the agent could not start")
 		return job.ExitSystem
 	case f.forwarded[e.Signal]: // it had no handler for what was meant for it
@@ -39,7 +38,7 @@ func (f *first) verdict() int {
 	if f.workers() > 0 {
 		text += "; workers were stopped"
 	}
-	complain("%s", text)
+	f.complain("%s", text)
 	f.words.write(text) // now: our own end may have to wait for a process that does not die
 	return f.cfg.LostCode
 }
@@ -58,9 +57,6 @@ func (f *first) workers() int {
 func (f *first) stopWorkers() {
 	f.queue = nil // whatever was still to be started: nobody wants it
 	f.loop(func() bool { return !f.forking }, time.After(killTime))
-	for _, c := range f.children {
-		f.drain(c)
-	}
 	if f.workers() == 0 {
 		return
 	}
@@ -71,7 +67,7 @@ func (f *first) stopWorkers() {
 		}
 	}
 	if !f.loop(func() bool { return f.workers() == 0 }, time.After(f.cfg.Grace)) {
-		complain("%d workers did not end within %v of TERM and are killed", f.workers(), f.cfg.Grace)
+		f.complain("%d workers did not end within %v of TERM and are killed", f.workers(), f.cfg.Grace)
 	}
 }
 
@@ -82,7 +78,7 @@ func (f *first) sweep() {
 	if !childless() {
 		f.killAll()
 	}
-	f.loop(func() bool { return f.drains == 0 }, time.After(drainTime))
+	f.closeConsoles()
 }
 
 func (f *first) killAll() {
@@ -98,7 +94,7 @@ func (f *first) killAll() {
 		f.spawner.done <- func() {
 			over = true
 			if text := describe(left, err); text != "" {
-				complain("%s; going on without it", text)
+				f.complain("%s; going on without it", text)
 			}
 		}
 	}()
@@ -187,35 +183,6 @@ func (t trees) strangers(all []proc.Process) []proc.Process {
 		return p.Parent != os.Getpid() || p.Start < t.since || p.Gone() || t.known.has(p.PID) ||
 			table.Getenv(p.PID, proc.TagName) != ""
 	})
-}
-
-// drain carries to our own stdout and stderr what the agent did not read of c's pipes, line by line.
-func (f *first) drain(c *child) {
-	for i, fd := range c.pipes {
-		f.drains++
-		in, out := os.NewFile(uintptr(fd), "pipe"), []*os.File{os.Stdout, os.Stderr}[i]
-		go func() {
-			defer in.Close()
-			f.carry(out, in, c.label)
-			f.spawner.done <- func() { f.drains-- }
-		}()
-	}
-	c.pipes = nil
-}
-
-func (f *first) carry(out, in *os.File, label string) {
-	r := bufio.NewReaderSize(in, 64<<10)
-	for {
-		line, err := r.ReadSlice('\n') // or 64 KiB of one
-		if len(line) > 0 {
-			f.console.Lock()
-			_, _ = out.Write(append([]byte(label), line...)) // closed: the worker must not block all the same
-			f.console.Unlock()
-		}
-		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			return
-		}
-	}
 }
 
 // inherited returns the children that this process had before it became the first process: a shell's that said exec.

@@ -12,8 +12,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/muster-run/muster/proc"
 	"golang.org/x/sys/unix"
+
+	"github.com/muster-run/muster/output"
+	"github.com/muster-run/muster/proc"
 )
 
 // What the agent and the first process say to each other. The agent asks, the first process answers under the
@@ -23,13 +25,19 @@ type kind int
 const (
 	tellHello   kind = iota // agent: my signal handlers stand, forward what you have
 	tellGoodbye             // agent: I am about to end of my own will
-	askStart                // agent: start Spec; answer: PID, descriptors of stdout and stderr
+	askStart                // agent: start Spec; answer: PID, and, if it is to read them, descriptors of stdout and stderr
 	askSignal               // agent: send Signal to PIDs[0] in Scope
 	askKill                 // agent: kill PIDs with all they started, within Within; answer: Text names survivors
 	tellWords               // agent: Text is to be found in the termination log if nothing comes after it
 	askOrphans              // agent: how many processes have been adopted and reaped? answer: Count
+	askConsole              // agent: open Console in Style on two descriptors, unless it is open
+	askTail                 // agent: answer: the last Lines of PIDs[0] so far
+	askClose                // agent: deliver what waits at Console, within Within, and close it; answer: Text says what was lost
+	tellLines               // agent: Data, whole lines, is for Stream of Console
+	tellForget              // agent: PIDs have ended, and nobody will ask about them any more
 	answer                  // first process
 	tellExit                // first process: Exit of a started process
+	tellTail                // first process: all output of PIDs[0], which has ended, was read; Lines are its last
 )
 
 // A message is one frame. Fields that its kind does not name are empty.
@@ -46,9 +54,18 @@ type message struct {
 	Gone   bool   // of an answer: there is no such process any more
 	Count  int
 	Exit   *wireExit
+	// Carried: of an answer to askStart, the first process reads the output.
+	Carried bool
+
+	Console int
+	Stream  int
+	Style   *output.Style
+	Data    []byte
+	Lines   []string
 
 	files []int            // descriptors that travel with it; the sender's are closed when it is sent
 	exit  <-chan proc.Exit // on the agent's side, of an answer to askStart
+	tail  <-chan []string  // the same
 }
 
 // spawnSpec is proc.Spec without its files, which travel beside it.
@@ -56,7 +73,8 @@ type spawnSpec struct {
 	Argv, Env     []string
 	Dir           string
 	Stdin, Output bool
-	Tag, Label    string
+	Lines         *proc.Lines
+	Tag           string
 	Core          bool
 	OOM           int
 }

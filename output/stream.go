@@ -1,4 +1,4 @@
-package worker
+package output
 
 import (
 	"bytes"
@@ -10,6 +10,8 @@ import (
 )
 
 const (
+	quiet = 500 * time.Millisecond // without a byte from a pipe whose worker ended: what holds it open does not write
+
 	readSize = 128 << 10 // half of it costs a quarter of the throughput in wake-ups
 	maxLine  = 1 << 20
 

@@ -1,4 +1,4 @@
-package worker
+package output
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/proc"
 )
 
 // A view puts lines into the form in which the console shows them.
@@ -76,8 +76,8 @@ type records struct {
 }
 
 // recordsOf returns the view of a worker's stream, by its name: "stdout", "stderr".
-func recordsOf(t job.Task, node, stream string) records {
-	return records{fmt.Sprintf(`"rank":%d,"local_rank":%d,"node":%s,"stream":%q,`, t.Rank, t.LocalRank, appendText(nil, []byte(node)), stream)}
+func recordsOf(l proc.Lines, node, stream string) records {
+	return records{fmt.Sprintf(`"rank":%d,"local_rank":%d,"node":%s,"stream":%q,`, l.Rank, l.LocalRank, appendText(nil, []byte(node)), stream)}
 }
 
 // ourRecords is the view of what we say ourselves.

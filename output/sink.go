@@ -1,4 +1,4 @@
-package worker
+package output
 
 import (
 	"bytes"
@@ -62,6 +62,8 @@ type sink struct {
 type queue struct {
 	sink *sink
 	note func(out []byte, text string) []byte // appends a line of our own
+	// hasty: whoever puts does not wait, however well the sink keeps up.
+	hasty bool
 
 	// of sink.mu:
 	chunks  [][]byte
@@ -118,7 +120,7 @@ func (q *queue) line() {
 // wait gives the sink time to make room for n bytes, as long as it keeps up. The lock is let go meanwhile.
 func (q *queue) wait(n int) {
 	s := q.sink
-	for q.size > 0 && q.size+n > queueSize && s.dead == nil && !s.closing {
+	for !q.hasty && q.size > 0 && q.size+n > queueSize && s.dead == nil && !s.closing {
 		left := s.patience()
 		if left <= 0 {
 			return

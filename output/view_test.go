@@ -1,4 +1,4 @@
-package worker
+package output
 
 import (
 	"encoding/json"
@@ -9,11 +9,12 @@ import (
 	"unicode/utf8"
 
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/proc"
 )
 
 // Each line is one object, and its text is what encoding/json would read.
 func TestRecords(t *testing.T) {
-	r := recordsOf(job.Task{Rank: 5, LocalRank: 1}, `ho"st`, "stderr")
+	r := recordsOf(proc.Lines{Rank: 5, LocalRank: 1}, `ho"st`, "stderr")
 	before := time.Now().Add(-time.Second)
 	for text, want := range map[string]string{
 		"":                       "",
@@ -120,7 +121,7 @@ func TestWhere(t *testing.T) {
 		{"3", "1", "", "fc f"}, {"1:2", "0", "", "c f"}, {"0:3", "0", "", "c c"}, {"0", "1:1", "", "fc c"},
 		{"0", "3", "9", "fc fc"}, {"0", "3", "1", "f f"}, {"0", "0", "1", " "},
 	} {
-		o := Output{Dir: "/logs"}
+		o := Routes{Dir: "/logs"}
 		err := errors.Join(o.Redirects.Set(c.redirects), o.Tee.Set(c.tee))
 		if c.ranks != "" {
 			err = errors.Join(err, o.Ranks.Set(c.ranks))

@@ -1,4 +1,4 @@
-package worker
+package output
 
 import (
 	"bytes"
@@ -28,7 +28,7 @@ type logFile struct {
 	queue *queue // the way to it
 }
 
-// A word is what the log files of one group have to say to people, each thing once.
+// A word is what the log files of one console have to say to people, each thing once.
 type word struct {
 	say        func(text string)
 	full, fail sync.Once

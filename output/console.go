@@ -1,4 +1,4 @@
-package worker
+package output
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/proc"
 )
 
 const (
@@ -28,9 +28,10 @@ type Style struct {
 }
 
 // A Console is our standard output and error with many writers, of whom none ever waits long: who reads slowly, or not at
-// all, loses lines, the oldest first, and is told how many. It lives as long as the agent.
+// all, loses lines, the oldest first, and is told how many.
 type Console struct {
 	out, err *screen
+	words    word // about log files
 }
 
 // NewConsole starts carrying to stdout and stderr, which may be the same file. Nothing else should write to them.
@@ -38,7 +39,7 @@ func NewConsole(stdout, stderr *os.File, style Style) *Console {
 	// A write to a closed pipe at descriptor 1 or 2 is Go's one deadly error, unless somebody wants the signal.
 	ossignal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	c := &Console{out: newScreen(stdout, style)}
-	c.err = c.out
+	c.err, c.words.say = c.out, c.complain
 	if !same(stdout, stderr) { // lines of two writers to one pipe would mix
 		c.err = newScreen(stderr, style)
 		ours := c.Stderr()
@@ -149,17 +150,17 @@ type outlet interface {
 }
 
 // open returns the way of a worker's stream to the screen, and the form of its lines.
-func (s *screen) open(t job.Task, stream string, bare bool) (outlet, view) {
+func (s *screen) open(l proc.Lines, stream string) (outlet, view) {
 	switch {
 	case s.style.JSON:
-		r := recordsOf(t, s.style.Node, stream)
+		r := recordsOf(l, s.style.Node, stream)
 		return s.newQueue(noteOf(r)), r
-	case bare:
+	case l.Bare:
 		return s.newQueue(noteOf(plain{})), plain{bare: true}
 	case s.folds != nil:
-		return s.folds[stream].voice(t.Rank), plain{}
+		return s.folds[stream].voice(l.Rank), plain{}
 	}
-	p := plain{prefix: label(fmt.Sprintf("rank %d", t.Rank), t.Rank, s.style.Color)}
+	p := plain{prefix: label(fmt.Sprintf("rank %d", l.Rank), l.Rank, s.style.Color)}
 	return s.newQueue(noteOf(p)), p
 }
 
@@ -169,7 +170,9 @@ func (s *screen) ours() io.Writer {
 	if s.style.JSON {
 		form = ourRecords(s.style.Node)
 	}
-	return lines{s.newQueue(noteOf(form)), form}
+	q := s.newQueue(noteOf(form))
+	q.hasty = true
+	return lines{q, form}
 }
 
 type lines struct {

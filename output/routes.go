@@ -1,4 +1,4 @@
-package worker
+package output
 
 import (
 	"fmt"
@@ -7,10 +7,11 @@ import (
 	"strings"
 
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/proc"
 )
 
-// An Output says where the workers' lines go, in torchrun's words. The zero Output is everything to the console.
-type Output struct {
+// Routes say where the workers' lines go, in torchrun's words. The zero value is everything to the console.
+type Routes struct {
 	Dir        string  // of this run's log files: Dir/attempt_0/<local rank>/stdout.log; "": there are none
 	Quota      int64   // bytes that the files of one stream may hold; 0: no limit
 	Redirects  Streams // go to files and not to the console
@@ -135,19 +136,28 @@ func (r Ranks) Has(rank int) bool {
 }
 
 // filed reports whether a stream goes to a file, shown whether the console shows it.
-func (o Output) filed(t job.Task, stream int) bool {
+func (o Routes) filed(t job.Task, stream int) bool {
 	return o.Dir != "" && (o.Redirects.has(t.LocalRank, stream) || o.Tee.has(t.LocalRank, stream))
 }
 
-func (o Output) shown(t job.Task, stream int) bool {
+func (o Routes) shown(t job.Task, stream int) bool {
 	redirected := o.Dir != "" && o.Redirects.has(t.LocalRank, stream) && !o.Tee.has(t.LocalRank, stream)
 	return !redirected && o.Ranks.Has(t.Rank) && o.LocalRanks.Has(t.LocalRank)
 }
 
-// reads reports whether a worker gets our standard input.
-func (o Output) reads(t job.Task) bool { return o.Stdin != nil && o.Stdin.Has(t.Rank) }
+// Reads reports whether a worker gets our standard input.
+func (o Routes) Reads(t job.Task) bool { return o.Stdin != nil && o.Stdin.Has(t.Rank) }
+
+// Lines is what becomes of the output of one worker, in one attempt.
+func (o Routes) Lines(t job.Task, attempt int) *proc.Lines {
+	return &proc.Lines{
+		Rank: t.Rank, LocalRank: t.LocalRank,
+		Shown: [2]bool{o.shown(t, stdout), o.shown(t, stderr)}, Filed: [2]bool{o.filed(t, stdout), o.filed(t, stderr)},
+		Dir: o.dirOf(t, attempt), Quota: o.Quota,
+	}
+}
 
 // dirOf is where a worker's files are in one attempt.
-func (o Output) dirOf(t job.Task, attempt int) string {
+func (o Routes) dirOf(t job.Task, attempt int) string {
 	return filepath.Join(o.Dir, fmt.Sprintf("attempt_%d", attempt), strconv.Itoa(t.LocalRank))
 }
