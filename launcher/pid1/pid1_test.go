@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -421,5 +422,42 @@ func TestCramped(t *testing.T) {
 	}
 	if why := cramped(1<<40, 0); !strings.Contains(why, "muster needs 1099511627776 open files") {
 		t.Errorf("asking for too much: %q", why)
+	}
+}
+
+// A cgroup's limit of processes counts wherever it stands: in our cgroup, above it, in either version, and in a container,
+// where the path is the host's.
+func TestTasksLeft(t *testing.T) {
+	const most = 50 // threads of ours, which count as room
+	for name, c := range map[string]struct {
+		cgroup string
+		files  map[string]string // group below /sys/fs/cgroup: pids.max, pids.current
+		file   string
+		left   uint64 // without us
+	}{
+		"no cgroups":      {"", nil, "", math.MaxUint64},
+		"no limit":        {"0::/pod\n", map[string]string{"pod": "max 1000"}, "", math.MaxUint64},
+		"version 2":       {"0::/pod\n", map[string]string{"pod": "100 1070"}, "/sys/fs/cgroup/pod/pids.max", 0},
+		"above":           {"0::/pod/box\n", map[string]string{"pod": "1100 1090", "pod/box": "5000 1010"}, "/sys/fs/cgroup/pod/pids.max", 10},
+		"version 1":       {"3:cpu,pids:/box\n2:cpu:/box\n", map[string]string{"pids/box": "1100 1090"}, "/sys/fs/cgroup/pids/box/pids.max", 10},
+		"a container's":   {"8:pids:/docker/f00\n", map[string]string{"pids": "1100 1099"}, "/sys/fs/cgroup/pids/pids.max", 1},
+		"outside of ours": {"0::/../../f00\n", map[string]string{"": "1100 1000"}, "/sys/fs/cgroup/pids.max", 100},
+	} {
+		root := t.TempDir()
+		put := func(name, text string) {
+			file := filepath.Join(root, name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put("proc/self/cgroup", c.cgroup)
+		for group, numbers := range c.files {
+			most, now, _ := strings.Cut(numbers, " ")
+			put(filepath.Join("sys/fs/cgroup", group, "pids.max"), most+"\n")
+			put(filepath.Join("sys/fs/cgroup", group, "pids.current"), now+"\n")
+		}
+		if file, left := tasksLeft(root); file != c.file || left < c.left || c.file != "" && left > c.left+most {
+			t.Errorf("%s: %q leaves %d, want %q and %d to %d", name, file, left, c.file, c.left, c.left+most)
+		}
 	}
 }

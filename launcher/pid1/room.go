@@ -4,6 +4,10 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,7 +28,68 @@ func cramped(files, tasks uint64) string {
 	if n := limit(unix.RLIMIT_NPROC); n < tasks && os.Geteuid() != 0 { // the kernel does not count root's
 		return fmt.Sprintf("no room to start: ulimit -u is %d, and muster needs %d processes and threads beside all others of this user; raise that limit", n, tasks)
 	}
+	if file, n := tasksLeft("/"); n < tasks {
+		return fmt.Sprintf("no room to start: %s leaves room for %d processes and threads, and muster needs %d; raise that limit", file, n, tasks)
+	}
 	return ""
+}
+
+// tasksLeft returns the tightest limit of processes and threads of our cgroup and those above it, and the room that it
+// leaves, with what we have taken of it already. Without a limit that is endless. root is where the file system begins.
+func tasksLeft(root string) (file string, left uint64) {
+	left = math.MaxUint64
+	groups, _ := os.ReadFile(filepath.Join(root, "proc/self/cgroup")) // no cgroups, no limits
+	for line := range strings.Lines(string(groups)) {
+		dir, path := pidsGroup(strings.TrimSpace(line))
+		for ; dir != ""; path = filepath.Dir(path) {
+			group := filepath.Join(dir, path)
+			if n, ok := roomOf(filepath.Join(root, group)); ok && n < left {
+				file, left = filepath.Join(group, "pids.max"), n
+			}
+			if path == "/" {
+				break
+			}
+		}
+	}
+	return file, left
+}
+
+// pidsGroup says where the cgroup of a line of /proc/self/cgroup is: the usual mount of its hierarchy, and the path below,
+// which may mean nothing in a container, where the mount is the container's own cgroup. dir is "" where no processes
+// are counted. Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/pids.rst.
+func pidsGroup(line string) (dir, path string) {
+	f := strings.SplitN(line, ":", 3)
+	switch {
+	case len(f) < 3:
+		return "", ""
+	case f[1] == "":
+		return "/sys/fs/cgroup", filepath.Join("/", f[2])
+	case slices.Contains(strings.Split(f[1], ","), "pids"):
+		return "/sys/fs/cgroup/pids", filepath.Join("/", f[2])
+	}
+	return "", ""
+}
+
+// roomOf reads what a cgroup leaves; false: it has no limit.
+func roomOf(group string) (left uint64, limited bool) {
+	most, errM := number(filepath.Join(group, "pids.max")) // "max": none
+	now, errN := number(filepath.Join(group, "pids.current"))
+	if errM != nil || errN != nil {
+		return 0, false
+	}
+	us := 1
+	if p, err := table.Process(os.Getpid()); err == nil {
+		us = p.Threads
+	}
+	return most - min(most, now-min(now, uint64(us))), true
+}
+
+func number(file string) (uint64, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseUint(strings.TrimSpace(string(data)), 10, 64)
 }
 
 // limit returns a soft limit.
