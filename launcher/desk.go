@@ -38,6 +38,7 @@ type standing struct {
 	place *framework.Place // of the round that runs, or ran last; nil: there was none
 	state *state           // nil: there is no world yet
 	pids  []int            // of the round's workers, by local rank
+	saw   journal          // what the judgement saw so far
 }
 
 // An order is what somebody wants of the run loop.
@@ -100,6 +101,8 @@ func (d *desk) handle(ctx context.Context, r control.Request) (any, error) {
 		return d.status(), nil
 	case "inside":
 		return d.inside(r.Rank)
+	case "bugreport":
+		return d.bugReport(), nil
 	case "dump":
 		d.c.Console.Stderr().Write(goroutines())
 		return fmt.Sprintf("the goroutines of pid %d are on its standard error", os.Getpid()), nil

@@ -97,15 +97,20 @@ func (e journalEntry) value() (any, error) {
 	return v.Elem().Interface(), nil
 }
 
-// write leaves the journal as lines of JSON.
-func (j *journal) write(path string) error {
+// lines is the journal as lines of JSON.
+func (j *journal) lines() []byte {
 	var b bytes.Buffer
 	lines := json.NewEncoder(&b)
 	_ = lines.Encode(j.head) // plain values into memory: cannot fail
 	for _, e := range j.entries {
 		_ = lines.Encode(e)
 	}
-	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil { // it holds lines of the workers' output
+	return b.Bytes()
+}
+
+// write leaves the journal in a file.
+func (j *journal) write(path string) error {
+	if err := os.WriteFile(path, j.lines(), 0o600); err != nil { // it holds lines of the workers' output
 		return fmt.Errorf("write the journal: %w", err)
 	}
 	return nil

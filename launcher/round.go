@@ -195,10 +195,11 @@ func (r *round) post(event any) {
 	r.show()
 }
 
-// show leaves a copy of how this node stands at the desk.
+// show leaves a copy of how this node stands at the desk. The judgement writes to no slice of an earlier state, and an entry
+// of the journal never changes.
 func (r *round) show() {
-	state := r.state // the judgement writes to no slice of an earlier state
-	s := standing{state: &state, place: r.place}
+	state := r.state
+	s := standing{state: &state, place: r.place, saw: r.journal}
 	s.phase, s.waits = state.phase()
 	if r.group != nil {
 		s.pids = r.group.PIDs()

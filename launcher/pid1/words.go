@@ -7,10 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-const (
-	defaultWords = "/dev/termination-log"
-	maxWords     = 1 << 10
-)
+// DefaultWords is where Kubernetes puts a container's termination log.
+const DefaultWords = "/dev/termination-log"
+
+const maxWords = 1 << 10
 
 // words is the termination log. nil: there is none.
 type words struct {
@@ -22,7 +22,7 @@ type words struct {
 func openWords(path string) *words {
 	flags := os.O_WRONLY
 	if path == "" {
-		path = defaultWords
+		path = DefaultWords
 	} else {
 		flags |= os.O_CREATE
 	}
