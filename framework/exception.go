@@ -55,6 +55,10 @@ var exceptionLine = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*(: |$)`)
 // (torch/distributed/distributed_c10d.py, init_process_group).
 var prefixed = regexp.MustCompile(`^\[rank\d+\]: ?`)
 
+// unparsed is how Python begins to tell of a script that is not Python: no frame, for nothing ran (CPython
+// Lib/traceback.py, TracebackException).
+var unparsed = regexp.MustCompile(`^  File ".*", line \d+$`)
+
 // traceback returns the line that ends the last Python traceback among lines. Lines of standard output may stand
 // anywhere between those of the traceback.
 func traceback(lines []string) string {
@@ -62,7 +66,7 @@ func traceback(lines []string) string {
 	for _, text := range lines {
 		text = prefixed.ReplaceAllString(text, "")
 		switch {
-		case strings.HasPrefix(text, "Traceback (most recent call last):"):
+		case strings.HasPrefix(text, "Traceback (most recent call last):"), unparsed.MatchString(text):
 			inside = true
 		case inside && exceptionLine.MatchString(text):
 			found, inside = text, false
