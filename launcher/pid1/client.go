@@ -126,6 +126,9 @@ func (c *Client) Start(ctx context.Context, s proc.Spec) (*proc.Child, error) {
 		Argv: s.Argv, Env: s.Env, Dir: dir, Stdin: s.Stdin, Output: s.Output, Lines: s.Lines,
 		Tag: s.Tag, Core: s.Core, OOM: s.OOM,
 	}})
+	if errors.Is(err, ErrLost) && s.Tag != "" { // it may have been started all the same
+		err = errors.Join(err, killAlone(ctx, defaultKillTime, s.Tag))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -164,9 +167,7 @@ func (c *Client) KillTree(ctx context.Context, pids ...int) error {
 	}
 	m, err := c.ask(context.WithoutCancel(ctx), message{Kind: askKill, PIDs: pids, Within: within})
 	if errors.Is(err, ErrLost) {
-		ctx, cancel := context.WithTimeout(ctx, within)
-		defer cancel()
-		return c.killAlone(ctx, pids)
+		return killAlone(ctx, within, c.tagsOf(pids)...)
 	}
 	if err == nil && m.Text != "" {
 		err = errors.New(m.Text)
@@ -181,17 +182,27 @@ func (c *Client) KillTree(ctx context.Context, pids ...int) error {
 	return err
 }
 
-// killAlone kills by tag, the only thing that is certain when the parent of the processes is gone.
-func (c *Client) killAlone(ctx context.Context, pids []int) error {
-	var targets []proc.Target
+// tagsOf returns the tags of children that may have left something behind.
+func (c *Client) tagsOf(pids []int) []string {
 	c.mu.Lock()
+	defer c.mu.Unlock()
+	var tags []string
 	for _, pid := range pids {
-		targets = append(targets, proc.Target{Tag: c.tags[pid]})
+		tags = append(tags, c.tags[pid])
 	}
-	c.mu.Unlock()
+	return tags
+}
+
+// killAlone kills by tag, the only thing that is certain when the parent of the processes is gone.
+func killAlone(ctx context.Context, within time.Duration, tags ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	var targets []proc.Target
+	for _, tag := range tags {
+		targets = append(targets, proc.Target{Tag: tag})
+	}
 	h := proc.Hunt{Find: func(all []proc.Process) []proc.Process { return table.Tree(all, targets...) }}
-	left := describe(table.Kill(ctx, h))
-	if left != "" {
+	if left := describe(table.Kill(ctx, h)); left != "" {
 		return errors.New(left)
 	}
 	return nil
