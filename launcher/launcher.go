@@ -115,7 +115,7 @@ func (c Config) watch(over <-chan struct{}, orders <-chan order, cancel context.
 		case <-over:
 			return nil
 		case <-c.First.Lost():
-			v := firstLost(c)
+			v := firstLost(c.Host.Hostname)
 			cancel(fail(v.Code, "", "%s", v.Sentence))
 			return nil
 		case o := <-orders:

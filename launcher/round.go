@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-run/muster/framework"
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/launcher/pid1"
 	"github.com/muster-run/muster/proc"
 	"github.com/muster-run/muster/rendezvous"
 	"github.com/muster-run/muster/report"
@@ -79,7 +80,7 @@ func (r *round) open() {
 	r.store = nil
 	store, err := openWorkerStore(context.Background(), r.c, r.line.host)
 	if err != nil {
-		r.post(broken{job.Verdict{Code: ExitCode(err), Origin: "agent", Class: job.Failed, Sentence: err.Error()}})
+		r.post(broken{r.broken(err)})
 		return
 	}
 	r.store = store
@@ -93,7 +94,7 @@ func (r *round) loop() {
 		select {
 		case <-first:
 			first = nil
-			r.post(broken{firstLost(r.c)})
+			r.post(broken{r.firstLost()})
 		case got := <-r.c.First.Signals():
 			sig := got.(syscall.Signal) // as all of os/signal's are
 			r.signal(sig)
@@ -104,7 +105,7 @@ func (r *round) loop() {
 				continue
 			}
 			if e.Process.Lost != "" { // nobody is left who could know how it ended
-				r.post(broken{firstLost(r.c)})
+				r.post(broken{r.firstLost()})
 			}
 			r.post(finished{r.ended(e), r.failure(e)})
 		case e, ok := <-peers:
@@ -118,7 +119,7 @@ func (r *round) loop() {
 		case e := <-r.store.ended():
 			r.store.child = nil
 			if e.Lost != "" {
-				r.post(broken{firstLost(r.c)})
+				r.post(broken{r.firstLost()})
 				continue
 			}
 			r.post(broken{job.Verdict{Code: job.ExitInternal, Origin: "agent", Class: job.Failed,
@@ -168,7 +169,7 @@ func (r *round) pass(sig syscall.Signal) int {
 func (r *round) asked(sig syscall.Signal) {
 	select {
 	case <-r.c.First.Lost():
-		r.post(broken{firstLost(r.c)})
+		r.post(broken{r.firstLost()})
 	case <-time.After(lostTime):
 		r.post(signalled{sig})
 	}
@@ -178,9 +179,13 @@ func (r *round) asked(sig syscall.Signal) {
 const lostTime = 50 * time.Millisecond
 
 // firstLost is the verdict of an agent whose first process was killed: it can start and reap nothing any more.
-func firstLost(c Config) job.Verdict {
+func firstLost(where string) job.Verdict {
 	return job.Verdict{Code: job.ExitRetry, Origin: "agent", Class: job.Lost,
-		Sentence: fmt.Sprintf("the first process on %s was killed, and its workers with it", c.Host.Hostname)}
+		Sentence: fmt.Sprintf("the first process on %s was killed, and its workers with it", where)}
+}
+
+func (r *round) firstLost() job.Verdict {
+	return firstLost(nodeName(r.state.Nodes, r.state.Self))
 }
 
 // post lets decide judge an event and does what it says.
@@ -249,7 +254,7 @@ func (r *round) reply(d reply) {
 // begin starts this node's workers. Those of the round before are gone.
 func (r *round) begin(at start) {
 	if err := r.turn(at.Round); err != nil {
-		r.post(unbegun{r.notStarted(err)})
+		r.unbegun(err)
 		return
 	}
 	r.scene = openScene(r.c)
@@ -265,12 +270,29 @@ func (r *round) begin(at start) {
 		Job: r.plan.Spec.ID, Round: at.Round, Output: r.c.Output,
 	})
 	if err != nil {
-		r.post(unbegun{r.notStarted(err)})
+		r.unbegun(err)
 		return
 	}
 	r.group, r.exits, r.slow = group, group.Exits(), nil
 	r.c.lastWords(fmt.Sprintf("running: world size %d, %d nodes, this is node %d", r.session.World.Size(), len(r.session.World.Members), r.session.Rank))
 	r.post(begun{len(tasks)})
+}
+
+// unbegun tells why this node's workers were not started.
+func (r *round) unbegun(err error) {
+	if errors.Is(err, pid1.ErrLost) { // no worker is to blame
+		r.post(broken{r.firstLost()})
+		return
+	}
+	r.post(unbegun{r.notStarted(err)})
+}
+
+// broken is the verdict when an error of this agent ends the job.
+func (r *round) broken(err error) job.Verdict {
+	if errors.Is(err, pid1.ErrLost) {
+		return r.firstLost()
+	}
+	return job.Verdict{Code: ExitCode(err), Origin: "agent", Class: job.Failed, Sentence: err.Error()}
 }
 
 // turn clears away the last round's things, and makes the private directory of this one.
