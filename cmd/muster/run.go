@@ -110,10 +110,10 @@ func finish(c launcher.Config, v job.Verdict) error {
 	if v.OK() {
 		c.Log.Debug(v.Sentence)
 	} else {
-		c.Log.Error(fmt.Sprintf("%s; exit %d", v.Sentence, v.Code))
 		if v.Hint != "" {
 			c.Log.Info("hint: " + v.Hint)
 		}
+		c.Log.Error(fmt.Sprintf("%s; exit %d", v.Sentence, v.Code)) // last, where people and log collectors look first
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
