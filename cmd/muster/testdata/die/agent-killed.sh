@@ -1,0 +1,16 @@
+#!/bin/sh
+# The agent of node 1 is killed: its first process stops the workers, and the other node knows.
+#
+# code: 138
+# class: lost
+# gone: 1
+# gone code: 138
+# gone says: the agent died (signal 9); workers were stopped
+# says: node 1 (
+# says: ) was lost:
+[ $RANK = 2 ] || exec sleep 1000
+exe=$(readlink /proc/$PPID/exe)
+for p in $(cat /proc/$PPID/task/*/children); do
+	[ "$(readlink /proc/$p/exe)" != "$exe" ] || kill -KILL $p
+done
+sleep 1000
