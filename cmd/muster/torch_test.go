@@ -56,6 +56,30 @@ func TestUserCodeOfPyTorch(t *testing.T) {
 	}
 }
 
+// What --debug sets up is a world: training that people start by hand, in the ranks' environments, meets in it, and again in
+// the next round.
+func TestTrainingByHand(t *testing.T) {
+	t.Parallel()
+	exe, script := python(t, "debian"), abs(t, "../../test/torch/scripts/env_group.py")
+	all := startNodes(t, 2, []string{"GLOO_SOCKET_IFNAME=lo"}, "--debug=echo ready $TORCHELASTIC_RESTART_COUNT; exec sleep infinity", script)
+	for round := range 2 {
+		for _, p := range all {
+			p.says(fmt.Sprintf("ready %d", round))
+		}
+		var hands []*program
+		for rank := range 4 {
+			hands = append(hands, all[rank/2].asks("exec", "--rank", strconv.Itoa(rank), "--", exe, script, "4"))
+		}
+		for _, h := range hands {
+			h.ends(0)
+		}
+		all[round].asks("ctl", []string{"restart", "stop"}[round]).ends(0)
+	}
+	for _, p := range all {
+		p.ends(143)
+	}
+}
+
 // nextPort counts through the ports that lowPort tries, so that no two calls get the same.
 var nextPort atomic.Int32
 
