@@ -118,6 +118,8 @@ func TestEndpoint(t *testing.T) {
 		"h:0":                     "has no port from 1 to 65535",
 		"h:65536":                 "has no port from 1 to 65535",
 		"a:b:c":                   "is no HOST:PORT (an IPv6 address stands in brackets)",
+		"[::1":                    "is no host name: it has a character that no name has",
+		"::1]":                    "is no host name: it has a character that no name has",
 		"tcp://h:7":               "is no HOST:PORT (an IPv6 address stands in brackets)",
 		"0.0.0.0":                 "means every address of a machine, not one that others can reach",
 		"0.0.0.0:7":               "means every address of a machine, not one that others can reach",

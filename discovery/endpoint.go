@@ -32,7 +32,9 @@ func Endpoint(text string) (host string, port int, err error) {
 // Host returns a name or address in the one spelling in which muster compares it: without brackets, without the dot
 // that ends a full domain name, a name in lower case. The error begins as Endpoint's.
 func Host(text string) (string, error) {
-	text = strings.TrimSuffix(strings.TrimPrefix(text, "["), "]")
+	if inner, ok := strings.CutPrefix(text, "["); ok && strings.HasSuffix(inner, "]") {
+		text = strings.TrimSuffix(inner, "]")
+	}
 	if ip, err := netip.ParseAddr(text); err == nil {
 		return address(ip.Unmap())
 	}
