@@ -142,6 +142,10 @@ func TestStartFails(t *testing.T) {
 	out := newCapture(t)
 	_, err := worker.Start(t.Context(), tasks, options(newConsole(t, out.w, out.w)))
 	var e *proc.StartError
+	var which *worker.StartError
+	if !errors.As(err, &which) || which.Task.Rank != 1 {
+		t.Errorf("which one: %v", err)
+	}
 	if !errors.As(err, &e) || e.Code != 127 || !strings.Contains(err.Error(), "worker: rank 1: start no-such-program: no such command in PATH") {
 		t.Errorf("error %v", err)
 	}
@@ -167,6 +171,7 @@ func TestStop(t *testing.T) {
 		"trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.01; done",
 		"trap '' TERM; setsid sleep 1000 & echo up; while :; do sleep 0.01; done",
 		"echo up; exec sleep 1000",
+		"trap 'exit 0' TERM; echo up; kill -STOP $$; echo never; exit 1",
 	))
 	for range 3 {
 		r.await("up")
@@ -177,7 +182,7 @@ func TestStop(t *testing.T) {
 		t.Error(err)
 	}
 	nobody(t)
-	want := []job.Exit{{Sent: true}, {Signal: 9, Sent: true}, {Signal: 15, Sent: true}}
+	want := []job.Exit{{Sent: true}, {Signal: 9, Sent: true}, {Signal: 15, Sent: true}, {Sent: true}}
 	for i, e := range r.end() {
 		if e.Exit != want[i] {
 			t.Errorf("rank %d: %+v, want %+v", i, e.Exit, want[i])

@@ -55,6 +55,10 @@ func Main(cfg Config) int {
 		complain("%s", why)
 		return job.ExitSystem
 	}
+	if _, err := table.Process(os.Getpid()); err != nil {
+		complain("no process table at %s, which muster cannot do without (%v); mount it: mount -t proc proc /proc", table, err)
+		return job.ExitSystem
+	}
 	if cfg.LostCode == 0 {
 		cfg.LostCode = job.ExitRetry
 	}
@@ -426,6 +430,9 @@ func (f *first) signalChild(m message) bool {
 	c := f.children[m.PIDs[0]]
 	if c == nil || !c.alive || dead(c.pid) {
 		return false
+	}
+	if m.Signal == unix.SIGTERM {
+		defer unix.Kill(-c.pid, unix.SIGCONT) // one that is stopped could not obey
 	}
 	switch m.Scope {
 	case proc.Group:
