@@ -232,6 +232,9 @@ func (s *state) cleared(p policy) []any {
 			return nil
 		}
 		me.Clear = true
+		if s.Nodes[0].Gone {
+			return nil
+		}
 		return []any{tell{0, news{Kind: newsClear, Ranks: s.Ranks}}}
 	}
 	me.Clear = true

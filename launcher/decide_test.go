@@ -599,6 +599,16 @@ func TestSilentLeader(t *testing.T) {
 	w.all(5, "rank 2 on host-1")
 }
 
+// Who is gone is told nothing.
+func TestNoNewsForTheLost(t *testing.T) {
+	s := state{Self: 1, Nodes: []node{{Name: "a"}, {Name: "b"}}, Started: true, Left: 1}
+	p := policy{StopTimeout: time.Second}
+	s, _ = decide(p, s, 0, lost{0, "refused"})
+	if _, todo := decide(p, s, 0, emptied{}); slices.ContainsFunc(todo, func(deed any) bool { _, ok := deed.(tell); return ok }) {
+		t.Errorf("%+v", todo)
+	}
+}
+
 // Whatever happens in whatever order: every node ends, all that hear each other with one code.
 func TestAllEndAlike(t *testing.T) {
 	for seed := range uint64(4000) {

@@ -42,6 +42,9 @@ func run(ctx context.Context, c Config, e *report.Ending) error {
 	if c.Output, err = openLogs(c, plan); err != nil {
 		return err
 	}
+	if err = c.room(plan.Spec.Self.Slots); err != nil {
+		return err
+	}
 	dir, err := runDir(c, plan.Spec.ID)
 	if err != nil {
 		return err

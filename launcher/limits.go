@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/worker"
 )
@@ -28,6 +30,29 @@ func (c Config) stopping(how stop) worker.Stopping {
 		s.Signal, s.Term = c.PreemptSignal, max(how.Within-c.StopTimeout, how.Within/2)
 	}
 	return s
+}
+
+// What the agent and the first process need of open files: with little more, workers would begin and others find no room.
+// Measured: 14 and 4 for each worker, 6 with log files.
+const (
+	agentFiles  = 32
+	workerFiles = 4
+	loggedFiles = 6
+)
+
+// room refuses more workers than there can be open files for.
+func (c Config) room(slots int) error {
+	each := workerFiles
+	if c.Output.Dir != "" {
+		each = loggedFiles
+	}
+	var l unix.Rlimit
+	need := uint64(agentFiles + each*slots)
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil || l.Cur >= need {
+		return nil // Go raised the soft limit to the hard one
+	}
+	return fail(job.ExitSystem, "raise that limit", "no room for the workers: ulimit -n is %d, and muster needs %d open files for %d of them",
+		l.Cur, need, slots)
 }
 
 // A limit is a time that must not pass before something has happened.

@@ -350,8 +350,10 @@ func (r *round) failure(e worker.Exit) *job.Failure {
 
 // notStarted is the failure of a worker that never ran.
 func (r *round) notStarted(err error) job.Failure {
-	me := r.session.World.Members[r.session.Rank]
-	f := r.blame(me.First, 0)
+	f := r.blame(r.session.World.Members[r.session.Rank].First, 0)
+	if worker := new(worker.StartError); errors.As(err, &worker) {
+		f = r.blame(worker.Task.Rank, worker.Task.LocalRank)
+	}
 	f.Exit = job.Exit{Code: job.ExitSystem, Err: err.Error()}
 	var start *proc.StartError
 	if errors.As(err, &start) {

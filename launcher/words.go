@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"errors"
 	"os"
 	"strings"
 
@@ -32,19 +33,25 @@ func lastLines(tail []string) []string {
 	return out
 }
 
-// runDir makes this run's private directory.
-func runDir(c Config, id string) (string, error) {
-	base := os.TempDir()
-	if dir, ok := c.getenv("XDG_RUNTIME_DIR"); ok && dir != "" {
-		if info, err := os.Stat(dir); err == nil && info.IsDir() {
-			base = dir
+// runDir makes this run's private directory, where it can: in XDG_RUNTIME_DIR, in TMPDIR, or, if that says nothing, in /tmp or
+// /dev/shm, which is there also in containers whose file system cannot be written.
+func runDir(c Config, id string) (dir string, err error) {
+	places := []string{"/tmp", "/dev/shm"}
+	if given, _ := c.getenv("TMPDIR"); given != "" {
+		places = []string{given}
+	}
+	if given, _ := c.getenv("XDG_RUNTIME_DIR"); given != "" {
+		places = append([]string{given}, places...)
+	}
+	var errs error
+	for _, place := range places {
+		if dir, err = os.MkdirTemp(place, "muster-"+safeName(id)+"-"); err == nil {
+			return dir, nil
 		}
+		errs = errors.Join(errs, err)
 	}
-	dir, err := os.MkdirTemp(base, "muster-"+safeName(id)+"-")
-	if err != nil {
-		return "", fail(job.ExitSystem, "set TMPDIR to a directory that can be written", "make a directory for this run: %w", err)
-	}
-	return dir, nil
+	return "", fail(job.ExitSystem, "set TMPDIR to a directory that can be written", "make a directory for this run: %s",
+		strings.ReplaceAll(errs.Error(), "\n", ", "))
 }
 
 // safeName is text as a part of a file's name.

@@ -83,8 +83,18 @@ type member struct {
 	over   bool // nothing of it is left
 }
 
+// A StartError is a worker that could not be started. It wraps a *proc.StartError if the command is to blame.
+type StartError struct {
+	Task job.Task
+	Err  error
+}
+
+func (e *StartError) Error() string { return fmt.Sprintf("worker: rank %d: %v", e.Task.Rank, e.Err) }
+
+func (e *StartError) Unwrap() error { return e.Err }
+
 // Start starts one process for each task. If one cannot be started the others are stopped, and nothing is left when Start
-// returns; the error then wraps a *proc.StartError if the command is to blame.
+// returns; the error then wraps a *StartError.
 func Start(ctx context.Context, tasks []job.Task, opt Options) (*Group, error) {
 	g := &Group{processes: opt.Processes, exits: make(chan Exit, len(tasks)), killed: make(chan struct{}), gone: make(chan struct{})}
 	nonce := rand.Text()[:8]
@@ -92,7 +102,7 @@ func Start(ctx context.Context, tasks []job.Task, opt Options) (*Group, error) {
 	for _, t := range tasks {
 		m, err := start(ctx, t, opt, nonce, len(tasks) == 1)
 		if err != nil {
-			failed = fmt.Errorf("worker: rank %d: %w", t.Rank, err)
+			failed = &StartError{Task: t, Err: err}
 			break
 		}
 		g.members = append(g.members, m)

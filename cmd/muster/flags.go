@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/muster-run/muster/proc"
 )
 
 // A usageError is a command line that cannot be right. It ends with code 2.
@@ -72,6 +74,26 @@ func fromEnv(flags []cli.Flag, given map[string]string) (out []string, err error
 		out = append(out, "--"+name+"="+value)
 	}
 	return out, nil
+}
+
+// misspelt names variables in environ that are nobody's, and whose names miss one of ours by a slip: a node that is not told how
+// many nodes there are would train alone.
+func misspelt(flags []cli.Flag, environ []string) (notes []string) {
+	var names []string
+	for _, f := range flags {
+		names = append(names, variable(f.Names()[0]))
+	}
+	names = append(names, terminationLog, proc.TagName)
+	for _, kv := range environ {
+		name, value, _ := strings.Cut(kv, "=")
+		if !strings.HasPrefix(name, variable("")) || slices.Contains(names, name) || strings.HasPrefix(value, "tcp://") {
+			continue
+		}
+		if best := nearest(name, names); best != "" && distance(name, best) <= 2 {
+			notes = append(notes, fmt.Sprintf("%s is not known here; did you mean %s?", name, best))
+		}
+	}
+	return notes
 }
 
 // variable sets a flag when the command line does not: MUSTER_ and its name.

@@ -27,7 +27,7 @@ func start(args []string) int {
 	}
 	if usage := (usageError{}); errors.As(err, &usage) && args[1] == "run" {
 		why := launcher.VerdictOf(&launcher.Error{Code: job.ExitUsage, Err: err})
-		pid1.LeaveWords(os.Getenv("MUSTER_TERMINATION_LOG"), report.Words(why)) // there is no agent yet that could
+		pid1.LeaveWords(os.Getenv(terminationLog), report.Words(why)) // there is no agent yet that could
 	}
 	return exitCode(err)
 }

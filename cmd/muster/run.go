@@ -61,6 +61,7 @@ func configure(x *cli.Context, c *launcher.Config) {
 	c.Root = topology.Root("/")
 	c.Environ = os.Environ()
 	c.Version = version()
+	c.Notes = append(c.Notes, misspelt(x.App.Flags, c.Environ)...)
 }
 
 func runCommand() *cli.Command {
@@ -76,12 +77,15 @@ func runCommand() *cli.Command {
 	}
 }
 
+// terminationLog is the variable that names the file for the last words.
+const terminationLog = "MUSTER_TERMINATION_LOG"
+
 // run is both processes: the first one, which starts this program again, and the agent that it starts.
 func run(x *cli.Context, c launcher.Config) error {
 	first, err := pid1.Connect()
 	if errors.Is(err, pid1.ErrNone) {
 		return status(pid1.Main(pid1.Config{
-			TerminationLog: os.Getenv("MUSTER_TERMINATION_LOG"), Grace: c.StopTimeout, LostCode: job.ExitRetry,
+			TerminationLog: os.Getenv(terminationLog), Grace: c.StopTimeout, LostCode: job.ExitRetry,
 		}))
 	}
 	if err != nil {

@@ -322,6 +322,36 @@ func TestLimits(t *testing.T) {
 	startProgram(t, t.TempDir(), nil, "sh", "-c", `ulimit -n 6; exec "$0" run -- true`, self).
 		ends(job.ExitSystem, "no room to start: ulimit -n is 6, and muster needs 32 open files; raise that limit")
 	startProgram(t, t.TempDir(), nil, "sh", "-c", `ulimit -Sn 6; exec "$0" run -- sh -c 'ulimit -Sn'`, self).ends(0, "[rank 0] 6\n")
+	startProgram(t, t.TempDir(), nil, "sh", "-c", `ulimit -n 63; exec "$0" run --nproc-per-node 8 -- sh -c 'echo no'`, self).
+		ends(job.ExitSystem, "no room for the workers: ulimit -n is 63, and muster needs 64 open files for 8 of them; raise that limit; exit 71")
+	startProgram(t, t.TempDir(), nil, "sh", "-c", `ulimit -n 64; exec "$0" run --nproc-per-node 8 -- sh -c 'echo yes $RANK'`, self).ends(0, "[rank 7] yes 7\n")
+}
+
+// What a container may lack is named, or done without.
+func TestBareContainer(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	startProgram(t, t.TempDir(), nil, "unshare", "-m", "sh", "-c", `umount -l /proc; exec "$0" run -- true`, self).
+		ends(job.ExitSystem, "no process table at /proc, which muster cannot do without")
+	const readOnly = `unset TMPDIR; mount --bind /tmp /tmp; mount -o remount,bind,ro /tmp; `
+	startProgram(t, t.TempDir(), nil, "unshare", "-m", "sh", "-c", readOnly+`exec "$0" run -- sh -c 'echo $TORCHELASTIC_ERROR_FILE'`, self).
+		ends(0, "[rank 0] /dev/shm/muster-job-")
+	startProgram(t, t.TempDir(), nil, "unshare", "-m", "sh", "-c", readOnly+`TMPDIR=/tmp exec "$0" run -- true`, self).
+		ends(job.ExitSystem, "mkdir /tmp/muster-job-", "read-only file system; set TMPDIR to a directory that can be written")
+}
+
+// A variable that misses one of ours by a slip is told: without it a node might train alone.
+func TestMisspeltVariable(t *testing.T) {
+	t.Parallel()
+	vars := []string{"MUSTER_NNODE=2", "MUSTER_GRAEC=4", "MUSTER_SERVICE_PORT=80", "MUSTER_PORT_80_TCP=tcp://10.0.0.1:80", "MUSTER_GRACE=5", "MUSTER_TERMINATION_LOG=/dev/null"}
+	p := muster(t, t.TempDir(), vars, "run", "true")
+	p.ends(0, "MUSTER_NNODE is not known here; did you mean MUSTER_NNODES?", "MUSTER_GRAEC is not known here; did you mean MUSTER_GRACE?")
+	if n := strings.Count(p.out.String(), "is not known here"); n != 2 {
+		t.Errorf("%d variables are told:\n%s", n, p.out.String())
+	}
 }
 
 // The first process is killed: nothing outlives it, and the other node knows.
