@@ -6,8 +6,9 @@ export GOFLAGS := -trimpath -tags=urfave_cli_no_docs
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 60s
 BENCH    ?= .
+ROUNDS   ?= 500
 
-.PHONY: help build test race fuzz bench lint cover golden demo image clean prepare
+.PHONY: help build test race soak fuzz bench lint cover golden demo image clean prepare
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +24,9 @@ test: prepare lint race ## everything: prepare, lint, all tests with the race de
 
 race: build ## all tests with the race detector, against what is prepared
 	CGO_ENABLED=1 go test -race -timeout 30m ./...
+
+soak: ## ROUNDS (500) of crash and restart, after which nothing may be left and nothing may have grown
+	CGO_ENABLED=0 SOAK_ROUNDS=$(ROUNDS) go test ./cmd/muster -run '^TestSoak$$' -v -count 1 -timeout 30m
 
 fuzz: ## fuzz each decoder for FUZZTIME
 	@set -e; go list ./... | while read -r pkg; do \
