@@ -30,6 +30,9 @@ type Client struct {
 	lost    chan struct{} // closed when the first process is gone
 	done    chan struct{} // closed when receive has returned
 
+	legacy *Legacy
+	life   int // agents before this one
+
 	sending sync.Mutex // around link.send
 
 	mu       sync.Mutex
@@ -46,11 +49,11 @@ type Client struct {
 func Connect() (*Client, error) {
 	value, set := os.LookupEnv(marker)
 	os.Unsetenv(marker) // not for the workers
-	var fd, parent, ours int
+	var fd, parent, ours, before int
 	if !set {
 		return nil, ErrNone
 	}
-	if n, _ := fmt.Sscanf(value, "%d:%d:%d", &fd, &parent, &ours); n != 3 || fd < 3 || parent != os.Getppid() {
+	if n, _ := fmt.Sscanf(value, "%d:%d:%d:%d", &fd, &parent, &ours, &before); n != 4 || fd < 3 || parent != os.Getppid() {
 		return nil, ErrNone // somebody else's, by inheritance
 	}
 	if ours == 1 {
@@ -70,11 +73,25 @@ func Connect() (*Client, error) {
 	// We have no children who could inherit this.
 	ossignal.Ignore(unix.SIGTTOU)
 	warm(16)
-	if err := c.send(message{Kind: tellHello}); err != nil {
+	c.next = uint64(before) << 32 // an answer to an agent before us is not ours
+	if err := c.begin(before); err != nil {
 		c.Close()
 		return nil, err
 	}
 	return c, nil
+}
+
+// begin says hello, and takes what an agent before this one left.
+func (c *Client) begin(before int) error {
+	c.life = before
+	if err := c.send(message{Kind: tellHello}); err != nil || before == 0 {
+		return err
+	}
+	m, err := c.ask(context.Background(), message{Kind: askLegacy})
+	if err == nil {
+		c.legacy = m.inherited
+	}
+	return err
 }
 
 func newClient(l *link) *Client {
@@ -298,6 +315,9 @@ func (c *Client) answered(m message) {
 	c.mu.Lock()
 	back := c.waiting[m.ID]
 	delete(c.waiting, m.ID)
+	if m.Legacy != nil {
+		m.inherited = c.inherit(m)
+	}
 	if len(m.PIDs) == 1 && back != nil {
 		exit := make(chan proc.Exit, 1)
 		c.children[m.PIDs[0]] = exit
@@ -325,8 +345,7 @@ func (c *Client) discard(m message) {
 }
 
 func (c *Client) exited(m message) {
-	e := m.Exit.Exit
-	e.At = time.Now().Add(-time.Duration(clock() - m.Exit.Clock))
+	e := m.Exit.local()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if exit := c.children[e.PID]; exit != nil {

@@ -53,8 +53,8 @@ func TestMain(m *testing.M) {
 
 // agentMain starts each argument as a worker, a shell script or, behind "!", a command, carries its output, and tells of signals.
 func agentMain(c *Client, role string) int {
-	if role == "storm" {
-		return stormMain(c)
+	if special := map[string]func(*Client) int{"storm": stormMain, "heir": heirMain, "doomed": doomedMain, "retire": retireMain}[role]; special != nil {
+		return special(c)
 	}
 	screen, err := c.OpenConsole(1, os.Stdout, os.Stderr, output.Style{})
 	if err != nil {

@@ -134,7 +134,10 @@ func (f *first) finish(c *child) {
 			c.carrier.Settle()
 			lines = c.carrier.Tail()
 		}
-		f.spawner.done <- func() { f.tell(message{Kind: tellTail, PIDs: []int{c.pid}, Lines: lines}) }
+		f.spawner.done <- func() {
+			c.read, c.tail = true, lines
+			f.tell(message{Kind: tellTail, PIDs: []int{c.pid}, Lines: lines})
+		}
 	}()
 }
 

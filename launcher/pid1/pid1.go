@@ -67,12 +67,11 @@ func Main(cfg Config) int {
 		cfg:       cfg,
 		isInit:    os.Getpid() == 1,
 		spawner:   spawner{work: make(chan spawn), done: make(chan func())},
-		inbox:     make(chan message),
-		sending:   make(chan message),
 		children:  map[int]*child{},
 		unclaimed: map[int]proc.Exit{},
 		forwarded: map[os.Signal]bool{},
 		consoles:  map[int]*console{},
+		legacy:    legacy{blobs: map[string][]byte{}, files: map[string]held{}, program: ownProgram},
 		words:     openWords(cfg.TerminationLog),
 	}
 	f.cpus = prepare(f.isInit)
@@ -107,6 +106,7 @@ type first struct {
 	goodbye   bool // the agent ends because it wants to
 	held      []os.Signal
 	forwarded map[os.Signal]bool
+	legacy    legacy
 
 	unclaimed map[int]proc.Exit // ended while a spawn was under way: perhaps its child
 	orphans   atomic.Int64      // adopted and reaped
@@ -120,6 +120,11 @@ type child struct {
 	started uint64 // proc.Process.Start
 	tag     string // not empty: a worker
 	alive   bool
+	asked   []syscall.Signal // that it was sent
+	killed  bool             // while it lived
+	end     *wireExit
+	read    bool            // its output, to the end
+	tail    []string        // of it
 	pipes   []int           // read ends of its stdout and stderr, on their way to who reads them
 	carrier *output.Carrier // that does; nil: the agent
 	lines   *proc.Lines
@@ -146,13 +151,21 @@ func (f *first) run() int {
 	f.signals = make(chan os.Signal, 64)
 	catch(f.signals, f.isInit)
 	go f.spawner.run(&f.known) // lives as long as the process: its thread is the parent of all children
-	if err := f.startAgent(); err != nil {
-		complain("%v", err)
-		return job.ExitSystem
+	for first := true; first || f.succeed(); first = false {
+		if err := f.startAgent(); err != nil {
+			f.complain("%v", err)
+			if first {
+				return job.ExitSystem
+			}
+			break
+		}
+		if first {
+			warm(16) // while the agent begins
+		}
+		f.loop(func() bool { return f.agentEnd != nil }, nil)
+		f.loop(func() bool { return f.inbox == nil }, time.After(time.Second)) // its last messages
 	}
-	warm(16) // while the agent begins
-	f.loop(func() bool { return f.agentEnd != nil }, nil)
-	f.loop(func() bool { return f.inbox == nil }, time.After(time.Second)) // its last messages
+	f.legacy.drop("", f.legacy.agents) // peers see now that nobody follows
 	code := f.verdict()
 	f.stopWorkers()
 	f.sweep()
@@ -170,12 +183,13 @@ func (f *first) startAgent() error {
 		unix.Close(pair[1])
 		return fmt.Errorf("start the agent: %w", err)
 	}
-	go f.receive(ours) // until the agent has closed its end
-	go f.send(ours)    // as long as the process
+	f.inbox, f.sending = make(chan message), make(chan message)
+	go f.receive(ours, f.inbox) // until the agent has closed its end
+	go f.send(ours, f.sending)  // until succeed
 	s := spawn{
-		path:       "/proc/self/exe",
+		path:       f.legacy.program,
 		argv:       f.cfg.Argv,
-		env:        agentEnv(f.cpus),
+		env:        agentEnv(f.cpus, f.legacy.agents),
 		files:      []int{0, 1, 2, pair[1]},
 		closeAfter: pair[1:],
 		core:       true,
@@ -186,6 +200,7 @@ func (f *first) startAgent() error {
 		s.sys.Pdeathsig = syscall.SIGTERM
 	}
 	var failed error
+	f.legacy.agents, f.legacy.born = f.legacy.agents+1, time.Now()
 	s.answer = func(pid int, _ uint64, err error) {
 		f.agent, failed = pid, err
 		f.claim(pid)
@@ -196,9 +211,9 @@ func (f *first) startAgent() error {
 }
 
 // receive brings the agent's messages into the loop until the agent is gone.
-func (f *first) receive(l *link) {
-	inbox := f.inbox
+func (f *first) receive(l *link, inbox chan<- message) {
 	defer close(inbox)
+	defer l.conn.Close()
 	for {
 		m, err := l.receive()
 		if err != nil {
@@ -209,8 +224,8 @@ func (f *first) receive(l *link) {
 }
 
 // send takes what the loop has for the agent. It may stand still while the agent does; the loop must not.
-func (f *first) send(l *link) {
-	for m := range f.sending {
+func (f *first) send(l *link, sending <-chan message) {
+	for m := range sending {
 		_ = l.send(m) // an agent that does not listen is dead or dying
 	}
 }
@@ -306,6 +321,8 @@ func (f *first) serve(m message) {
 		f.say(m)
 	case tellForget:
 		f.forget(m.PIDs)
+	default:
+		f.serveLegacy(m)
 	}
 }
 
@@ -409,8 +426,8 @@ func (f *first) ended(e proc.Exit) {
 	case e.PID == f.agent:
 		f.agentEnd = &e
 	case c != nil && c.alive:
-		c.alive = false
-		f.tell(message{Kind: tellExit, Exit: &wireExit{Exit: e, Clock: clock()}})
+		c.alive, c.end = false, &wireExit{Exit: e, Clock: clock()}
+		f.tell(message{Kind: tellExit, Exit: c.end})
 		f.finish(c)
 	case f.forking:
 		f.unclaimed[e.PID] = e
@@ -431,6 +448,7 @@ func (f *first) signalChild(m message) bool {
 	if c == nil || !c.alive || dead(c.pid) {
 		return false
 	}
+	c.asked = append(c.asked, m.Signal)
 	if m.Signal == unix.SIGTERM {
 		defer unix.Kill(-c.pid, unix.SIGCONT) // one that is stopped could not obey
 	}
@@ -452,6 +470,11 @@ func (f *first) signalChild(m message) bool {
 func (f *first) kill(m message) {
 	ctx, cancel := context.WithTimeout(context.Background(), m.Within)
 	trees, carriers := f.treesOf(m.PIDs), f.carriers(m.PIDs)
+	for _, pid := range m.PIDs {
+		if c := f.children[pid]; c != nil && c.alive {
+			c.killed = true
+		}
+	}
 	go func() {
 		defer cancel()
 		left := trees.kill(ctx)

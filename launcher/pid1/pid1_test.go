@@ -405,7 +405,7 @@ func TestAgentEnv(t *testing.T) {
 			os.Unsetenv("GOMAXPROCS")
 		}
 		var got []string
-		for _, kv := range agentEnv(c.cpus) {
+		for _, kv := range agentEnv(c.cpus, 0) {
 			if value, ok := strings.CutPrefix(kv, "GOMAXPROCS="); ok {
 				got = append(got, value)
 			}

@@ -30,11 +30,7 @@ func (f *first) verdict() int {
 	case f.forwarded[e.Signal]: // it had no handler for what was meant for it
 		return e.Status()
 	}
-	how := fmt.Sprintf("exit code %d", e.Code) // a panic is 2
-	if e.Signal != 0 {
-		how = fmt.Sprintf("signal %d", int(e.Signal))
-	}
-	text := fmt.Sprintf("the agent died (%s)", how)
+	text := fmt.Sprintf("the agent died (%s)", how(e))
 	if f.workers() > 0 {
 		text += "; workers were stopped"
 	}

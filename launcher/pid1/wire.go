@@ -23,21 +23,27 @@ import (
 type kind int
 
 const (
-	tellHello   kind = iota // agent: my signal handlers stand, forward what you have
-	tellGoodbye             // agent: I am about to end of my own will
-	askStart                // agent: start Spec; answer: PID, and, if it is to read them, descriptors of stdout and stderr
-	askSignal               // agent: send Signal to PIDs[0] in Scope
-	askKill                 // agent: kill PIDs with all they started, within Within; answer: Text names survivors
-	tellWords               // agent: Text is to be found in the termination log if nothing comes after it
-	askOrphans              // agent: how many processes have been adopted and reaped? answer: Count
-	askConsole              // agent: open Console in Style on two descriptors, unless it is open
-	askTail                 // agent: answer: the last Lines of PIDs[0] so far
-	askClose                // agent: deliver what waits at Console, within Within, and close it; answer: Text says what was lost
-	tellLines               // agent: Data, whole lines, is for Stream of Console
-	tellForget              // agent: PIDs have ended, and nobody will ask about them any more
-	answer                  // first process
-	tellExit                // first process: Exit of a started process
-	tellTail                // first process: all output of PIDs[0], which has ended, was read; Lines are its last
+	tellHello    kind = iota // agent: my signal handlers stand, forward what you have
+	tellGoodbye              // agent: I am about to end of my own will
+	askStart                 // agent: start Spec; answer: PID, and, if it is to read them, descriptors of stdout and stderr
+	askSignal                // agent: send Signal to PIDs[0] in Scope
+	askKill                  // agent: kill PIDs with all they started, within Within; answer: Text names survivors
+	tellWords                // agent: Text is to be found in the termination log if nothing comes after it
+	askOrphans               // agent: how many processes have been adopted and reaped? answer: Count
+	askConsole               // agent: open Console in Style on two descriptors, unless it is open
+	askTail                  // agent: answer: the last Lines of PIDs[0] so far
+	askClose                 // agent: deliver what waits at Console, within Within, and close it; answer: Text says what was lost
+	tellLines                // agent: Data, whole lines, is for Stream of Console
+	tellKeep                 // agent: Data is for the agent after this one, under the name Text
+	tellHold                 // agent: hold these descriptors, under the name Text, in place of those that were
+	tellDrop                 // agent: close those again
+	tellDropOld              // agent: the same of what agents before it gave, under all names that begin with Text
+	askLegacy                // agent: what did the one before leave? answer: Legacy, descriptors in the order of its Files
+	askSuccessor             // agent: after my end, which comes at once, start the program of this descriptor in my place
+	tellForget               // agent: PIDs have ended, and nobody will ask about them any more
+	answer                   // first process
+	tellExit                 // first process: Exit of a started process
+	tellTail                 // first process: all output of PIDs[0], which has ended, was read; Lines are its last
 )
 
 // A message is one frame. Fields that its kind does not name are empty.
@@ -62,10 +68,13 @@ type message struct {
 	Style   *output.Style
 	Data    []byte
 	Lines   []string
+	Legacy  *wireLegacy
 
 	files []int            // descriptors that travel with it; the sender's are closed when it is sent
 	exit  <-chan proc.Exit // on the agent's side, of an answer to askStart
 	tail  <-chan []string  // the same
+	// inherited: on the agent's side, of an answer to askLegacy.
+	inherited *Legacy
 }
 
 // spawnSpec is proc.Spec without its files, which travel beside it.

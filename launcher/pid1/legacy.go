@@ -1,0 +1,258 @@
+package pid1
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/muster-run/muster/proc"
+)
+
+// This file is how an agent that died, or makes way for a newer program, is followed by another. The first process has the
+// children and their output anyway; beside that it keeps for the next agent what this one leaves with it.
+
+// legacy is what an agent leaves, and how the agents before it fared.
+type legacy struct {
+	program   string            // what to start as the next one
+	successor bool              // the agent asked for that
+	blobs     map[string][]byte // by name
+	files     map[string]held   // by name
+	agents    int               // that there were
+	early     int               // of those, the last that died soon after their start
+	born      time.Time
+}
+
+// held is descriptors, and how many agents there were when they were given.
+type held struct {
+	fds    []int
+	agents int
+}
+
+// ownProgram is this program, also when its file was replaced.
+const ownProgram = "/proc/self/exe"
+
+const (
+	maxBlob   = 8 << 20         // half of a frame
+	maxHeld   = 1 << 15         // names of descriptors
+	soon      = 2 * time.Second // an agent that dies within that of its start
+	mostEarly = 5               // and so many in a row: the next one would, too
+)
+
+// serveLegacy does what an agent asks for the sake of the next one.
+func (f *first) serveLegacy(m message) {
+	l := &f.legacy
+	switch m.Kind {
+	case tellKeep:
+		l.blobs[m.Text] = m.Data
+	case tellHold:
+		closeAll(l.files[m.Text].fds)
+		delete(l.files, m.Text)
+		if len(l.files) < maxHeld {
+			l.files[m.Text], m.files = held{m.files, l.agents}, nil
+		}
+		closeAll(m.files)
+	case tellDrop:
+		l.drop(m.Text, l.agents)
+	case tellDropOld:
+		l.drop(m.Text, l.agents-1)
+	case askLegacy:
+		f.tell(f.bequeath(m.ID))
+	case askSuccessor:
+		if len(m.files) == 1 {
+			l.program, l.successor = fmt.Sprintf("/proc/self/fd/%d", m.files[0]), true
+		}
+		f.tell(message{Kind: answer, ID: m.ID})
+	}
+}
+
+// drop closes what is held under names that begin so, since there were no more agents than that.
+func (l *legacy) drop(prefix string, agents int) {
+	maps.DeleteFunc(l.files, func(name string, h held) bool {
+		drop := strings.HasPrefix(name, prefix) && h.agents <= agents
+		if drop {
+			closeAll(h.fds)
+		}
+		return drop
+	})
+}
+
+// succeed reports whether another agent is to follow the one that ended, and prepares for it. One that left nothing has no
+// successor.
+func (f *first) succeed() bool {
+	l := &f.legacy
+	if f.goodbye || !l.successor && (len(l.blobs) == 0 || f.forwarded[f.agentEnd.Signal]) {
+		return false
+	}
+	if time.Since(l.born) >= soon {
+		l.early = 0
+	}
+	if l.early++; l.early > mostEarly {
+		return false
+	}
+	if !l.successor {
+		f.complain("the agent died (%s); another one takes over, the workers go on", how(f.agentEnd))
+	}
+	if !f.hello {
+		l.program = ownProgram // a newer one that does not even begin
+	}
+	close(f.sending)
+	f.outbox, f.queue = nil, nil
+	f.agent, f.agentEnd, f.hello, l.successor = 0, nil, false, false
+	clear(f.forwarded)
+	return true
+}
+
+// how says how an agent ended.
+func how(e *proc.Exit) string {
+	if e.Signal != 0 {
+		return fmt.Sprintf("signal %d", int(e.Signal))
+	}
+	return fmt.Sprintf("exit code %d", e.Code) // a panic is 2
+}
+
+// wireLegacy is a Legacy on its way.
+type wireLegacy struct {
+	Blobs    map[string][]byte
+	Children []wireChild
+	Files    []string // names of the descriptors
+}
+
+type wireChild struct {
+	PID    int
+	Tag    string
+	Exit   *wireExit // nil: it lives
+	Lines  bool      // the first process reads its output
+	Read   bool      // to the end
+	Tail   []string
+	Asked  []syscall.Signal
+	Killed bool
+}
+
+// bequeath answers askLegacy. Only as many descriptors go with it as one message takes: each name's first.
+func (f *first) bequeath(id uint64) message {
+	l := &wireLegacy{Blobs: f.legacy.blobs}
+	for _, pid := range slices.Sorted(maps.Keys(f.children)) {
+		c := f.children[pid]
+		l.Children = append(l.Children, wireChild{
+			PID: pid, Tag: c.tag, Exit: c.end, Lines: c.lines != nil, Read: c.read, Tail: c.tail, Asked: c.asked, Killed: c.killed,
+		})
+	}
+	m := message{Kind: answer, ID: id, Legacy: l}
+	for _, name := range slices.Sorted(maps.Keys(f.legacy.files)) {
+		if fds := f.legacy.files[name].fds; len(fds) == 1 && len(m.files) < maxFiles {
+			l.Files = append(l.Files, name)
+			m.files = append(m.files, duplicates(fds)...)
+		}
+	}
+	return m
+}
+
+// A Legacy is what the agent before this one left with the first process.
+type Legacy struct {
+	Blobs    map[string][]byte   // by [Client.Keep]
+	Files    map[string]*os.File // by [Client.Hold], for the receiver to close
+	Children []Inherited         // those that live, and workers that ended
+}
+
+// An Inherited is a child that an agent before this one started.
+type Inherited struct {
+	*proc.Child
+	Tag    string
+	Asked  []syscall.Signal // what it was sent
+	Killed bool             // while it lived
+}
+
+// Legacy returns what an agent before this one left: nil if this is the first.
+func (c *Client) Legacy() *Legacy { return c.legacy }
+
+// Life returns how many agents there were before this one.
+func (c *Client) Life() int { return c.life }
+
+// Keep leaves data under a name, for an agent that follows this one.
+func (c *Client) Keep(name string, data []byte) error {
+	if len(data) > maxBlob {
+		return fmt.Errorf("keep %s for another agent: %d bytes, at most %d are possible", name, len(data), maxBlob)
+	}
+	return c.send(message{Kind: tellKeep, Text: name, Data: data})
+}
+
+// Hold makes the first process hold a file open under a name, until Drop, or for an agent that follows this one. A peer of a
+// connection then does not see that this agent died.
+func (c *Client) Hold(name string, f syscall.Conn) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("hold %s: %w", name, err)
+	}
+	var fds []int
+	if err := raw.Control(func(fd uintptr) { fds = duplicates([]int{int(fd)}) }); err != nil || len(fds) == 0 {
+		return fmt.Errorf("hold %s: %w", name, errors.Join(err, unix.EMFILE))
+	}
+	return c.send(message{Kind: tellHold, Text: name, files: fds})
+}
+
+// Drop ends Hold.
+func (c *Client) Drop(name string) error { return c.send(message{Kind: tellDrop, Text: name}) }
+
+// DropOld ends what agents before this one held under names that begin so.
+func (c *Client) DropOld(prefix string) error {
+	return c.send(message{Kind: tellDropOld, Text: prefix})
+}
+
+// Succeed makes another program this agent's successor: it is started when this process has ended, which it must at once and
+// without Close. Should it not begin, this program is.
+func (c *Client) Succeed(program *os.File) error {
+	fds, err := descriptors([]*os.File{program})
+	if err != nil {
+		return fmt.Errorf("%s: %w", program.Name(), err)
+	}
+	_, err = c.ask(context.Background(), message{Kind: askSuccessor, files: fds})
+	return err
+}
+
+// inherit turns an answer to askLegacy into what it means here. It is called with mu held.
+func (c *Client) inherit(m message) *Legacy {
+	l := &Legacy{Blobs: m.Legacy.Blobs, Files: map[string]*os.File{}}
+	for i, name := range m.Legacy.Files[:min(len(m.Legacy.Files), len(m.files))] {
+		l.Files[name] = os.NewFile(uintptr(m.files[i]), name)
+	}
+	for _, w := range m.Legacy.Children {
+		l.Children = append(l.Children, Inherited{c.adopt(w), w.Tag, w.Asked, w.Killed})
+	}
+	return l
+}
+
+// adopt makes a child of an agent before us one of ours. It is called with mu held.
+func (c *Client) adopt(w wireChild) *proc.Child {
+	exit, tail := make(chan proc.Exit, 1), make(chan []string, 1)
+	child := &proc.Child{PID: w.PID, Exit: exit}
+	c.tags[w.PID] = w.Tag
+	if w.Exit != nil {
+		exit <- w.Exit.local()
+	} else {
+		c.children[w.PID] = exit
+	}
+	if w.Lines {
+		child.Tail = tail
+	}
+	if w.Read {
+		tail <- w.Tail
+	} else {
+		c.tails[w.PID] = tail
+	}
+	return child
+}
+
+// local is the exit with the time of this process's clock.
+func (w *wireExit) local() proc.Exit {
+	e := w.Exit
+	e.At = time.Now().Add(-time.Duration(clock() - w.Clock))
+	return e
+}
