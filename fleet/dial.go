@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -209,6 +210,9 @@ func (d *dialer) try(ctx context.Context, addr string) result {
 	if err != nil {
 		return result{err: fmt.Errorf("%s: %w", addr, unwrapOp(err))}
 	}
+	c = d.fleet.hold(c)
+	d.peer.knock(+1)
+	defer d.peer.knock(-1)
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	k, err := d.fleet.call(c)
 	if !stop() && err == nil {
@@ -219,6 +223,32 @@ func (d *dialer) try(ctx context.Context, addr string) result {
 		return result{err: fmt.Errorf("%s: %w", addr, err)}
 	}
 	return result{call: k}
+}
+
+// A heldConn is a connection that outlives this process.
+type heldConn struct {
+	net.Conn
+	free func()
+}
+
+func (f *Fleet) hold(c net.Conn) net.Conn {
+	if f.Hold == nil {
+		return c
+	}
+	return &heldConn{c, sync.OnceFunc(f.Hold(c))}
+}
+
+// Close lets the peer see the end, too.
+func (c *heldConn) Close() error {
+	err := c.Conn.Close()
+	c.free()
+	return err
+}
+
+func (p *peer) knock(by int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.knocking += by
 }
 
 // unwrapOp leaves out the address that the net package repeats.

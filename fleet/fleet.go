@@ -48,10 +48,11 @@ const (
 	Back                  // a suspect was heard again
 	Lost                  // the peer is gone without a goodbye
 	Left                  // the peer said goodbye
+	Renewed               // another agent took the peer's over: what was told and not heard is lost, and to be told again
 )
 
 func (c Change) String() string {
-	return [...]string{"joined", "heard", "suspect", "back", "lost", "left"}[c]
+	return [...]string{"joined", "heard", "suspect", "back", "lost", "left", "renewed"}[c]
 }
 
 // An Event is something that happened to one peer.
@@ -72,6 +73,10 @@ type Options struct {
 	Redial      time.Duration // how long a closed connection may stay closed; 0: 250 ms
 	Arrival     time.Duration // leader: how long a member may take to join; 0: 30 s
 	Log         *slog.Logger  // strangers, redials; nil: none
+	// Life is how many agents of this node there were before this one, which takes over from the last.
+	Life int
+	// Hold keeps a connection open beyond this process's death, until free; nil: the peer sees that it breaks.
+	Hold func(net.Conn) (free func())
 	// Dial connects to the leader; nil: TCP.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }

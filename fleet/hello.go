@@ -32,6 +32,7 @@ type hello struct {
 	Generation  int    `json:"generation"`
 	Rank        int    `json:"rank"` // group rank of the member
 	Incarnation string `json:"incarnation"`
+	Life        int    `json:"life,omitempty"` // agents that this one took over from
 	Salt        string `json:"salt"`
 }
 
@@ -39,6 +40,7 @@ type welcome struct {
 	Protocol int    `json:"protocol"`
 	Salt     string `json:"salt,omitempty"`
 	Proof    string `json:"proof,omitempty"`
+	Life     int    `json:"life,omitempty"` // agents that this one took over from
 	Got      uint64 `json:"got,omitempty"`
 	Refused  string `json:"refused,omitempty"`
 	Final    bool   `json:"final,omitempty"` // and trying again will not help
@@ -52,7 +54,7 @@ type ready struct {
 // proof shows that its maker knows the nonce, for this one opening, in this role.
 func proof(nonce, role, salt string, h hello) string {
 	mac := hmac.New(sha256.New, []byte(nonce))
-	fmt.Fprintf(mac, "muster fleet %s %q %d %d %q %q", role, h.Job, h.Generation, h.Rank, h.Incarnation, salt)
+	fmt.Fprintf(mac, "muster fleet %s %q %d %d %q %d %q", role, h.Job, h.Generation, h.Rank, h.Incarnation, h.Life, salt)
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
@@ -112,7 +114,7 @@ func (f *Fleet) admit(c net.Conn) error {
 		return refuse(c, err, false)
 	}
 	mine := salt()
-	if err := send(c, welcome{Protocol: Protocol, Salt: mine, Proof: proof(f.world.Nonce, "leader", h.Salt, h)}); err != nil {
+	if err := send(c, welcome{Protocol: Protocol, Salt: mine, Life: f.Life, Proof: proof(f.world.Nonce, "leader", h.Salt, h)}); err != nil {
 		return err
 	}
 	var r ready
@@ -122,15 +124,19 @@ func (f *Fleet) admit(c net.Conn) error {
 	if !hmac.Equal([]byte(r.Proof), []byte(proof(f.world.Nonce, "member", mine, h))) {
 		return refuse(c, errors.New("it does not know this world's nonce"), false)
 	}
-	return f.seat(c, in, h.Rank, r.Got)
+	return f.seat(c, in, h, r.Got)
 }
 
 // seat makes the connection the peer's. The peer is told what we have before anything else.
-func (f *Fleet) seat(c net.Conn, in *bufio.Reader, rank int, got uint64) error {
-	p := f.peers[rank]
+func (f *Fleet) seat(c net.Conn, in *bufio.Reader, h hello, got uint64) error {
+	p := f.peers[h.Rank]
 	p.mu.Lock()
+	old := !p.renew(h.Life)
 	w, lost := welcome{Protocol: Protocol, Got: p.got}, p.lost
 	p.mu.Unlock()
+	if old {
+		return refuse(c, errOld, true)
+	}
 	if lost != nil {
 		return refuse(c, fmt.Errorf("%v was given up: %w", p, lost), true)
 	}
@@ -138,8 +144,17 @@ func (f *Fleet) seat(c net.Conn, in *bufio.Reader, rank int, got uint64) error {
 		return err
 	}
 	_ = c.SetDeadline(time.Time{})
-	return p.attach(c, in, got)
+	f.adopt(c)
+	c = f.hold(c)
+	err := p.attach(c, in, got)
+	if err != nil {
+		c.Close()
+	}
+	return err
 }
+
+// errOld refuses an agent that another one took over from.
+var errOld = errors.New("a newer agent of this node has its place")
 
 func readHello(in *bufio.Reader) (hello, error) {
 	var h hello
@@ -196,6 +211,7 @@ type call struct {
 	in   *bufio.Reader
 	me   hello
 	salt string // the leader's
+	life int    // the same
 }
 
 // call opens c on the member's side.
@@ -203,7 +219,7 @@ func (f *Fleet) call(c net.Conn) (*call, error) {
 	_ = c.SetDeadline(time.Now().Add(helloTime))
 	k := &call{Conn: c, in: bufio.NewReader(c), me: hello{
 		Protocol: Protocol, Job: f.world.ID, Generation: f.world.Generation, Rank: f.self,
-		Incarnation: f.world.Members[f.self].Incarnation, Salt: salt(),
+		Incarnation: f.world.Members[f.self].Incarnation, Life: f.Life, Salt: salt(),
 	}}
 	if _, err := c.Write(appendFrame([]byte(Magic), k.me)); err != nil {
 		return nil, err
@@ -215,13 +231,17 @@ func (f *Fleet) call(c net.Conn) (*call, error) {
 	if !hmac.Equal([]byte(w.Proof), []byte(proof(f.world.Nonce, "leader", k.me.Salt, k.me))) {
 		return nil, errors.New("who answers there does not know this world's nonce")
 	}
-	k.salt = w.Salt
+	k.salt, k.life = w.Salt, w.Life
 	return k, nil
 }
 
 // commit makes k the connection to the leader.
 func (f *Fleet) commit(k *call, p *peer) error {
 	p.mu.Lock()
+	if !p.renew(k.life) {
+		p.mu.Unlock()
+		return errOld
+	}
 	r := ready{Proof: proof(f.world.Nonce, "member", k.salt, k.me), Got: p.got}
 	p.mu.Unlock()
 	if err := send(k, r); err != nil {

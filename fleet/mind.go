@@ -166,7 +166,7 @@ func (p *peer) verdict(now time.Time) {
 		}
 	case !p.joined && gone >= o.Arrival:
 		p.lose(fmt.Errorf("it did not join within %v", o.Arrival))
-	case p.joined && gone >= o.Redial:
+	case p.joined && gone >= o.Redial && (p.knocking == 0 || gone >= o.NodeTimeout):
 		p.lose(fmt.Errorf("%w, and was not back within %v", ended(p.cause), o.Redial))
 	}
 }

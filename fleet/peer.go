@@ -29,6 +29,8 @@ type peer struct {
 	mu        sync.Mutex
 	line      *line // the current connection; nil: none
 	joined    bool
+	life      int   // of its agent: how many there were before
+	renewed   bool  // it has a new one since the last connection
 	left      bool  // it said goodbye
 	lost      error // why it is lost
 	told      bool  // that it is lost
@@ -36,6 +38,7 @@ type peer struct {
 	busy      bool      // our reader waits for the launcher: its silence is ours
 	heard     time.Time // last sign of life
 	broken    time.Time // since when there is no connection
+	knocking  int       // connections that are open and not answered yet: somebody holds the peer's port for it
 	cause     error     // why the last connection broke, or could not be made
 
 	queue []parcel // told and not acknowledged, by number
@@ -63,6 +66,7 @@ type line struct {
 	hung    sync.Once
 	readEnd chan struct{} // closed when its reader has returned
 	before  chan struct{} // closed when the reader before has returned; messages stay in order
+	life    int           // the peer's, when it began
 
 	// Guarded by the peer's mu.
 	written uint64 // number of the last message that was written here
@@ -150,7 +154,7 @@ func (p *peer) attach(c net.Conn, in *bufio.Reader, got uint64) error {
 	}
 	l := &line{
 		Conn: c, in: in, wake: make(chan struct{}, 1), done: make(chan struct{}), readEnd: make(chan struct{}),
-		before: p.ended, written: got, ping: true,
+		before: p.ended, written: got, ping: true, life: p.life,
 	}
 	if !p.fleet.adopt(c) {
 		return errStopped
@@ -158,11 +162,24 @@ func (p *peer) attach(c net.Conn, in *bufio.Reader, got uint64) error {
 	p.acknowledged(got)
 	p.line.hangUp()
 	p.line, p.ended, p.heard = l, l.readEnd, time.Now()
-	first := !p.joined
-	p.joined = true
+	change, news := Joined, !p.joined || p.renewed
+	if p.joined {
+		change = Renewed
+	}
+	p.joined, p.renewed = true, false
 	p.fleet.owned.Go(func() { p.write(l) })
-	p.fleet.owned.Go(func() { p.read(l, first) })
+	p.fleet.owned.Go(func() { p.read(l, news, change) })
 	return nil
+}
+
+// renew takes note of the life of the peer's agent. With a newer one everything begins anew: what was told and not heard dies
+// with the old one. It reports false for an older one, and is called with mu held.
+func (p *peer) renew(life int) bool {
+	if life > p.life {
+		p.life, p.renewed = life, p.joined
+		p.queue, p.bytes, p.last, p.got = nil, 0, 0, 0
+	}
+	return life == p.life
 }
 
 // detach notes that a connection broke.
@@ -201,13 +218,13 @@ func poke(c chan struct{}) {
 }
 
 // read takes in what the peer sends, until the connection ends.
-func (p *peer) read(l *line, first bool) {
+func (p *peer) read(l *line, news bool, change Change) {
 	defer close(l.readEnd)
 	if l.before != nil {
 		<-l.before
 	}
-	if first {
-		p.fleet.inbox.put(Event{Change: Joined, Peer: p.rank, Host: host(l), Received: time.Now()})
+	if news {
+		p.fleet.inbox.put(Event{Change: change, Peer: p.rank, Host: host(l), Received: time.Now()})
 	}
 	for {
 		var f frame
@@ -248,6 +265,9 @@ func (p *peer) receive(l *line, f frame) error {
 func (p *peer) note(l *line, f frame, now time.Time) (fresh bool, rtt time.Duration, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if l.life != p.life {
+		return false, 0, errOld
+	}
 	p.heard = now
 	if f.Ack > p.last {
 		return false, 0, fmt.Errorf("it acknowledges message %d of %d", f.Ack, p.last)

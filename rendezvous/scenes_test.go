@@ -586,6 +586,36 @@ func TestStoreGoesAwayUnderTheWorld(t *testing.T) {
 	})
 }
 
+// A store that came back empty hears of the world again; and so it does from an agent that took another's place.
+func TestWorldIsMadeKnownAgain(t *testing.T) {
+	play(t, func(s *scene) {
+		a := s.comes(agent("a", 2), Options{Seen: 4})
+		b := s.comes(agent("b", 2), Options{Seen: 4})
+		s.agree([]string{"a", "b"}, a, b)
+		leader := a
+		if b.session.Rank == 0 {
+			leader = b
+		}
+		for round := range 2 {
+			s.store.empty()
+			if round == 1 {
+				leader.session.Close()
+				leader.session = Resume(s.store, leader.session.World, 0)
+			}
+			s.passes(2 * time.Second)
+			c := s.comes(life(agent("c", 2), fmt.Sprint("c", round)), Options{})
+			s.passes(20 * time.Second)
+			s.waits(c)
+			if got := c.last().String(); !strings.HasPrefix(got, "generation 5 of this job has been running") {
+				t.Errorf("c was told %q", got)
+			}
+		}
+		if err := leader.session.End(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestTimeouts(t *testing.T) {
 	play(t, func(s *scene) {
 		a := s.comes(numberedAgent(0, 4), Options{Timeout: time.Minute})

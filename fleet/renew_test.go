@@ -1,0 +1,88 @@
+package fleet
+
+import (
+	"errors"
+	"net"
+	"sync/atomic"
+	"testing"
+
+	"github.com/muster-run/muster/job"
+)
+
+// An agent that takes over a member's line: the leader hears of it, and both begin anew.
+func TestMemberIsRenewed(t *testing.T) {
+	w := world(2)
+	leader, addr := lead(t, w, Options{})
+	old := follow(t, w, 1, Options{}, addr)
+	want(t, leader, Joined, 1)
+	want(t, old, Joined, 0)
+	for range 3 {
+		if err := errors.Join(old.Tell("old", nil), leader.Tell("old", nil)); err != nil {
+			t.Fatal(err)
+		}
+		heard(t, leader, 1, "old")
+		heard(t, old, 0, "old")
+	}
+	fresh := follow(t, w, 1, Options{Life: 1}, addr)
+	want(t, leader, Renewed, 1)
+	want(t, fresh, Joined, 0)
+	if err := errors.Join(fresh.Tell("new", nil), leader.Tell("new", nil)); err != nil {
+		t.Fatal(err)
+	}
+	heard(t, leader, 1, "new")
+	heard(t, fresh, 0, "new")
+	if e := want(t, old, Lost, 0); e.Why.Error() != "refused: "+errOld.Error() {
+		t.Errorf("the old one was told %v", e.Why)
+	}
+}
+
+// An agent that takes over the leader's line, at the same address.
+func TestLeaderIsRenewed(t *testing.T) {
+	w := world(2)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var current atomic.Pointer[Fleet]
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			current.Load().Handle(c)
+		}
+	}()
+	var held atomic.Int64 // connections that are held and not freed
+	hold := func(net.Conn) func() { held.Add(1); return func() { held.Add(-1) } }
+	old := Lead(w, Options{Hold: hold})
+	current.Store(old)
+	member := follow(t, w, 1, Options{}, job.Addr(ln.Addr().String()))
+	want(t, old, Joined, 1)
+	want(t, member, Joined, 0)
+	for range 3 {
+		if err := errors.Join(old.Tell("old", nil), member.Tell("old", nil)); err != nil {
+			t.Fatal(err)
+		}
+		heard(t, old, 1, "old")
+		heard(t, member, 0, "old")
+	}
+	fresh := Lead(w, Options{Life: 2, Hold: hold})
+	current.Store(fresh)
+	old.hangUp() // as its death does
+	want(t, member, Renewed, 0)
+	want(t, fresh, Joined, 1)
+	if err := errors.Join(fresh.Tell("new", nil), member.Tell("new", nil)); err != nil {
+		t.Fatal(err)
+	}
+	heard(t, fresh, 1, "new")
+	heard(t, member, 0, "new")
+	closeAll(fresh, old, member)
+	ln.Close()
+	<-served
+	if n := held.Load(); n != 0 {
+		t.Errorf("%d connections are held for ever", n)
+	}
+}
