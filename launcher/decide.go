@@ -79,6 +79,10 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 		s.Empty = true
 	case noticed:
 		todo = []any{say{fmt.Sprintf("node %d (%s): %s", e.Node, s.Nodes[e.Node].Name, e.What)}}
+	case resumed:
+		todo = s.resumed()
+	case renewed:
+		todo = s.standing(e.Node)
 	case departed:
 		todo = s.departed(p, e.Node)
 	case lost:
@@ -99,7 +103,18 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 		panic(fmt.Sprintf("decide: unknown event %T", event))
 	}
 	todo = append(todo, s.cleared(p)...)
-	return s, append(todo, s.maybeEnd()...)
+	return s, s.stamped(append(todo, s.maybeEnd()...))
+}
+
+// stamped puts the round on all news, for news of another one change nothing.
+func (s *state) stamped(todo []any) []any {
+	for i := range todo {
+		if t, ok := todo[i].(tell); ok {
+			t.News.Round = s.Round
+			todo[i] = t
+		}
+	}
+	return todo
 }
 
 func (s *state) leads() bool { return s.Self == 0 }
@@ -505,6 +520,7 @@ func (s *state) unclear() string {
 // told takes news: failures, completions and orders to stop from members; starts, stops and the verdict from the leader.
 func (s *state) told(p policy, from int, n news) []any {
 	switch {
+	case s.stale(from, n):
 	case s.leads() && n.Kind == newsFailed && n.Failure != nil:
 		return s.heard(p, cause{At: s.Now - min(max(n.Failure.Ago, 0), s.Now), Node: from, Failure: n.Failure})
 	case s.leads() && n.Kind == newsDone:

@@ -82,6 +82,10 @@ type (
 		Node int
 		What string
 	}
+	// resumed: this agent took over from one that died.
+	resumed struct{}
+	// renewed: so did another one, of a peer; what was told and not heard is to be told again.
+	renewed struct{ Node int }
 	// departed: an agent said goodbye.
 	departed struct{ Node int }
 	// lost: an agent or its node is gone.
@@ -117,7 +121,7 @@ type (
 	}
 	// kill: KILL to everything now.
 	kill struct{}
-	// tell: everyone, from the leader; the leader, from a member.
+	// tell: everyone or one member, from the leader; the leader, from a member.
 	tell struct {
 		To   int
 		News news

@@ -78,7 +78,7 @@ func (e journalEntry) decide(p policy, s state) (state, []any, error) {
 var eventTypes = func() map[string]reflect.Type {
 	kinds := map[string]reflect.Type{}
 	for _, e := range []any{
-		opened{}, begun{}, unbegun{}, finished{}, emptied{}, noticed{}, departed{}, lost{}, told{}, signalled{}, settled{}, expired{}, broken{}, ordered{},
+		opened{}, begun{}, unbegun{}, finished{}, emptied{}, noticed{}, departed{}, lost{}, told{}, signalled{}, resumed{}, renewed{}, settled{}, expired{}, broken{}, ordered{},
 	} {
 		kinds[reflect.TypeOf(e).Name()] = reflect.TypeOf(e)
 	}

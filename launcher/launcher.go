@@ -30,27 +30,15 @@ func Run(ctx context.Context, c Config) report.Ending {
 
 // run fills in the ending. An error, most often an *Error, says that this node took no part; VerdictOf puts it into words.
 func run(ctx context.Context, c Config, e *report.Ending) error {
-	plan, err := NewPlan(c) // who am I, how many are we, what is to run
+	h, err := inherit(&c, e) // what an agent before this one left, or:
+	if h == nil && err == nil {
+		h, err = prepare(&c, e) // who am I, how many are we, what is to run
+	}
 	if err != nil {
 		return err
 	}
-	e.Job = plan.Spec.ID
-	c.lastWords("starting: " + plan.Spec.ID)
-	for _, note := range plan.Notes {
-		c.Log.Warn(note)
-	}
-	if c.Output, err = openLogs(c, plan); err != nil {
-		return err
-	}
-	if err = c.room(plan.Spec.Self.Slots); err != nil {
-		return err
-	}
-	dir, err := runDir(c, plan.Spec.ID)
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	desk := openDesk(c, plan, dir, e.Began)
+	defer os.RemoveAll(h.Dir)
+	desk := openDesk(c, h.Plan, h.Dir, e.Began)
 	defer desk.close()
 	var meet *meeting
 	var talk *line
@@ -58,7 +46,7 @@ func run(ctx context.Context, c Config, e *report.Ending) error {
 	ctx, cancel := c.within(ctx, e.Began)
 	defer cancel()
 	asked, err := c.unlessAsked(ctx, desk.orders, func(ctx context.Context) error {
-		if meet, err = openMeeting(ctx, c, plan, desk); err != nil { // find the others
+		if meet, err = openMeeting(ctx, c, h, desk); err != nil { // find the others
 			return err
 		}
 		if err = meet.join(ctx); err != nil { // agree with them on the world
@@ -70,8 +58,9 @@ func run(ctx context.Context, c Config, e *report.Ending) error {
 	if err != nil {
 		return err
 	}
-	e.Node, e.Nodes, e.World = meet.session.Rank, len(meet.session.World.Members), meet.session.World.Size()
-	e.Verdict, e.Ranks = runRound(c, plan, meet.session, talk, desk, dir, asked) // train
+	h.met(c, meet)
+	e.Node, e.Nodes, e.World = h.Rank, len(h.World.Members), h.World.Size()
+	e.Verdict, e.Ranks = runRound(c, h, meet, talk, desk, asked) // train
 	return nil
 }
 

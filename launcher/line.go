@@ -27,13 +27,14 @@ func (m *meeting) connect(ctx context.Context) (*line, error) {
 		l.host = "127.0.0.1"
 		return l, nil
 	}
-	options := fleet.Options{Log: m.c.Log}
+	options := m.c.fleetOptions()
 	if rank != 0 {
 		m.door.close() // nobody has business here: another node leads
 	}
 	if rank == 0 {
 		l.fleet = fleet.Lead(w, options)
 		m.door.open(l.fleet)
+		m.c.letGo()
 		l.host = hostOf(w.Members[0].Addrs[0])
 		return l, nil
 	}
@@ -44,6 +45,7 @@ func (m *meeting) connect(ctx context.Context) (*line, error) {
 		return nil, fail(job.ExitRetry, "its agent may have died; nodes must reach each other on these addresses",
 			"node 0 (%s) cannot be reached at %v: %w", w.Members[0].Name, w.Members[0].Addrs, err)
 	}
+	m.c.letGo()
 	l.host = l.fleet.LeaderHost()
 	return l, nil
 }
@@ -78,12 +80,18 @@ func (l *line) events() <-chan fleet.Event {
 	return l.fleet.Events()
 }
 
-// tell sends news to the leader, or from the leader to all.
-func (l *line) tell(n news) {
+// tell sends news to the leader, or from the leader to one member or to all.
+func (l *line) tell(to int, n news) {
 	if l.fleet == nil {
 		return
 	}
-	if err := l.fleet.Tell(n.Kind, n); err != nil {
+	err := error(nil)
+	if to == everyone {
+		err = l.fleet.Tell(n.Kind, n)
+	} else {
+		err = l.fleet.TellOne(to, n.Kind, n)
+	}
+	if err != nil {
 		l.log(fmt.Sprintf("news %q could not be sent: %v", n.Kind, err))
 	}
 }
@@ -112,6 +120,8 @@ func translate(e fleet.Event) any {
 		return noticed{e.Peer, "heard again"}
 	case fleet.Lost:
 		return lost{e.Peer, e.Why.Error()}
+	case fleet.Renewed:
+		return renewed{e.Peer}
 	case fleet.Left:
 		return departed{e.Peer}
 	}

@@ -31,18 +31,28 @@ type meeting struct {
 	closers []func()
 	session *rendezvous.Session
 	desk    *desk
-	hosts   []job.Addr // this node's addresses, without a port
-	end     time.Time  // peers must be here by then
-	refused bool       // the meeting is over without a world that has us, and each node is to read why
+	hosts   []job.Addr   // this node's addresses, without a port
+	ln      net.Listener // at which users of the store, or other agents, find this one
+	hosting bool         // the store
+	past    *heritage    // of an agent before this one, which had met the others; nil: there was none
+	end     time.Time    // peers must be here by then
+	refused bool         // the meeting is over without a world that has us, and each node is to read why
 
 	leave context.CancelCauseFunc // ends the meeting in a store that another agent of this machine hosts
 }
 
 // openMeeting hosts the store or finds the node that does.
-func openMeeting(ctx context.Context, c Config, p Plan, d *desk) (*meeting, error) {
+func openMeeting(ctx context.Context, c Config, h *heritage, d *desk) (*meeting, error) {
+	p := h.Plan
 	m := &meeting{c: c, desk: d, spec: p.Spec, port: p.Endpoint, hosts: p.Spec.Self.Addrs, end: time.Now().Add(c.JoinTimeout)}
 	if p.Endpoint == "" {
 		m.store = &store.Memory{}
+	}
+	if h.World != nil {
+		m.past = h
+		return m, m.resume(ctx)
+	}
+	if p.Endpoint == "" {
 		return m, nil
 	}
 	if p.Serve {
@@ -92,6 +102,7 @@ func (m *meeting) serve(ctx context.Context, sure bool) error {
 
 // host serves the store to a listener, and to ourselves.
 func (m *meeting) host(ctx context.Context, ln net.Listener, host string) error {
+	m.ln, m.hosting = ln, true
 	server := &tcpstore.Server{Log: m.c.Log, Magic: fleet.Magic, Foreign: m.door.handle}
 	ctx, cancel := context.WithDeadlineCause(ctx, m.end, errors.New("no answer from ourselves"))
 	defer cancel()
@@ -217,8 +228,14 @@ func (m *meeting) listenForPeers(endpoint string) error {
 	if err != nil {
 		return fail(job.ExitSystem, "", "listen for other agents: %w", err)
 	}
-	m.run(func() { m.door.serve(ln, m.c.Log) }, func() { ln.Close() })
+	m.await(ln)
 	return m.announce(ln.Addr(), false, "")
+}
+
+// await lets other agents in by a listener.
+func (m *meeting) await(ln net.Listener) {
+	m.ln = ln
+	m.run(func() { m.door.serve(ln, m.c.Log) }, func() { ln.Close() })
 }
 
 // announce completes this node's addresses with the port. The endpoint itself comes last: it may be the address of
@@ -253,6 +270,10 @@ func literal(host string) string {
 // join agrees with the other nodes on a world. Where this node can take the place of a host that went away, it does:
 // the others find the new store at the same endpoint, and all meet anew.
 func (m *meeting) join(ctx context.Context) error {
+	if m.past != nil {
+		m.session = rendezvous.Resume(m.store, *m.past.World, m.past.Rank)
+		return nil
+	}
 	for {
 		joining, leave := context.WithCancelCause(ctx)
 		m.leave = leave

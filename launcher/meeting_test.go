@@ -65,7 +65,7 @@ func (s said) wait(t *testing.T, text string) {
 // meet joins, in a goroutine of its own.
 func meet(t *testing.T, c Config, p Plan) <-chan met {
 	t.Helper()
-	m, err := openMeeting(t.Context(), c, p, nil)
+	m, err := openMeeting(t.Context(), c, &heritage{Plan: p}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestToldToStopBeforeTheCall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	member.tell(news{Kind: newsEnding})
+	member.tell(0, news{Kind: newsEnding})
 	defer member.close()
 	for e := range leader.events() {
 		if n, ok := translate(e).(told); ok && n.News.Kind == newsEnding {

@@ -6,6 +6,7 @@ import "github.com/muster-run/muster/job"
 // so that two versions can work in one world.
 type news struct {
 	Kind    string       `json:"kind"`
+	Round   int          `json:"round,omitempty"` // in which the teller is
 	Start   *start       `json:"start,omitempty"`
 	Failure *job.Failure `json:"failure,omitempty"`
 	Verdict *job.Verdict `json:"verdict,omitempty"`

@@ -33,6 +33,7 @@ type round struct {
 	asking  chan<- answer // who gave the order that is being judged; nil: nobody
 	state   state
 	policy  policy
+	timers  timers
 	journal journal
 	began   time.Time
 
@@ -51,11 +52,11 @@ type round struct {
 	dir     string           // that of the current round
 }
 
-// runRound starts this node's workers, watches over them and the world, and returns how it ended, and its workers. dir is the run's
-// private directory; asked is an event that came before there was a round to judge it.
-func runRound(c Config, p Plan, s *rendezvous.Session, l *line, d *desk, dir string, asked any) (job.Verdict, []job.Ended) {
-	r := &round{c: c, plan: p, session: s, line: l, desk: d, run: dir, began: time.Now(),
-		policy: p.policy(c)}
+// runRound starts this node's workers, or takes over those of an agent that died, watches over them and the world, and returns
+// how it ended, and its workers. asked is an event that came before there was a round to judge it.
+func runRound(c Config, h *heritage, m *meeting, l *line, d *desk, asked any) (job.Verdict, []job.Ended) {
+	s := m.session
+	r := &round{c: c, plan: h.Plan, session: s, line: l, desk: d, run: h.Dir, began: timeOf(h.Loop), policy: h.Policy}
 	defer r.close()
 	deadline, start := c.limits()
 	r.late, r.slow = deadline.raise(d.began), start.raise(d.began)
@@ -63,15 +64,28 @@ func runRound(c Config, p Plan, s *rendezvous.Session, l *line, d *desk, dir str
 	for _, m := range s.World.Members {
 		r.state.Nodes = append(r.state.Nodes, node{Name: m.Name})
 	}
-	r.journal.head = journalHead{Form: journalForm, Version: c.Version, Job: p.Spec.ID, Host: c.Host.Hostname, Policy: r.policy, State: r.state}
-	r.show()
+	r.journal.head = journalHead{Form: journalForm, Version: c.Version, Job: h.Plan.Spec.ID, Host: c.Host.Hostname, Policy: r.policy, State: r.state}
+	if err := r.enter(h, m.past != nil); err != nil {
+		return VerdictOf(err), nil
+	}
 	if asked != nil {
 		r.post(asked)
-	} else if s.Rank == 0 {
+	} else if s.Rank == 0 && m.past == nil {
 		r.open()
 	}
 	r.loop()
 	return r.verdict(), r.state.Ranks
+}
+
+// enter leaves what was settled for another agent, or takes up what one left.
+func (r *round) enter(h *heritage, again bool) error {
+	if again {
+		return r.resume(r.c.First.Legacy())
+	}
+	r.save()
+	r.c.keep(keptRun, h)
+	r.show()
+	return nil
 }
 
 // open is the leader's: it opens the place where the workers will meet, and with that the round.
@@ -195,6 +209,10 @@ func (r *round) post(event any) {
 	var todo []any
 	r.state, todo = decide(r.policy, r.state, now, event)
 	for _, deed := range todo {
+		r.timers.note(now, deed)
+	}
+	r.save()
+	for _, deed := range todo {
 		r.do(deed)
 	}
 	r.show()
@@ -221,7 +239,7 @@ func (r *round) do(deed any) {
 	case kill:
 		r.stop(stop{})
 	case tell:
-		r.line.tell(d.News)
+		r.line.tell(d.To, d.News)
 	case settle:
 		r.settle = time.After(d.Within)
 	case expire:
@@ -258,11 +276,7 @@ func (r *round) begin(at start) {
 		return
 	}
 	r.scene = openScene(r.c)
-	r.place = &framework.Place{
-		World: r.session.World, Group: r.session.Rank,
-		MasterAddr: r.line.host, MasterPort: at.Port, AgentStore: at.AgentStore, RunDir: r.dir,
-		Restarts: at.Round, MaxRestarts: at.MaxRestarts,
-	}
+	r.place = r.placeOf(at)
 	tasks := r.plan.Framework.Tasks(*r.place, r.plan.Command, r.c.getenv)
 	r.debug(tasks)
 	group, err := worker.Start(context.Background(), tasks, worker.Options{
@@ -276,6 +290,15 @@ func (r *round) begin(at start) {
 	r.group, r.exits, r.slow = group, group.Exits(), nil
 	r.c.lastWords(fmt.Sprintf("running: world size %d, %d nodes, this is node %d", r.session.World.Size(), len(r.session.World.Members), r.session.Rank))
 	r.post(begun{len(tasks)})
+}
+
+// placeOf is this node's place in a round.
+func (r *round) placeOf(at start) *framework.Place {
+	return &framework.Place{
+		World: r.session.World, Group: r.session.Rank,
+		MasterAddr: r.line.host, MasterPort: at.Port, AgentStore: at.AgentStore, RunDir: r.dir,
+		Restarts: at.Round, MaxRestarts: at.MaxRestarts,
+	}
 }
 
 // unbegun tells why this node's workers were not started.
@@ -308,8 +331,13 @@ func (r *round) turn(number int) error {
 	if r.dir != "" {
 		os.RemoveAll(r.dir) // what its scripts failed of was read
 	}
-	r.dir = filepath.Join(r.run, fmt.Sprintf("round-%d", number))
+	r.dir = r.roundDir(number)
+	os.RemoveAll(r.dir) // of an agent that died as it began
 	return os.Mkdir(r.dir, 0o700)
+}
+
+func (r *round) roundDir(number int) string {
+	return filepath.Join(r.run, fmt.Sprintf("round-%d", number))
 }
 
 // stop tells the workers to end, and kills what is left after a while. Only a call without any while changes that.

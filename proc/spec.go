@@ -32,6 +32,14 @@ type Child struct {
 	Tail           <-chan []string // delivers the last lines once, after Exit, when they were read; nil without Spec.Lines
 }
 
+// Unseen is a child that is gone, and nobody saw how it ended.
+func Unseen() *Child {
+	exit, tail := make(chan Exit, 1), make(chan []string, 1)
+	exit <- Exit{At: time.Now(), Lost: "nobody saw it"}
+	tail <- nil
+	return &Child{Exit: exit, Tail: tail}
+}
+
 // An Exit is how a process ended, as the kernel told it.
 type Exit struct {
 	PID    int

@@ -74,6 +74,7 @@ type member struct {
 	tag   string
 	child *proc.Child
 	given chan struct{} // closed when we gave up on it: it does not die
+	heard bool          // nobody waits for its end
 
 	mu     sync.Mutex
 	ended  bool                    // and reaped: its PID may be somebody else's
@@ -114,6 +115,39 @@ func Start(ctx context.Context, tasks []job.Task, opt Options) (*Group, error) {
 		return nil, errors.Join(failed, g.Stop(ctx, Stopping{}))
 	}
 	return g, nil
+}
+
+// An Heir is a worker that an agent before this one started.
+type Heir struct {
+	*proc.Child // nil: nobody knows it any more
+
+	Tag    string
+	Asked  []syscall.Signal // what it was sent
+	Killed bool             // while it lived
+	Heard  bool             // its end was delivered to that agent, and is not to be again
+}
+
+// Resume makes a group of workers that an agent before this one started: heirs[i] is that of tasks[i]. stop is what tells them
+// to end, beside TERM.
+func Resume(tasks []job.Task, heirs []Heir, stop syscall.Signal, p Processes) *Group {
+	g := &Group{processes: p, exits: make(chan Exit, len(tasks)), killed: make(chan struct{}), gone: make(chan struct{})}
+	for i, h := range heirs {
+		if h.Child == nil {
+			h.Child = proc.Unseen()
+		}
+		m := &member{
+			task: tasks[i], tag: h.Tag, child: h.Child, heard: h.Heard, killed: h.Killed,
+			given: make(chan struct{}), asked: map[syscall.Signal]bool{},
+		}
+		for _, sig := range h.Asked {
+			if sig == syscall.SIGTERM || sig == stop {
+				m.asked[sig] = true
+			}
+		}
+		g.members = append(g.members, m)
+	}
+	go g.watch()
+	return g
 }
 
 func start(ctx context.Context, t job.Task, opt Options, nonce string, alone bool) (*member, error) {
@@ -267,7 +301,9 @@ func (g *Group) see(m *member) {
 			g.fail(err)
 		}
 	})
-	g.exits <- Exit{Task: m.task, PID: m.child.PID, Exit: m.judge(e), At: e.At, Tail: m.lines(), Process: e}
+	if exit := (Exit{Task: m.task, PID: m.child.PID, Exit: m.judge(e), At: e.At, Tail: m.lines(), Process: e}); !m.heard {
+		g.exits <- exit
+	}
 	leftovers.Wait()
 	m.mu.Lock()
 	m.over = true

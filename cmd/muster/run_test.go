@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/proc"
 )
 
 // Every way to go wrong before a worker runs: one clear line, and the documented code.
@@ -271,35 +272,13 @@ func TestTermWhileWaiting(t *testing.T) {
 	q.ends(130, "SIGINT")
 }
 
-// An agent is killed: its workers go with it, and the other node knows.
-func TestLostAgent(t *testing.T) {
-	t.Parallel()
-	for victim := range 2 {
-		t.Run(fmt.Sprintf("node %d", victim), func(t *testing.T) {
-			t.Parallel()
-			mark := "TEST_MARK=" + t.TempDir()
-			all := startNodes(t, 2, []string{mark}, "--", "sh", "-c", `echo "started $RANK"; exec sleep 1000`)
-			for n, p := range all {
-				p.says(fmt.Sprintf("started %d", 2*n))
-				p.says(fmt.Sprintf("started %d", 2*n+1))
-			}
-			syscall.Kill(agentOf(t, all[victim].cmd.Process.Pid), syscall.SIGKILL)
-			all[victim].ends(job.ExitRetry)
-			all[1-victim].ends(job.ExitRetry, fmt.Sprintf("node %d (", victim), "was lost", "exit 138")
-			if left := alive(t, mark); len(left) > 0 {
-				t.Errorf("left behind: %q", left)
-			}
-		})
-	}
-}
-
 // No time at all is none, whoever ends the workers.
 func TestNoTime(t *testing.T) {
 	t.Parallel()
 	const deaf = `trap '' TERM; echo ready; while :; do sleep 0.05; done`
 	p := muster(t, t.TempDir(), nil, "run", "--stop-timeout", "0", "--", "sh", "-c", deaf)
 	p.says("ready")
-	syscall.Kill(agentOf(t, p.cmd.Process.Pid), syscall.SIGKILL)
+	p.doom()
 	p.ends(job.ExitRetry, "1 workers did not end within 0s of TERM and are killed")
 	began := time.Now()
 	q := muster(t, t.TempDir(), nil, "run", "--grace", "0", "--", "sh", "-c", deaf)
@@ -374,27 +353,26 @@ func TestLostFirstProcess(t *testing.T) {
 	}
 }
 
-// agentOf returns the agent that the first process started: the child that runs the same program.
+// agentOf returns the agent that the first process started.
 func agentOf(t *testing.T, first int) int {
 	t.Helper()
-	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", first, first))
-	if err != nil {
-		t.Fatal(err)
+	agents := agentsOf(first)
+	if len(agents) == 0 {
+		t.Fatalf("the first process %d has no agent", first)
 	}
+	return agents[0]
+}
+
+// agentsOf returns the children of the first process that run the same program.
+func agentsOf(first int) (agents []int) {
 	own, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", first))
-	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", first))
-	for _, task := range tasks {
-		more, _ := os.ReadFile(task)
-		children = append(children, more...)
-	}
-	for _, child := range strings.Fields(string(children)) {
-		if exe, _ := os.Readlink("/proc/" + child + "/exe"); exe == own {
-			pid, _ := strconv.Atoi(child)
-			return pid
+	children, _ := proc.Root("/proc").Children(first)
+	for _, child := range children {
+		if exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", child)); exe == own {
+			agents = append(agents, child)
 		}
 	}
-	t.Fatalf("the first process %d has no agent among %q", first, children)
-	return 0
+	return agents
 }
 
 // Peers that never come are named, and a meeting point that is none is told from one that is not there yet.

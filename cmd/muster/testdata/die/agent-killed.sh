@@ -1,16 +1,20 @@
 #!/bin/sh
-# The agent of node 1 is killed: its first process stops the workers, and the other node knows.
+# The agent of node 1 is killed: another one takes over, and tells all of what comes later.
 #
-# code: 138
-# class: lost
-# gone: 1
-# gone code: 138
-# gone says: the agent died (signal 9); workers were stopped
-# says: node 1 (
-# says: ) was lost:
+# code: 5
+# class: failed
+# rank: 2
+# exit: 5
+# says: rank 2 on
+# says: exited with code 5
 [ $RANK = 2 ] || exec sleep 1000
 exe=$(readlink /proc/$PPID/exe)
-for p in $(cat /proc/$PPID/task/*/children); do
-	[ "$(readlink /proc/$p/exe)" != "$exe" ] || kill -KILL $p
-done
-sleep 1000
+agents() {
+	for p in $(cat /proc/$PPID/task/*/children); do
+		[ "$(readlink /proc/$p/exe)" != "$exe" ] || echo $p
+	done
+}
+old=$(agents)
+kill -KILL $old
+while [ -z "$(agents)" ] || [ "$(agents)" = "$old" ]; do sleep 0.01; done
+exit 5

@@ -1,16 +1,20 @@
 #!/bin/sh
-# The agent of node 0, which leads, is killed.
+# The agent of node 0, which leads, is killed: another one takes over, and tells all of what comes later.
 #
-# code: 138
-# class: lost
-# gone: 0
-# gone code: 138
-# gone says: the agent died (signal 9); workers were stopped
-# says: node 0 (
-# says: ) was lost:
+# code: 5
+# class: failed
+# rank: 1
+# exit: 5
+# says: rank 1 on
+# says: exited with code 5
 [ $RANK = 1 ] || exec sleep 1000
 exe=$(readlink /proc/$PPID/exe)
-for p in $(cat /proc/$PPID/task/*/children); do
-	[ "$(readlink /proc/$p/exe)" != "$exe" ] || kill -KILL $p
-done
-sleep 1000
+agents() {
+	for p in $(cat /proc/$PPID/task/*/children); do
+		[ "$(readlink /proc/$p/exe)" != "$exe" ] || echo $p
+	done
+}
+old=$(agents)
+kill -KILL $old
+while [ -z "$(agents)" ] || [ "$(agents)" = "$old" ]; do sleep 0.01; done
+exit 5

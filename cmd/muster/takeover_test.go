@@ -1,0 +1,202 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/muster-run/muster/job"
+)
+
+// killAgent kills the agent of p, and returns when another one has taken over.
+func (p *program) killAgent() {
+	p.t.Helper()
+	const took = "took over from an agent that died"
+	before := strings.Count(p.out.String(), took)
+	if err := syscall.Kill(agentOf(p.t, p.cmd.Process.Pid), syscall.SIGKILL); err != nil {
+		p.t.Fatal(err)
+	}
+	for deadline := time.After(patience); strings.Count(p.out.String(), took) == before; {
+		p.out.mu.Lock()
+		changed := p.out.changed
+		p.out.mu.Unlock()
+		if strings.Count(p.out.String(), took) > before {
+			return
+		}
+		select {
+		case <-changed:
+		case <-p.done:
+			p.t.Fatalf("nobody took over:\n%s", p.out.String())
+		case <-deadline:
+			p.t.Fatalf("nobody takes over:\n%s", p.out.String())
+		}
+	}
+}
+
+// doom kills the agents of p until no other follows.
+func (p *program) doom() {
+	p.t.Helper()
+	for {
+		select {
+		case <-p.done:
+			return
+		case <-time.After(time.Millisecond):
+		}
+		if strings.Contains(p.out.String(), "workers were stopped") {
+			return
+		}
+		for _, agent := range agentsOf(p.cmd.Process.Pid) {
+			syscall.Kill(agent, syscall.SIGKILL)
+		}
+	}
+}
+
+// Agents are killed in turn, the leader's too, and both at once: the workers do not notice, no line is lost or comes twice,
+// and the job ends as if nothing had been.
+func TestTakeOver(t *testing.T) {
+	t.Parallel()
+	go1, go2 := filepath.Join(t.TempDir(), "1"), filepath.Join(t.TempDir(), "2")
+	all := startNodes(t, 2, []string{"GO1=" + go1, "GO2=" + go2}, "--max-restarts", "1", "--", "sh", "-c",
+		`echo "up $RANK of $WORLD_SIZE, round $TORCHELASTIC_RESTART_COUNT"; i=0
+		lines() { while [ ! -e $1 ]; do i=$((i+1)); echo "line $i"; sleep 0.005; done; }
+		lines $GO1
+		[ $TORCHELASTIC_RESTART_COUNT = 1 ] && lines $GO2 && echo "last $i" && exit 0
+		echo "last $i"; : >$GO1.$RANK
+		[ $RANK = 3 ] && while [ ! -e $GO1.0 ] || [ ! -e $GO1.1 ] || [ ! -e $GO1.2 ]; do sleep 0.01; done
+		[ $RANK = 3 ] && echo "ValueError: three" && exit 7
+		exec sleep 1000`)
+	up := func(round int) {
+		for rank := range 4 {
+			all[rank/2].says(fmt.Sprintf("[rank %d] up %d of 4, round %d", rank, rank, round))
+		}
+	}
+	up(0)
+	for _, turn := range [][]int{{1}, {0}, {0, 1}, {1, 0}} {
+		for _, n := range turn {
+			all[n].killAgent()
+		}
+	}
+	signalFile(t, go1)
+	up(1) // the failure was told, and led to another round
+	all[0].killAgent()
+	all[1].killAgent()
+	signalFile(t, go2)
+	for n, p := range all {
+		p.ends(0, "exited with code 7", "restart 1 of 1")
+		wholeLines(t, p.out.String(), 2*n, 2*n+1)
+	}
+}
+
+func signalFile(t *testing.T, path string) {
+	t.Helper()
+	if err := os.WriteFile(path, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wholeLines checks that each rank's numbered lines are there, once each, as many as it says in the end of each round.
+func wholeLines(t *testing.T, out string, ranks ...int) {
+	t.Helper()
+	for _, rank := range ranks {
+		next, rounds := 1, 0
+		for line := range strings.Lines(out) {
+			var i int
+			if n, _ := fmt.Sscanf(line, fmt.Sprintf("[rank %d] line %%d", rank), &i); n == 1 {
+				if i != next {
+					t.Errorf("rank %d: line %d where line %d should be", rank, i, next)
+				}
+				next = i + 1
+			} else if n, _ := fmt.Sscanf(line, fmt.Sprintf("[rank %d] last %%d", rank), &i); n == 1 {
+				if i != next-1 {
+					t.Errorf("rank %d: %d lines of %d", rank, next-1, i)
+				}
+				next, rounds = 1, rounds+1
+			}
+		}
+		if rounds != 2 {
+			t.Errorf("rank %d ended %d times", rank, rounds)
+		}
+	}
+}
+
+// What an agent had begun, the next one ends: the time that workers have to stop goes on, and is not begun anew.
+func TestTakeOverWhileStopping(t *testing.T) {
+	t.Parallel()
+	for victim := range 2 {
+		t.Run(fmt.Sprintf("node %d", victim), func(t *testing.T) {
+			t.Parallel()
+			end := filepath.Join(t.TempDir(), "end")
+			all := startNodes(t, 2, []string{"END=" + end}, "--grace", "60s", "--", "sh", "-c",
+				`trap 'echo "told $RANK"; t=1' TERM; t=0; echo "up $RANK"; while [ $t = 0 ] || [ ! -e $END ]; do sleep 0.01; done; echo "saved $RANK"; exit 0`)
+			for rank := range 4 {
+				all[rank/2].says(fmt.Sprintf("[rank %d] up %d", rank, rank))
+			}
+			all[1].cmd.Process.Signal(syscall.SIGTERM)
+			for rank := range 4 {
+				all[rank/2].says(fmt.Sprintf("[rank %d] told %d", rank, rank))
+			}
+			all[victim].killAgent()
+			signalFile(t, end)
+			for n, p := range all {
+				p.ends(143, "node 1 (", "was told to stop by SIGTERM; exit 143", fmt.Sprintf("saved %d", 2*n), fmt.Sprintf("saved %d", 2*n+1))
+				if n := strings.Count(p.out.String(), "] told "); n != 2 {
+					t.Errorf("TERM came %d times to two workers:\n%s", n, p.out.String())
+				}
+			}
+		})
+	}
+}
+
+// A worker that dies while its node has no agent is heard of.
+func TestTakeOverAndFailure(t *testing.T) {
+	t.Parallel()
+	for victim := range 2 {
+		t.Run(fmt.Sprintf("node %d", victim), func(t *testing.T) {
+			t.Parallel()
+			now := filepath.Join(t.TempDir(), "now")
+			all := startNodes(t, 2, []string{fmt.Sprintf("VICTIM=%d", 2*victim), "NOW=" + now}, "--", "sh", "-c",
+				`echo "up $RANK"; [ $RANK = $VICTIM ] || exec sleep 1000; while [ ! -e $NOW ]; do sleep 0.01; done; echo "no good"; exit 9`)
+			for rank := range 4 {
+				all[rank/2].says(fmt.Sprintf("[rank %d] up %d", rank, rank))
+			}
+			agent := agentOf(t, all[victim].cmd.Process.Pid)
+			if err := syscall.Kill(agent, syscall.SIGSTOP); err != nil { // it hears nothing any more
+				t.Fatal(err)
+			}
+			signalFile(t, now)
+			all[victim].says("no good")
+			if err := syscall.Kill(agent, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range all {
+				p.ends(9, fmt.Sprintf("rank %d on", 2*victim), "exited with code 9; all 2 nodes stopped; exit 9")
+			}
+		})
+	}
+}
+
+// Agents that die one after the other are not followed for ever: the workers are stopped, and the other node knows.
+func TestDoomedAgents(t *testing.T) {
+	t.Parallel()
+	for victim := range 2 {
+		t.Run(fmt.Sprintf("node %d", victim), func(t *testing.T) {
+			t.Parallel()
+			mark := "TEST_MARK=" + t.TempDir()
+			all := startNodes(t, 2, []string{mark}, "--", "sh", "-c", `echo "started $RANK"; exec sleep 1000`)
+			for n, p := range all {
+				p.says(fmt.Sprintf("started %d", 2*n))
+				p.says(fmt.Sprintf("started %d", 2*n+1))
+			}
+			all[victim].doom()
+			all[victim].ends(job.ExitRetry, "muster: the agent died (signal 9); workers were stopped")
+			all[1-victim].ends(job.ExitRetry, fmt.Sprintf("node %d (", victim), "was lost", "exit 138")
+			if left := alive(t, mark); len(left) > 0 {
+				t.Errorf("left behind: %q", left)
+			}
+		})
+	}
+}

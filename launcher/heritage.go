@@ -1,0 +1,352 @@
+package launcher
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/muster-run/muster/evidence"
+	"github.com/muster-run/muster/fleet"
+	"github.com/muster-run/muster/framework"
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/launcher/pid1"
+	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/report"
+	"github.com/muster-run/muster/worker"
+)
+
+// This file is how the work of an agent that died is taken over by another. The first process has the workers and their
+// output; what else the next agent must know lies with it under these names, each as JSON, and is written before
+// anything is done that follows from it. Other agents hear no more of it than that this one is new to them: then each
+// side tells the other again how it stands.
+const (
+	keptRun   = "run"   // heritage: what was settled when the run began, and what all agreed on
+	keptState = "state" // moment: where the run loop stands
+	heldDoor  = "door"  // the listener at which other agents, and users of the store, find this one
+	heldPeers = "peer/" // connections to other agents; for them this agent lives as long as those
+)
+
+// heritageForm names the form of what is kept. A newer program that cannot read it leaves the job to the older one.
+const heritageForm = "muster.heritage/1"
+
+// heritage is what does not change in the life of a job, once it is known.
+type heritage struct {
+	Form   string `json:"form"`
+	Began  int64  `json:"began"` // clock
+	Dir    string `json:"dir"`   // the run's private directory
+	LogDir string `json:"log_dir,omitempty"`
+	Plan   Plan   `json:"plan"`
+
+	World  *job.World `json:"world,omitempty"` // nil: the nodes have not met yet
+	Rank   int        `json:"rank"`
+	Hosts  bool       `json:"hosts,omitempty"` // this node hosts the store
+	Loop   int64      `json:"loop"`            // clock when the run loop began
+	Policy policy     `json:"policy"`
+}
+
+// moment is where the run loop stands.
+type moment struct {
+	State  state          `json:"state"`
+	Timers timers         `json:"timers"`
+	Before evidence.Usage `json:"before"` // of memory, when the round began
+	Port   start          `json:"port"`   // of the workers' store
+	Store  int            `json:"store"`  // PID of its process; 0: there is none
+}
+
+// timers are when the run loop is to act, since it began; 0: it is not.
+type timers struct {
+	Settle  time.Duration `json:"settle,omitempty"`
+	Expire  time.Duration `json:"expire,omitempty"`
+	Kill    time.Duration `json:"kill,omitempty"` // workers were told to stop
+	Preempt bool          `json:"preempt,omitempty"`
+}
+
+// clock is CLOCK_MONOTONIC in nanoseconds, which all processes of a machine share.
+func clock() int64 {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // cannot fail with this clock
+	return t.Nano()
+}
+
+// timeOf is a time of clock as this process sees it.
+func timeOf(at int64) time.Time { return time.Now().Add(time.Duration(at - clock())) }
+
+// inherit returns what an agent before this one left: nil if there was none, or if it had not met the others, for then
+// everything begins anew.
+func inherit(c *Config, e *report.Ending) (*heritage, error) {
+	old := c.First.Legacy()
+	if old == nil {
+		return nil, nil
+	}
+	var h heritage
+	if err := json.Unmarshal(old.Blobs[keptRun], &h); err != nil || h.Form != heritageForm {
+		return nil, fmt.Errorf("take over from an agent that died: what it left is of form %q, not %q (%v)", h.Form, heritageForm, err)
+	}
+	if h.World == nil {
+		os.RemoveAll(h.Dir)
+		return nil, nil
+	}
+	var err error
+	if h.Plan.Framework, err = framework.Lookup(c.Framework); err != nil {
+		return nil, err
+	}
+	c.Output.Dir, c.StartTimeout = h.LogDir, 0 // that was up to the first
+	e.Job, e.Began = h.Plan.Spec.ID, timeOf(h.Began)
+	return &h, nil
+}
+
+// prepare is what a run begins with: who this node is, where its things go.
+func prepare(c *Config, e *report.Ending) (*heritage, error) {
+	plan, err := NewPlan(*c)
+	if err != nil {
+		return nil, err
+	}
+	e.Job = plan.Spec.ID
+	c.lastWords("starting: " + plan.Spec.ID)
+	for _, note := range plan.Notes {
+		c.Log.Warn(note)
+	}
+	if c.Output, err = openLogs(*c, plan); err != nil {
+		return nil, err
+	}
+	if err = c.room(plan.Spec.Self.Slots); err != nil {
+		return nil, err
+	}
+	dir, err := runDir(*c, plan.Spec.ID)
+	if err != nil {
+		return nil, err
+	}
+	h := &heritage{Form: heritageForm, Began: clock() - int64(time.Since(e.Began)), Dir: dir, LogDir: c.Output.Dir, Plan: plan}
+	c.keep(keptRun, h)
+	return h, nil
+}
+
+// keep leaves v for an agent that takes over from this one. Without, the job goes on as long as this one lives.
+func (c Config) keep(name string, v any) {
+	b, err := json.Marshal(v)
+	if err == nil {
+		err = c.First.Keep(name, b)
+	}
+	if err != nil {
+		c.Log.Debug(fmt.Sprintf("no other agent could take over from this one: %v", err))
+	}
+}
+
+// met adds what the nodes agreed on.
+func (h *heritage) met(c Config, m *meeting) {
+	if m.past != nil {
+		return
+	}
+	w := m.session.World
+	h.World, h.Rank, h.Hosts, h.Loop, h.Policy = &w, m.session.Rank, m.hosting, clock(), h.Plan.policy(c)
+	if ln, ok := m.ln.(syscall.Conn); ok && (h.Hosts || h.Rank == 0) {
+		if err := c.First.Hold(heldDoor, ln); err != nil {
+			c.Log.Debug(fmt.Sprintf("no other agent could take over from this one: %v", err))
+		}
+	}
+}
+
+// resume opens the meeting of an agent that died again: for those who come late, and, on the leader, for the members.
+func (m *meeting) resume(ctx context.Context) error {
+	if door := m.c.First.Legacy().Files[heldDoor]; door != nil {
+		ln, err := net.FileListener(door)
+		if err != nil {
+			return fmt.Errorf("take over the listener of an agent that died: %w", err)
+		}
+		if m.past.Hosts {
+			return m.host(ctx, ln, hostOf(m.port))
+		}
+		m.await(ln)
+	}
+	if m.past.Rank == 0 && m.store == nil {
+		return m.find(ctx, false)
+	}
+	return nil
+}
+
+// againTime is how long a member may take to call a leader whose agent is a new one.
+const againTime = 10 * time.Second
+
+// letGo ends the connections of the agent that died: its peers have this one now, or see that they must call again.
+func (c Config) letGo() {
+	if c.First != nil && c.First.Life() > 0 {
+		_ = c.First.DropOld(heldPeers)
+	}
+}
+
+// fleetOptions make the line to the others one that another agent can take over.
+func (c Config) fleetOptions() fleet.Options {
+	o := fleet.Options{Log: c.Log}
+	if c.First != nil { // no test of a line alone
+		o.Life, o.Hold = c.First.Life(), c.holder()
+	}
+	if o.Life > 0 { // they have all been there
+		o.Arrival = againTime
+	}
+	return o
+}
+
+// holder keeps connections open beyond this agent's death.
+func (c Config) holder() func(net.Conn) func() {
+	var n atomic.Int64
+	return func(conn net.Conn) func() {
+		raw, ok := conn.(syscall.Conn)
+		name := fmt.Sprintf("%s%d/%d", heldPeers, c.First.Life(), n.Add(1))
+		if !ok || c.First.Hold(name, raw) != nil {
+			return func() {} // the peer sees that it breaks, and calls again
+		}
+		return func() { _ = c.First.Drop(name) }
+	}
+}
+
+// save leaves where the run loop stands, before anything is done that follows from it.
+func (r *round) save() {
+	m := moment{State: r.state, Timers: r.timers, Before: r.scene.before}
+	if r.store != nil {
+		m.Port = r.store.start
+		if r.store.child != nil {
+			m.Store = r.store.child.PID
+		}
+	}
+	r.c.keep(keptState, m)
+}
+
+// note remembers when a deed is to have consequences.
+func (t *timers) note(now time.Duration, deed any) {
+	switch d := deed.(type) {
+	case begin:
+		t.Kill, t.Preempt = 0, false
+	case stop:
+		if t.Kill == 0 {
+			t.Kill, t.Preempt = now+d.Within, d.Preempt
+		}
+	case kill:
+		t.Kill = now
+	case settle:
+		t.Settle = now + d.Within
+	case expire:
+		t.Expire = 0
+		if d.Within > 0 {
+			t.Expire = now + d.Within
+		}
+	}
+}
+
+// resume goes on where the run loop of an agent that died stood.
+func (r *round) resume(old *pid1.Legacy) error {
+	var m moment
+	if err := json.Unmarshal(old.Blobs[keptState], &m); err != nil {
+		return fmt.Errorf("take over from an agent that died: where it stood: %w", err)
+	}
+	r.state, r.timers = m.State, m.Timers
+	r.journal.head.State = m.State
+	r.scene = openScene(r.c)
+	r.scene.before = m.Before
+	r.dir = r.roundDir(r.state.Round)
+	r.store = inheritStore(m, old)
+	inherited := r.inheritWorkers(old)
+	r.restart()
+	r.c.Log.Warn(fmt.Sprintf("took over from an agent that died: round %d, %d workers of this node", r.state.Round, inherited))
+	if inherited > 0 && !r.state.Started { // it died as it had started them
+		r.post(begun{inherited})
+	}
+	r.post(resumed{})
+	return nil
+}
+
+// restart sets the clocks again.
+func (r *round) restart() {
+	at := func(t time.Duration) <-chan time.Time {
+		if t == 0 {
+			return nil
+		}
+		return time.After(time.Until(r.began.Add(t)))
+	}
+	r.settle, r.expire = at(r.timers.Settle), at(r.timers.Expire)
+	if r.timers.Kill != 0 && r.group != nil {
+		r.stop(stop{max(time.Until(r.began.Add(r.timers.Kill)), 0), r.timers.Preempt})
+	}
+}
+
+// inheritWorkers makes the group of this round's workers again, and returns how many they are. Those whose end the judgement
+// knows are among them: something that they started may live. Workers of which some were never started are ended.
+func (r *round) inheritWorkers(old *pid1.Legacy) int {
+	if r.state.Start == nil {
+		r.abandon(old)
+		return 0
+	}
+	r.place = r.placeOf(*r.state.Start)
+	tasks := r.plan.Framework.Tasks(*r.place, r.plan.Command, r.c.getenv)
+	heirs := make([]worker.Heir, len(tasks))
+	for i, t := range tasks {
+		c := r.childOf(t, old)
+		if c.Child == nil && !r.state.Started {
+			r.place = nil
+			r.abandon(old)
+			return 0
+		}
+		heirs[i] = worker.Heir{Child: c.Child, Tag: c.Tag, Asked: c.Asked, Killed: c.Killed, Heard: r.heard(t)}
+	}
+	r.group = worker.Resume(tasks, heirs, r.c.PreemptSignal, r.c.First)
+	r.exits, r.slow = r.group.Exits(), nil
+	return len(tasks)
+}
+
+// childOf returns the process of a task of this round; one without a child if there is none.
+func (r *round) childOf(t job.Task, old *pid1.Legacy) (found pid1.Inherited) {
+	prefix := fmt.Sprintf("%s/%d/%d/", r.plan.Spec.ID, t.Rank, r.state.Round)
+	for _, c := range old.Children {
+		if strings.HasPrefix(c.Tag, prefix) {
+			found = c
+		}
+	}
+	return found
+}
+
+// heard reports whether the judgement knows of a worker's end.
+func (r *round) heard(t job.Task) bool {
+	return slices.ContainsFunc(r.state.Ranks, func(e job.Ended) bool { return e.Rank == t.Rank })
+}
+
+// abandon ends workers that an agent started and had not come to watch over.
+func (r *round) abandon(old *pid1.Legacy) {
+	var pids []int
+	for _, c := range old.Children {
+		if c.Tag != "" {
+			pids = append(pids, c.PID)
+		}
+	}
+	if len(pids) == 0 {
+		return
+	}
+	if err := r.c.First.KillTree(context.Background(), pids...); err != nil {
+		r.c.Log.Error(err.Error())
+	}
+	r.c.First.Forget(pids...)
+}
+
+// inheritStore is the workers' store of an agent that died; nil: there is none.
+func inheritStore(m moment, old *pid1.Legacy) *workerStore {
+	if m.Port.Port == 0 {
+		return nil
+	}
+	w := &workerStore{start: m.Port, held: -1} // rank 0 has the port by now, or a new round takes another
+	for _, c := range old.Children {
+		if m.Store != 0 && c.PID == m.Store {
+			w.child = c.Child
+		}
+	}
+	if m.Store != 0 && w.child == nil {
+		w.child = proc.Unseen()
+	}
+	return w
+}

@@ -1,0 +1,87 @@
+package launcher
+
+// This file is the judgement after an agent was replaced, this one or a peer's: each side tells the other how it stands, and
+// what was begun is done again. News that come twice change nothing.
+
+// resumed goes on with what the agent that died may not have come to do.
+func (s *state) resumed() []any {
+	to := 0
+	if s.leads() {
+		to = everyone
+	}
+	todo := s.standing(to)
+	switch {
+	case s.Verdict != nil || s.Stopping || s.Started || s.Empty:
+	case s.Start != nil:
+		todo = append(todo, begin{*s.Start})
+	case s.leads():
+		todo = append(todo, open{})
+	}
+	return todo
+}
+
+// standing is what others must know of this node, whatever they have heard before.
+func (s *state) standing(to int) []any {
+	var todo []any
+	say := func(n news) { todo = append(todo, tell{to, n}) }
+	if !s.leads() {
+		s.account(say)
+		return todo
+	}
+	if s.Start != nil {
+		say(news{Kind: newsStart, Start: s.Start})
+	}
+	if s.Stopping {
+		stop := news{Kind: newsStop, Order: s.Order}
+		if s.Order != "" && len(s.Past) > 0 {
+			stop.Why = s.Past[len(s.Past)-1].Message
+		}
+		say(stop)
+	}
+	if s.Verdict != nil {
+		say(news{Kind: newsVerdict, Verdict: s.Verdict})
+	}
+	return todo
+}
+
+// account is a member's: what became of its workers, and what it wants.
+func (s *state) account(say func(news)) {
+	me := s.Nodes[s.Self]
+	switch {
+	case s.Own != nil && s.Own.First != nil:
+		say(news{Kind: newsFailed, Failure: s.Own.First})
+	case s.Own != nil:
+		say(news{Kind: newsEnding, Verdict: s.Own})
+	}
+	if me.Done {
+		say(news{Kind: newsDone, Ranks: s.Ranks})
+	}
+	if me.Clear {
+		say(news{Kind: newsClear, Ranks: s.Ranks})
+	}
+}
+
+// stale reports whether news are of another round, or known.
+func (s *state) stale(from int, n news) bool {
+	switch n.Kind {
+	case newsFailed:
+		return n.Round != s.Round || s.knows(from, n)
+	case newsDone:
+		return n.Round != s.Round || s.Nodes[from].Done
+	case newsClear:
+		return n.Round != s.Round || s.Nodes[from].Clear
+	case newsStop:
+		return n.Round != s.Round
+	}
+	return false
+}
+
+// knows reports whether a failure was told before.
+func (s *state) knows(from int, n news) bool {
+	for _, c := range s.Causes {
+		if c.Node == from && c.Failure != nil && n.Failure != nil && c.Failure.PID == n.Failure.PID && c.Failure.Rank == n.Failure.Rank {
+			return true
+		}
+	}
+	return false
+}
