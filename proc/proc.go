@@ -40,14 +40,37 @@ func (p Process) Gone() bool {
 
 // Process returns what /proc says of pid. That there is no such process is os.ErrNotExist.
 func (r Root) Process(pid int) (Process, error) {
-	b, err := os.ReadFile(r.path(pid, "stat"))
+	var line [1024]byte // room for a long name and the 22 fields that count
+	n, err := read(r.path(pid, "stat"), line[:])
 	if errors.Is(err, unix.ESRCH) {
 		err = os.ErrNotExist // it ended between open and read
 	}
 	if err != nil {
 		return Process{}, fmt.Errorf("process %d: %w", pid, err)
 	}
-	return parseStat(string(b))
+	return parseStat(string(line[:n]))
+}
+
+// read reads the beginning of a file in three system calls. Package os takes ten, for it tries whether the file can be
+// waited for; and the whole table is read again and again while workers are stopped.
+func read(name string, into []byte) (n int, err error) {
+	fd, err := ignoringEINTR(func() (int, error) { return unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
+	if err != nil {
+		return 0, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	defer unix.Close(fd)
+	if n, err = ignoringEINTR(func() (int, error) { return unix.Read(fd, into) }); err != nil {
+		return 0, &os.PathError{Op: "read", Path: name, Err: err}
+	}
+	return n, nil
+}
+
+func ignoringEINTR(call func() (int, error)) (n int, err error) {
+	for {
+		if n, err = call(); err != unix.EINTR {
+			return n, err
+		}
+	}
 }
 
 // All returns every process, the highest PID first: those come and go most quickly. One that ends meanwhile is left out.
