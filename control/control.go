@@ -25,6 +25,7 @@ const (
 type Request struct {
 	Do   string `json:"do"`
 	Rank *int   `json:"rank,omitempty"` // a global rank, where one is meant
+	File string `json:"file,omitempty"` // a path, the same
 }
 
 // answer is the line that comes back.

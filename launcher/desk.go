@@ -107,6 +107,9 @@ func (d *desk) handle(ctx context.Context, r control.Request) (any, error) {
 		d.c.Console.Stderr().Write(goroutines())
 		return fmt.Sprintf("the goroutines of pid %d are on its standard error", os.Getpid()), nil
 	}
+	if r.Do == "upgrade" {
+		return d.upgrade(ctx, r.File)
+	}
 	if slices.Contains(orderNames, r.Do) {
 		return d.ask(ctx, r.Do)
 	}

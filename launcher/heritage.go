@@ -89,7 +89,8 @@ func inherit(c *Config, e *report.Ending) (*heritage, error) {
 	}
 	var h heritage
 	if err := json.Unmarshal(old.Blobs[keptRun], &h); err != nil || h.Form != heritageForm {
-		return nil, fmt.Errorf("take over from an agent that died: what it left is of form %q, not %q (%v)", h.Form, heritageForm, err)
+		c.Log.Error(fmt.Sprintf("cannot take over: what the agent before this one left is of form %q, not %q (%v)", h.Form, heritageForm, err))
+		os.Exit(job.ExitInternal) // without a goodbye: perhaps the first process has a program that can
 	}
 	if h.World == nil {
 		os.RemoveAll(h.Dir)

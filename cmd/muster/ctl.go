@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -23,14 +24,39 @@ func healthCommand() *cli.Command {
 
 func ctlCommand() *cli.Command {
 	return &cli.Command{
-		Name: "ctl", Usage: "act on the running job: stop, restart, pause, resume",
+		Name: "ctl", Usage: "act on the running job: stop, restart, pause, resume, upgrade",
 		Description: "On any node of the job, in the container where its agent runs. What stops workers leaves them --grace for a checkpoint.",
 		Subcommands: []*cli.Command{
 			simple("stop", "end the job, as SIGTERM does", orderTime),
 			simple("restart", "stop the workers of all nodes and start them again; --max-restarts does not count it", orderTime),
 			simple("pause", "stop the workers of all nodes, and keep the nodes together", orderTime),
 			simple("resume", "start the workers of a paused job again", orderTime),
+			upgradeCommand(),
 			simple("dump", "write the agent's goroutines to its standard error, as SIGQUIT does", askTime),
+		},
+	}
+}
+
+func upgradeCommand() *cli.Command {
+	var a agent
+	return &cli.Command{
+		Name: "upgrade", Usage: "go on with another muster binary; the workers do not notice", ArgsUsage: "[flags] FILE",
+		Description: "This node's agent makes way for the one in FILE. Should that not begin, the old one goes on.\n\n  muster ctl upgrade /tmp/muster-new",
+		Flags:       a.flags(),
+		Action: func(x *cli.Context) error {
+			if x.NArg() != 1 {
+				return wrong("ctl upgrade: give one FILE, a muster binary")
+			}
+			path, err := filepath.Abs(x.Args().First())
+			if err != nil {
+				return err
+			}
+			var text string
+			if err := a.ask(orderTime, control.Request{Do: "upgrade", File: path}, &text); err != nil {
+				return err
+			}
+			fmt.Println(report.Plain(text))
+			return nil
 		},
 	}
 }

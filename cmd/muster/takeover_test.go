@@ -15,24 +15,32 @@ import (
 // killAgent kills the agent of p, and returns when another one has taken over.
 func (p *program) killAgent() {
 	p.t.Helper()
-	const took = "took over from an agent that died"
-	before := strings.Count(p.out.String(), took)
+	before := strings.Count(p.out.String(), tookOver)
 	if err := syscall.Kill(agentOf(p.t, p.cmd.Process.Pid), syscall.SIGKILL); err != nil {
 		p.t.Fatal(err)
 	}
-	for deadline := time.After(patience); strings.Count(p.out.String(), took) == before; {
+	p.saysTimes(tookOver, before+1)
+}
+
+const tookOver = "took over from an agent that died"
+
+// saysTimes waits until p has said a text so many times.
+func (p *program) saysTimes(text string, times int) {
+	p.t.Helper()
+	for deadline := time.After(patience); ; {
 		p.out.mu.Lock()
 		changed := p.out.changed
+		said := strings.Count(p.out.all.String(), text)
 		p.out.mu.Unlock()
-		if strings.Count(p.out.String(), took) > before {
+		if said >= times {
 			return
 		}
 		select {
 		case <-changed:
 		case <-p.done:
-			p.t.Fatalf("nobody took over:\n%s", p.out.String())
+			p.t.Fatalf("it ended and said %q %d times, not %d:\n%s", text, said, times, p.out.String())
 		case <-deadline:
-			p.t.Fatalf("nobody takes over:\n%s", p.out.String())
+			p.t.Fatalf("it says %q %d times, not %d:\n%s", text, said, times, p.out.String())
 		}
 	}
 }

@@ -39,6 +39,9 @@ type held struct {
 // ownProgram is this program, also when its file was replaced.
 const ownProgram = "/proc/self/exe"
 
+// programFile is another program, which we hold open.
+const programFile = "/proc/self/fd/%d"
+
 const (
 	maxBlob   = 8 << 20         // half of a frame
 	maxHeld   = 1 << 15         // names of descriptors
@@ -67,7 +70,11 @@ func (f *first) serveLegacy(m message) {
 		f.tell(f.bequeath(m.ID))
 	case askSuccessor:
 		if len(m.files) == 1 {
-			l.program, l.successor = fmt.Sprintf("/proc/self/fd/%d", m.files[0]), true
+			var old int
+			if n, _ := fmt.Sscanf(l.program, programFile, &old); n == 1 {
+				unix.Close(old)
+			}
+			l.program, l.successor = fmt.Sprintf(programFile, m.files[0]), true
 		}
 		f.tell(message{Kind: answer, ID: m.ID})
 	}
@@ -98,10 +105,10 @@ func (f *first) succeed() bool {
 		return false
 	}
 	if !l.successor {
+		if l.early > 1 {
+			l.program = ownProgram // a newer one that does not do
+		}
 		f.complain("the agent died (%s); another one takes over, the workers go on", how(f.agentEnd))
-	}
-	if !f.hello {
-		l.program = ownProgram // a newer one that does not even begin
 	}
 	close(f.sending)
 	f.outbox, f.queue = nil, nil
