@@ -208,3 +208,39 @@ func TestDoomedAgents(t *testing.T) {
 		})
 	}
 }
+
+// A request to stop that came when the agent was about to die is heeded by the next one; one that was heeded changes nothing.
+func TestTermAtADyingAgent(t *testing.T) {
+	t.Parallel()
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
+		t.Run(job.SignalName(sig), func(t *testing.T) {
+			t.Parallel()
+			p := muster(t, t.TempDir(), nil, "run", "--", "sh", "-c", `trap 'echo saved; exit 0' TERM; echo up; for i in 1 2 3 4 5 6; do sleep 1; done`)
+			p.says("up")
+			agent := agentOf(t, p.cmd.Process.Pid)
+			syscall.Kill(agent, syscall.SIGSTOP)
+			p.cmd.Process.Signal(sig)
+			for !pending(agent, sig) {
+				select {
+				case <-p.done:
+					t.Fatalf("it ended:\n%s", p.out.String())
+				case <-time.After(time.Millisecond):
+				}
+			}
+			syscall.Kill(agent, syscall.SIGKILL)
+			p.ends(job.ExitTERM, tookOver, "[rank 0] saved", "was told to stop by SIG")
+		})
+	}
+}
+
+// pending reports whether a signal waits for a process.
+func pending(pid int, sig syscall.Signal) bool {
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	for line := range strings.Lines(string(status)) {
+		var set uint64
+		if n, _ := fmt.Sscanf(line, "ShdPnd: %x", &set); n == 1 {
+			return set>>(sig-1)&1 == 1
+		}
+	}
+	return false
+}

@@ -95,7 +95,7 @@ func (l *legacy) drop(prefix string, agents int) {
 // successor.
 func (f *first) succeed() bool {
 	l := &f.legacy
-	if f.goodbye || !l.successor && (len(l.blobs) == 0 || f.forwarded[f.agentEnd.Signal]) {
+	if f.goodbye || !l.successor && (len(l.blobs) == 0 || f.sent(f.agentEnd.Signal)) {
 		return false
 	}
 	if time.Since(l.born) >= soon {
@@ -113,7 +113,7 @@ func (f *first) succeed() bool {
 	close(f.sending)
 	f.outbox, f.queue = nil, nil
 	f.agent, f.agentEnd, f.hello, l.successor = 0, nil, false, false
-	clear(f.forwarded)
+	f.repeat()
 	return true
 }
 

@@ -281,7 +281,7 @@ func TestSignalBeforeHello(t *testing.T) {
 }
 
 func TestNohup(t *testing.T) {
-	l := launch(t, 0, []string{"MUSTER_TEST_AGENT=run"}, []string{"nohup", self(), `echo up; trap 'exit 9' TERM; while :; do sleep 0.01; done`})
+	l := launch(t, 0, []string{"MUSTER_TEST_AGENT=run"}, []string{"nohup", self(), `trap 'exit 9' TERM; echo up; while :; do sleep 0.01; done`})
 	agentOf(t, l)
 	l.await("up")
 	l.signal(unix.SIGHUP)

@@ -69,7 +69,7 @@ func Main(cfg Config) int {
 		spawner:   spawner{work: make(chan spawn), done: make(chan func())},
 		children:  map[int]*child{},
 		unclaimed: map[int]proc.Exit{},
-		forwarded: map[os.Signal]bool{},
+		forwarded: map[os.Signal]time.Time{},
 		consoles:  map[int]*console{},
 		legacy:    legacy{blobs: map[string][]byte{}, files: map[string]held{}, program: ownProgram},
 		words:     openWords(cfg.TerminationLog),
@@ -105,7 +105,7 @@ type first struct {
 	hello     bool // the agent handles signals
 	goodbye   bool // the agent ends because it wants to
 	held      []os.Signal
-	forwarded map[os.Signal]bool
+	forwarded map[os.Signal]time.Time // to this agent, and when the last time
 	legacy    legacy
 
 	unclaimed map[int]proc.Exit // ended while a spawn was under way: perhaps its child

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/muster-run/muster/launcher/pid1/early"
 	"golang.org/x/sys/unix"
@@ -66,13 +67,36 @@ func (f *first) control(s os.Signal) {
 // release forwards what was held back. Before hello a signal would kill an agent that has not yet had the time to catch it;
 // loop calls this each second, so that an agent that hangs before hello can be ended all the same.
 func (f *first) release() {
+	if f.agent == 0 || f.agentEnd != nil { // perhaps another one comes
+		return
+	}
 	for _, s := range f.held {
-		if f.agent != 0 && f.agentEnd == nil {
-			_ = unix.Kill(f.agent, s.(syscall.Signal))
-			f.forwarded[s] = true
-		}
+		_ = unix.Kill(f.agent, s.(syscall.Signal))
+		f.forwarded[s] = time.Now()
 	}
 	f.held = nil
+}
+
+func (f *first) sent(s os.Signal) bool { return !f.forwarded[s].IsZero() }
+
+// unheeded is how old a signal may be that an agent which died may not have heeded. Agents take a moment, unless they are
+// stopped.
+const unheeded = time.Second
+
+// repeat says to the next agent what the last one may have died over. A request to stop is never lost: it is repeated
+// as TERM, for a second one changes nothing, while a second INT would kill the workers.
+func (f *first) repeat() {
+	var again []os.Signal
+	if f.sent(unix.SIGTERM) || f.sent(unix.SIGINT) {
+		again = append(again, unix.SIGTERM)
+	}
+	for _, s := range []os.Signal{unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH} {
+		if time.Since(f.forwarded[s]) < unheeded {
+			again = append(again, s)
+		}
+	}
+	f.held = append(again, f.held...)
+	clear(f.forwarded)
 }
 
 // suspend does what Ctrl-Z means: everything stops, in the order in which nobody is surprised, and goes on at "fg" or "bg".

@@ -27,7 +27,7 @@ func (f *first) verdict() int {
 		f.complain("the agent could not start (exit code %d); is there room for another process (ulimit -u, pids.max)?", e.Code)
 		f.words.write("the agent could not start")
 		return job.ExitSystem
-	case f.forwarded[e.Signal]: // it had no handler for what was meant for it
+	case f.sent(e.Signal): // it had no handler for what was meant for it
 		return e.Status()
 	}
 	text := fmt.Sprintf("the agent died (%s)", how(e))
