@@ -7,6 +7,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 60s
 BENCH    ?= .
 ROUNDS   ?= 500
+MINUTES  ?= 30
 
 .PHONY: help build test race soak fuzz bench lint cover golden demo image clean prepare
 
@@ -25,8 +26,8 @@ test: prepare lint race ## everything: prepare, lint, all tests with the race de
 race: build ## all tests with the race detector, against what is prepared
 	CGO_ENABLED=1 go test -race -timeout 30m ./...
 
-soak: ## ROUNDS (500) of crash and restart, after which nothing may be left and nothing may have grown
-	CGO_ENABLED=0 SOAK_ROUNDS=$(ROUNDS) go test ./cmd/muster -run '^TestSoak$$' -v -count 1 -timeout 30m
+soak: ## ROUNDS (500) of crash and restart that leave nothing, MINUTES (30) of training whose agents are killed
+	CGO_ENABLED=0 SOAK_ROUNDS=$(ROUNDS) SOAK_MINUTES=$(MINUTES) go test ./cmd/muster -run '^TestSoak' -v -count 1 -timeout 3h
 
 fuzz: ## fuzz each decoder for FUZZTIME
 	@set -e; go list ./... | while read -r pkg; do \

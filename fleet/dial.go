@@ -142,6 +142,8 @@ func (d *dialer) connect(ctx context.Context, most time.Duration) (*call, error)
 	if err != nil {
 		return nil, err
 	}
+	d.peer.knock(+1)
+	defer d.peer.knock(-1)
 	if err := d.fleet.commit(k, d.peer); err != nil {
 		k.Close()
 		d.blame(err)
@@ -245,10 +247,18 @@ func (c *heldConn) Close() error {
 	return err
 }
 
+// knock notes that a connection is open, or is not any more, of which nobody has proved yet whose it is. As long as there is
+// one somebody holds the peer's port for it, or the peer itself has called: that time does not count as its absence.
 func (p *peer) knock(by int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.knocking += by
+	now := time.Now()
+	if p.knocking == 0 {
+		p.knocked = now
+	}
+	if p.knocking += by; p.knocking == 0 {
+		p.hoped += now.Sub(p.knocked)
+	}
 }
 
 // unwrapOp leaves out the address that the net package repeats.

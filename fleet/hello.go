@@ -130,6 +130,8 @@ func (f *Fleet) admit(c net.Conn) error {
 // seat makes the connection the peer's. The peer is told what we have before anything else.
 func (f *Fleet) seat(c net.Conn, in *bufio.Reader, h hello, got uint64) error {
 	p := f.peers[h.Rank]
+	p.knock(+1) // its old connection may end before it has this one
+	defer p.knock(-1)
 	p.mu.Lock()
 	old := !p.renew(h.Life)
 	w, lost := welcome{Protocol: Protocol, Got: p.got}, p.lost

@@ -97,7 +97,7 @@ func (f *Fleet) forgive(now time.Time, gap time.Duration) {
 		p.mu.Lock()
 		p.heard = now
 		if p.broken = p.broken.Add(gap); p.joined {
-			p.broken = now
+			p.broken, p.hoped = now, 0
 		}
 		p.mu.Unlock()
 	}
@@ -166,7 +166,7 @@ func (p *peer) verdict(now time.Time) {
 		}
 	case !p.joined && gone >= o.Arrival:
 		p.lose(fmt.Errorf("it did not join within %v", o.Arrival))
-	case p.joined && gone >= o.Redial && (p.knocking == 0 || gone >= o.NodeTimeout):
+	case p.joined && (p.knocking == 0 && gone-p.hoped >= o.Redial || gone >= o.NodeTimeout):
 		p.lose(fmt.Errorf("%w, and was not back within %v", ended(p.cause), o.Redial))
 	}
 }

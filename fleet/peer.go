@@ -35,11 +35,13 @@ type peer struct {
 	lost      error // why it is lost
 	told      bool  // that it is lost
 	suspected bool
-	busy      bool      // our reader waits for the launcher: its silence is ours
-	heard     time.Time // last sign of life
-	broken    time.Time // since when there is no connection
-	knocking  int       // connections that are open and not answered yet: somebody holds the peer's port for it
-	cause     error     // why the last connection broke, or could not be made
+	busy      bool          // our reader waits for the launcher: its silence is ours
+	heard     time.Time     // last sign of life
+	broken    time.Time     // since when there is no connection
+	knocking  int           // connections that are open and not answered yet,
+	knocked   time.Time     // since when,
+	hoped     time.Duration // and for how long there were such before, since there is no connection
+	cause     error         // why the last connection broke, or could not be made
 
 	queue []parcel // told and not acknowledged, by number
 	bytes int
@@ -94,11 +96,16 @@ func (p *peer) tell(m message) error {
 		p.lose(fmt.Errorf("%d messages wait for it and it does not take them", len(p.queue)))
 		return fmt.Errorf("fleet: %v is gone: %w", p, p.lost)
 	}
+	p.post(m)
+	p.line.poke()
+	return nil
+}
+
+// post puts a message behind the others. It is called with mu held.
+func (p *peer) post(m message) {
 	p.last++
 	p.queue = append(p.queue, parcel{p.last, m})
 	p.bytes += m.size()
-	p.line.poke()
-	return nil
 }
 
 // silenced returns a channel that is closed when the peer has everything, or never will.
@@ -173,11 +180,15 @@ func (p *peer) attach(c net.Conn, in *bufio.Reader, got uint64) error {
 }
 
 // renew takes note of the life of the peer's agent. With a newer one everything begins anew: what was told and not heard dies
-// with the old one. It reports false for an older one, and is called with mu held.
+// with the old one, but for a goodbye. It reports false for an older one, and is called with mu held.
 func (p *peer) renew(life int) bool {
 	if life > p.life {
 		p.life, p.renewed = life, p.joined
+		leaving := len(p.queue) > 0 && p.queue[len(p.queue)-1].Bye
 		p.queue, p.bytes, p.last, p.got = nil, 0, 0, 0
+		if leaving {
+			p.post(message{Bye: true})
+		}
 	}
 	return life == p.life
 }
@@ -190,7 +201,9 @@ func (p *peer) detach(l *line, why error) {
 	if p.line != l {
 		return
 	}
-	p.line, p.broken, p.cause = nil, time.Now(), why
+	p.line, p.cause = nil, why
+	p.broken, p.hoped = time.Now(), 0
+	p.knocked = p.broken
 	p.checkEmpty()
 	poke(p.needs)
 }

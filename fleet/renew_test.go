@@ -1,10 +1,14 @@
 package fleet
 
 import (
+	"bufio"
+	"context"
 	"errors"
 	"net"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/muster-run/muster/job"
 )
@@ -85,4 +89,55 @@ func TestLeaderIsRenewed(t *testing.T) {
 	if n := held.Load(); n != 0 {
 		t.Errorf("%d connections are held for ever", n)
 	}
+}
+
+// As long as somebody holds the leader's port it is not absent, however often he hangs up: agents are being replaced.
+func TestHeldPortIsNoAbsence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{leader: Lead(world(2), Options{})}
+		var silent atomic.Int64 // connections that nobody answers, to come
+		member, err := Follow(t.Context(), world(2), 1, []job.Addr{"leader"}, Options{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if silent.Add(-1) < 0 {
+				return w.dial(ctx, network, addr)
+			}
+			near, far := net.Pipe()
+			go func() { _, _ = readHello(bufio.NewReader(far)); time.Sleep(time.Second); far.Close() }()
+			return near, nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		old, fresh := w.leader, Lead(world(2), Options{Life: 1})
+		defer closeAll(old, fresh, member)
+		want(t, old, Joined, 1)
+		want(t, member, Joined, 0)
+		silent.Store(5)
+		w.succeed(fresh)
+		want(t, member, Renewed, 0)
+	})
+}
+
+// succeed makes f the leader, and ends the connections of the one before.
+func (w *wire) succeed(f *Fleet) {
+	w.mu.Lock()
+	w.leader = f
+	w.mu.Unlock()
+	w.cut(nil)
+}
+
+// Who said goodbye to an agent that died says it to the next one.
+func TestGoodbyeIsRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, old, member := pair(t, Options{})
+		fresh := Lead(world(2), Options{Life: 1})
+		defer closeAll(old, fresh)
+		w.cut(errRefused)
+		closed := make(chan struct{})
+		go func() { defer close(closed); member.Close() }()
+		synctest.Wait()
+		w.succeed(fresh)
+		want(t, fresh, Joined, 1)
+		want(t, fresh, Left, 1)
+		<-closed
+	})
 }

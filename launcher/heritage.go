@@ -179,8 +179,14 @@ const againTime = 10 * time.Second
 
 // letGo ends the connections of the agent that died: its peers have this one now, or see that they must call again.
 func (c Config) letGo() {
-	if c.First != nil && c.First.Life() > 0 {
-		_ = c.First.DropOld(heldPeers)
+	if c.First == nil || c.First.Life() == 0 {
+		return
+	}
+	_ = c.First.DropOld(heldPeers)
+	for name, file := range c.First.Legacy().Files {
+		if strings.HasPrefix(name, heldPeers) {
+			file.Close()
+		}
 	}
 }
 

@@ -98,7 +98,7 @@ func muster(t *testing.T, dir string, vars []string, args ...string) *program {
 // startProgram starts a command line, at the end of which stands muster.
 func startProgram(t *testing.T, dir string, vars []string, argv ...string) *program {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithCancel(context.Background())
 	p := &program{t: t, cmd: exec.CommandContext(ctx, argv[0], argv[1:]...), tmp: t.TempDir(), done: make(chan struct{})}
 	p.out.changed = make(chan struct{})
 	p.cmd.Dir = dir
