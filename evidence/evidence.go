@@ -127,8 +127,8 @@ var signals = map[syscall.Signal]struct{ means, do string }{
 	unix.SIGTERM: {"somebody asked it to stop", "look who: a scheduler, an operator, or a script of the job itself"},
 }
 
-// size is n bytes for people: "64 MiB", "1.5 GiB".
-func size(n uint64) string {
+// Size is n bytes for people: "64 MiB", "1.5 GiB".
+func Size(n uint64) string {
 	for shift, unit := range []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"} {
 		if v := float64(n) / float64(uint64(1)<<(10*shift)); v < 1023.95 || unit == "EiB" {
 			return strings.TrimSuffix(fmt.Sprintf("%.1f", v), ".0") + " " + unit

@@ -102,7 +102,7 @@ func TestClauses(t *testing.T) {
 
 func TestSize(t *testing.T) {
 	for n, want := range map[uint64]string{0: "0 B", 1000: "1000 B", 1024: "1 KiB", 64 << 20: "64 MiB", 3 << 29: "1.5 GiB", 1<<30 - 1: "1 GiB", 1<<64 - 1: "16 EiB"} {
-		if got := size(n); got != want {
+		if got := Size(n); got != want {
 			t.Errorf("%d: %q, want %q", n, got, want)
 		}
 	}

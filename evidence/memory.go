@@ -243,7 +243,7 @@ func (o OOM) clause() string {
 	}
 	limit := ""
 	if o.Own {
-		limit = fmt.Sprintf(" (limit %s)", size(o.Limit))
+		limit = fmt.Sprintf(" (limit %s)", Size(o.Limit))
 	}
 	return "the kernel killed " + what + " of its container for want of memory" + limit
 }

@@ -69,7 +69,7 @@ func (s Space) String() string {
 	case s.Files > 0 && s.Unused == 0:
 		return fmt.Sprintf("%s cannot hold more than its %d files", s.Path, s.Files)
 	case s.Full():
-		return fmt.Sprintf("%s is %s and full", s.Path, size(s.Size))
+		return fmt.Sprintf("%s is %s and full", s.Path, Size(s.Size))
 	}
-	return fmt.Sprintf("%s is %s, with %s free", s.Path, size(s.Size), size(s.Free))
+	return fmt.Sprintf("%s is %s, with %s free", s.Path, Size(s.Size), Size(s.Free))
 }

@@ -64,6 +64,8 @@ type Event struct {
 	Why      error         // Suspect, Lost: the reason
 	Received time.Time     // when we noticed, by our clock; of a message: when it came in
 	RTT      time.Duration // shortest of the last round trips to the peer; 0: not known yet
+
+	Beat json.RawMessage // Lost: what Options.Beat of the peer last said; nil: nothing
 }
 
 // Options tune a fleet. The zero value is ready for use.
@@ -77,6 +79,8 @@ type Options struct {
 	Life int
 	// Hold keeps a connection open beyond this process's death, until free; nil: the peer sees that it breaks.
 	Hold func(net.Conn) (free func())
+	// Beat says, about once a second, how this agent stands, in at most 1 KiB: its peers have it when it is lost. nil: nothing.
+	Beat func() json.RawMessage
 	// Dial connects to the leader; nil: TCP.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }

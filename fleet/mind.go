@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -80,10 +81,14 @@ func (p *peer) awaited() bool {
 
 // ping sends a sign of life to all.
 func (f *Fleet) ping() {
+	var beat json.RawMessage
+	if f.Beat != nil {
+		beat = f.Beat()
+	}
 	for _, p := range f.peers {
 		p.mu.Lock()
 		if p.line != nil {
-			p.line.ping = true
+			p.line.ping, p.line.beat = true, beat
 			p.line.poke()
 		}
 		p.mu.Unlock()
@@ -129,7 +134,7 @@ func (p *peer) judge(now time.Time) (Event, bool) {
 	e := Event{Peer: p.rank, Received: now, RTT: p.rtt()}
 	switch quiet := p.quiet(now); {
 	case p.lost != nil:
-		e.Change, e.Why = Lost, p.fleet.mindful(p.lost, now)
+		e.Change, e.Why, e.Beat = Lost, p.fleet.mindful(p.lost, now), p.beat
 		tell := !p.told && !p.left && p.allRead()
 		p.told = p.told || tell
 		return e, tell

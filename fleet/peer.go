@@ -3,6 +3,7 @@ package fleet
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -51,6 +52,7 @@ type peer struct {
 	empty chan struct{} // closed when nothing is left to say; nil: nobody waits for it
 	needs chan struct{} // a member's dialer: connect again
 	trips []time.Duration
+	beat  json.RawMessage // what came last
 }
 
 // A parcel is a message with its number.
@@ -71,10 +73,11 @@ type line struct {
 	life    int           // the peer's, when it began
 
 	// Guarded by the peer's mu.
-	written uint64 // number of the last message that was written here
-	ack     bool   // owed
-	ping    bool   // owed
-	pong    int64  // owed, when not 0
+	written uint64          // number of the last message that was written here
+	ack     bool            // owed
+	ping    bool            // owed,
+	beat    json.RawMessage // with it
+	pong    int64           // owed, when not 0
 }
 
 func newPeer(f *Fleet, rank int) *peer {
@@ -286,6 +289,9 @@ func (p *peer) note(l *line, f frame, now time.Time) (fresh bool, rtt time.Durat
 		return false, 0, fmt.Errorf("it acknowledges message %d of %d", f.Ack, p.last)
 	}
 	p.acknowledged(f.Ack)
+	if len(f.Beat) > 0 && len(f.Beat) <= maxBeat {
+		p.beat = f.Beat
+	}
 	if f.Pong != 0 {
 		p.trip(now.Sub(p.fleet.started) - time.Duration(f.Pong))
 	}
@@ -379,7 +385,7 @@ func (p *peer) outgoing(l *line) (b []byte) {
 	defer p.mu.Unlock()
 	talk := frame{Pong: l.pong}
 	if l.ping {
-		talk.Ping = max(1, int64(time.Since(p.fleet.started)))
+		talk.Ping, talk.Beat = max(1, int64(time.Since(p.fleet.started))), l.beat
 	}
 	if l.ack || l.ping {
 		talk.Ack = p.got

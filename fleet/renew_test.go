@@ -3,6 +3,7 @@ package fleet
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"net"
 	"sync/atomic"
@@ -139,5 +140,28 @@ func TestGoodbyeIsRenewed(t *testing.T) {
 		want(t, fresh, Joined, 1)
 		want(t, fresh, Left, 1)
 		<-closed
-	})
+	})}
+
+// What a peer said of itself is known when it is lost.
+func TestLastBeat(t *testing.T) {
+	w := world(2)
+	fast := Options{NodeTimeout: time.Second, Suspect: 300 * time.Millisecond}
+	leader, addr := lead(t, w, fast)
+	said := make(chan bool, 100)
+	fast.Beat = func() json.RawMessage {
+		select {
+		case said <- true:
+		default:
+		}
+		return json.RawMessage(`{"memory":7}`)
+	}
+	member := follow(t, w, 1, fast, addr)
+	want(t, leader, Joined, 1)
+	<-said // before the first of these was sent
+	<-said
+	member.peers[0].hangUp()
+	member.stop()
+	if e := want(t, leader, Lost, 1); string(e.Beat) != `{"memory":7}` {
+		t.Errorf("its last beat is %q", e.Beat)
+	}
 }

@@ -18,6 +18,9 @@ const maxFrame = MaxMessage + 1<<10
 
 const maxKind = 64
 
+// maxBeat bounds what is kept of each peer, in bytes.
+const maxBeat = 1 << 10
+
 // A frame carries a message, or small talk about the connection, or both.
 type frame struct {
 	Seq     uint64   `json:"seq,omitempty"` // number of the message, from 1
@@ -25,6 +28,8 @@ type frame struct {
 	Ack     uint64   `json:"ack,omitempty"`  // number of the last message that came, and all before it
 	Ping    int64    `json:"ping,omitempty"` // nanoseconds of the sender's own clock,
 	Pong    int64    `json:"pong,omitempty"` // sent back
+
+	Beat json.RawMessage `json:"beat,omitempty"` // beside a ping: how the sender stands
 }
 
 // A message is the part of a Message that travels.

@@ -115,6 +115,14 @@ func (e Exit) Status() int {
 	return e.Code
 }
 
+// Posix is Status as a shell tells it: 128+n for every signal n.
+func (e Exit) Posix() int {
+	if s := e.signal(); s != 0 {
+		return 128 + int(s)
+	}
+	return e.Status()
+}
+
 // String says how the worker ended, as the end of a sentence that begins with its name.
 func (e Exit) String() string {
 	switch s := e.signal(); {

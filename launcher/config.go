@@ -49,6 +49,7 @@ type Config struct {
 	StartTimeout  time.Duration  // --start-timeout: from this agent's start to the workers'; 0: none
 	Success       string         // --success: all, rank0, node0
 	Clean         string         // --clean: unfinished, none, all
+	SignalExit    string         // --signal-exit: fixed, posix
 	Grace         time.Duration  // when this node is told to stop: from TERM to KILL
 
 	LogDir string        // --log-dir: where the directory of this run's log files is made; "": a temporary one, if there are any

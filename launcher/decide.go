@@ -210,7 +210,7 @@ func (s *state) failed(p policy, f job.Failure) []any {
 		return s.heard(p, cause{At: s.Now - f.Ago, Node: s.Self, Failure: &f})
 	}
 	if s.Own == nil {
-		v := failedVerdict(f)
+		v := p.failedVerdict(f)
 		s.Own = &v
 	}
 	todo := []any{tell{0, news{Kind: newsFailed, Failure: &f}}}
@@ -307,7 +307,7 @@ func (s *state) settled(p policy) []any {
 	if s.Verdict != nil || len(s.Causes) == 0 || s.Again {
 		return nil
 	}
-	v := judge(s.Causes, s.Nodes)
+	v := p.judge(s.Causes, s.Nodes)
 	switch goOn := s.mayGoOn(p, v); {
 	case s.Asked && s.Own != nil && (goOn || s.mayBeAsked()): // by a signal that came when the failure had stopped all
 		return s.conclude(p, *s.Own)
@@ -351,7 +351,7 @@ func (s *state) mayGoOn(p policy, v job.Verdict) bool {
 }
 
 // judge names the first cause, and what followed from it.
-func judge(causes []cause, nodes []node) job.Verdict {
+func (p policy) judge(causes []cause, nodes []node) job.Verdict {
 	causes = slices.Clone(causes)
 	slices.SortStableFunc(causes, func(a, b cause) int {
 		return cmp.Or(compareBool(a.echo(), b.echo()), cmp.Compare(a.At, b.At))
@@ -360,7 +360,7 @@ func judge(causes []cause, nodes []node) job.Verdict {
 	if first.Failure == nil {
 		return consequences(lostVerdict(nodes[first.Node].Name, first.Node, first.Why), causes)
 	}
-	v := failedVerdict(*first.Failure)
+	v := p.failedVerdict(*first.Failure)
 	if i := slices.IndexFunc(causes, first.ties); i >= 0 {
 		v.Sentence += fmt.Sprintf("; at the same time, as far as clocks tell, %v", causes[i].Failure)
 	}
@@ -423,7 +423,11 @@ func lostVerdict(name string, n int, why string) job.Verdict {
 		Sentence: fmt.Sprintf("node %d (%s) was lost: %s", n, name, why)}
 }
 
-func failedVerdict(f job.Failure) job.Verdict {
+func (p policy) failedVerdict(f job.Failure) job.Verdict {
+	code := f.Exit.Status()
+	if p.Posix {
+		code = f.Exit.Posix()
+	}
 	class := job.Failed
 	switch {
 	case f.PID == 0:
@@ -433,7 +437,7 @@ func failedVerdict(f job.Failure) job.Verdict {
 	case f.Exit.Killed():
 		class = job.Killed
 	}
-	return job.Verdict{Code: f.Exit.Status(), Origin: "worker", Class: class, Sentence: f.String(), Hint: f.Hint, First: &f}
+	return job.Verdict{Code: code, Origin: "worker", Class: class, Sentence: f.String(), Hint: f.Hint, First: &f}
 }
 
 // conclude fixes the verdict. The leader tells it to all and then waits for them to leave.
@@ -480,7 +484,7 @@ func (s *state) lost(p policy, n int, why string) []any {
 	todo := s.heard(p, cause{At: s.Now, Node: n, Why: why})
 	if s.Again || s.leads() && s.Order != "" { // without this node there is no next round
 		s.Again = false
-		todo = append(todo, s.conclude(p, s.inAll(judge(s.Causes, s.Nodes)))...)
+		todo = append(todo, s.conclude(p, s.inAll(p.judge(s.Causes, s.Nodes)))...)
 	}
 	return todo
 }
@@ -497,7 +501,7 @@ func (s *state) alone(p policy, why string) []any {
 func (s *state) expired(p policy) []any {
 	if s.Again {
 		s.Again = false
-		v := s.inAll(judge(s.Causes, s.Nodes))
+		v := s.inAll(p.judge(s.Causes, s.Nodes))
 		v.Sentence += fmt.Sprintf("; no restart, for workers are left on %s", s.unclear())
 		return append(s.conclude(p, v), kill{})
 	}

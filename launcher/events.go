@@ -18,6 +18,7 @@ type policy struct {
 	JobEnd  time.Duration `json:"job_end,omitempty"`
 	Success string        `json:"success,omitempty"` // what makes the job a success: all (or ""), rank0, node0
 	Clean   string        `json:"clean,omitempty"`   // who is stopped when the job is decided: unfinished (or ""), none
+	Posix   bool          `json:"posix,omitempty"`   // a worker's death by signal n is told as 128+n
 }
 
 // state is what the run loop of one node knows.

@@ -192,7 +192,7 @@ func (c Config) letGo() {
 
 // fleetOptions make the line to the others one that another agent can take over.
 func (c Config) fleetOptions() fleet.Options {
-	o := fleet.Options{Log: c.Log}
+	o := fleet.Options{Log: c.Log, Beat: beats()}
 	if c.First != nil { // no test of a line alone
 		o.Life, o.Hold = c.First.Life(), c.holder()
 	}

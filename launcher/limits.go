@@ -15,7 +15,7 @@ import (
 
 // policy is what the user and the platform decided about the end of the job.
 func (p Plan) policy(c Config) policy {
-	how := policy{StopTimeout: c.StopTimeout, Grace: c.Grace, MaxRestarts: p.Restarts, Success: c.Success, Clean: c.Clean}
+	how := policy{StopTimeout: c.StopTimeout, Grace: c.Grace, MaxRestarts: p.Restarts, Success: c.Success, Clean: c.Clean, Posix: c.SignalExit == "posix"}
 	if end, err := strconv.ParseInt(c.Host.Getenv("SLURM_JOB_END_TIME"), 10, 64); err == nil && c.From["grace"] == "" {
 		how.JobEnd = time.Until(time.Unix(end, 0))
 	}

@@ -119,7 +119,7 @@ func translate(e fleet.Event) any {
 	case fleet.Back:
 		return noticed{e.Peer, "heard again"}
 	case fleet.Lost:
-		return lost{e.Peer, e.Why.Error()}
+		return lost{e.Peer, e.Why.Error() + suspicion(e.Beat)}
 	case fleet.Renewed:
 		return renewed{e.Peer}
 	case fleet.Left:

@@ -35,6 +35,7 @@ type Plan struct {
 	Serve     bool     // this node hosts the meeting point
 	MayServe  bool     // it may, where the endpoint turns out to be this machine
 	Command   []string // what each worker runs
+	Devices   []string // files of this node's GPUs
 	Training  []string // what it would run without --debug
 	Framework framework.Framework
 	Restarts  int       // rounds that may follow the first
@@ -183,6 +184,9 @@ func planSlots(c Config, found discovery.Finding, p *Plan) error {
 		return err
 	}
 	p.Spec.Self.Slots = slots
+	for _, g := range machine.GPUs {
+		p.Devices = append(p.Devices, g.Device)
+	}
 	if asked == "auto" && len(machine.GPUs) == 0 {
 		p.Notes = append(p.Notes, "no GPU on this node: one worker on the CPU (--nproc-per-node says otherwise)")
 	}

@@ -281,7 +281,7 @@ func (r *round) begin(at start) {
 	r.debug(tasks)
 	group, err := worker.Start(context.Background(), tasks, worker.Options{
 		Processes: r.c.First, Console: r.c.Console.Number, Environ: r.c.Environ,
-		Job: r.plan.Spec.ID, Round: at.Round, Output: r.c.Output,
+		Job: r.plan.Spec.ID, Round: at.Round, Output: r.c.Output, Devices: r.plan.Devices,
 	})
 	if err != nil {
 		r.unbegun(err)

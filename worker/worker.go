@@ -35,7 +35,8 @@ type Options struct {
 	Job       string   // the job's id
 	Round     int      // how many rounds of the job came before this one
 	Output    output.Routes
-	Bare      bool // no rank before the lines; the output of a single task then passes as it is, byte by byte
+	Devices   []string // the accelerators' files: the group is gone when nobody has them open any more
+	Bare      bool     // no rank before the lines; the output of a single task then passes as it is, byte by byte
 }
 
 const (
@@ -47,6 +48,7 @@ const (
 // A Group is the workers of this node in one round.
 type Group struct {
 	processes Processes
+	gate      gate
 	members   []*member
 	exits     chan Exit
 	killed    chan struct{} // closed when the time to stop is over
@@ -97,7 +99,7 @@ func (e *StartError) Unwrap() error { return e.Err }
 // Start starts one process for each task. If one cannot be started the others are stopped, and nothing is left when Start
 // returns; the error then wraps a *StartError.
 func Start(ctx context.Context, tasks []job.Task, opt Options) (*Group, error) {
-	g := &Group{processes: opt.Processes, exits: make(chan Exit, len(tasks)), killed: make(chan struct{}), gone: make(chan struct{})}
+	g := &Group{processes: opt.Processes, gate: newGate(opt.Devices), exits: make(chan Exit, len(tasks)), killed: make(chan struct{}), gone: make(chan struct{})}
 	nonce := rand.Text()[:8]
 	var failed error
 	for _, t := range tasks {
@@ -285,6 +287,9 @@ func (g *Group) watch() {
 		all.Go(func() { g.see(m) })
 	}
 	all.Wait()
+	if err := g.gate.wait(); err != nil {
+		g.fail(err)
+	}
 	close(g.exits)
 	close(g.gone)
 }

@@ -209,3 +209,41 @@ func (r *run) await(text string) {
 		}
 	}
 }
+
+// A group is gone when nobody of it has an accelerator open any more; who had it before is not waited for, and who got away is named.
+func TestGate(t *testing.T) {
+	device := t.TempDir() + "/nvidia0"
+	f, err := os.Create(device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close() // ours, before
+	got := t.TempDir() + "/away"
+	r := start(t, shell("exec 3<"+device+"; exit 0"), func(o *worker.Options) { o.Devices = []string{device} })
+	r.end()
+	if err := r.Stop(t.Context(), worker.Stopping{}); err != nil {
+		t.Error(err)
+	}
+	r = start(t, shell("echo up; while [ ! -e "+got+" ]; do sleep 0.01; done"), func(o *worker.Options) { o.Devices = []string{device} })
+	r.await("up")
+	other, err := first.Start(t.Context(), proc.Spec{Argv: []string{"sh", "-c", "exec 3<" + device + "; echo open; exec sleep 1000"}, Env: os.Environ()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Stdout.Read(make([]byte, 10)); err != nil { // it has it open
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(got, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	<-r.Exits()
+	select {
+	case <-r.Exits():
+		t.Error("the group is gone, and somebody has its device open")
+	case <-time.After(200 * time.Millisecond):
+	}
+	if err := first.KillTree(t.Context(), other.PID); err != nil {
+		t.Fatal(err)
+	}
+	r.end()
+}

@@ -134,6 +134,12 @@ func TestExitCodes(t *testing.T) {
 			muster(t, t.TempDir(), nil, "run", "--", "sh", "-c", c.script).ends(c.code, c.say)
 		})
 	}
+	for script, code := range map[string]int{"kill -SEGV $$": 139, "kill -USR1 $$": 138, "exit 134": 134, "exit 255": 1, "exit 7": 7} {
+		t.Run("posix "+script, func(t *testing.T) {
+			t.Parallel()
+			muster(t, t.TempDir(), nil, "run", "--signal-exit", "posix", "--", "sh", "-c", script).ends(code)
+		})
+	}
 }
 
 // A script is run by the interpreter that PYTHON_EXEC, the virtual environment or PATH names.

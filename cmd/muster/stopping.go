@@ -12,13 +12,14 @@ import (
 
 // stoppingFlags say when and how a job is ended.
 func stoppingFlags(c *launcher.Config) []cli.Flag {
-	c.PreemptSignal, c.Success, c.Clean = syscall.SIGTERM, "all", "unfinished"
+	c.PreemptSignal, c.Success, c.Clean, c.SignalExit = syscall.SIGTERM, "all", "unfinished", "fixed"
 	return []cli.Flag{
 		&cli.GenericFlag{Name: "deadline", Value: seconds{&c.Deadline}, Usage: "`TIME` after which the job is told to stop (none); exit 72"},
 		&cli.GenericFlag{Name: "start-timeout", Value: seconds{&c.StartTimeout}, Hidden: true, Usage: "`TIME` within which the workers must be started (none); exit 73"},
 		&cli.GenericFlag{Name: "preempt-signal", Value: stopSignal{&c.PreemptSignal}, Hidden: true, Usage: "`SIGNAL` that tells workers to save and end when the node is wanted; TERM follows"},
 		&cli.GenericFlag{Name: "signal-scope", Value: scope{&c.SignalScope}, Hidden: true, Usage: "`leader|group|tree` that is told to stop: the worker, its group, all it started"},
 		&cli.GenericFlag{Name: "success", Value: choice{&c.Success, "all rank0 node0"}, Hidden: true, Usage: "`all|rank0|node0` whose success is the job's"},
+		&cli.GenericFlag{Name: "signal-exit", Value: choice{&c.SignalExit, "fixed posix"}, Hidden: true, Usage: "`fixed|posix` exit code when a signal ended a worker: a permanent one (122 for SEGV), or 128+n"},
 		&cli.GenericFlag{Name: "clean", Value: choice{&c.Clean, "unfinished none all"}, Hidden: true, Usage: "`unfinished|none` that are stopped when another worker has decided the job"},
 	}
 }

@@ -1,0 +1,53 @@
+package worker
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-run/muster/proc"
+)
+
+// A gate is the accelerators' device files: whoever has one open may hold memory of the device, so the next round's workers
+// would find none. The kernel takes long to give back what a process had there, and something that a worker started may have
+// got away.
+type gate struct {
+	devices []string
+	before  []proc.Process // who had them open when the round began: not ours to wait for
+}
+
+const (
+	gateTime = 10 * time.Second      // for the devices to be free
+	gateLook = 20 * time.Millisecond // between two looks
+)
+
+func newGate(devices []string) gate {
+	before, _ := table.Users(devices...) // a table that cannot be read shows nobody later either
+	return gate{devices, before}
+}
+
+// wait returns when nobody has a device open who had not before. The error names who does not let go.
+func (g gate) wait() error {
+	for end := time.Now().Add(gateTime); ; {
+		users := g.users()
+		switch {
+		case len(users) == 0:
+			return nil
+		case time.Now().After(end):
+			return fmt.Errorf("%s hold accelerators (%s) %v after the workers' end; the next workers may find no memory there",
+				strings.Join(users, ", "), strings.Join(g.devices, ", "), gateTime)
+		}
+		time.Sleep(gateLook)
+	}
+}
+
+func (g gate) users() (names []string) {
+	now, _ := table.Users(g.devices...)
+	for _, p := range now {
+		if !slices.ContainsFunc(g.before, func(old proc.Process) bool { return old.PID == p.PID && old.Start == p.Start }) {
+			names = append(names, fmt.Sprintf("process %d (%s)", p.PID, p.Name))
+		}
+	}
+	return names
+}
