@@ -644,12 +644,12 @@ func TestMemberDies(t *testing.T) {
 	begun := time.Now()
 	c.Close()
 	want(t, leader, Lost, 2)
-	if d := time.Since(begun); d > 500*time.Millisecond {
+	if d := time.Since(begun); d > 5*time.Second {
 		t.Errorf("noticed after %v", d)
 	}
 }
 
-// The leader's process ends: every member knows within half a second.
+// The leader's process ends: every member knows long before the node time-out.
 func TestLeaderDies(t *testing.T) {
 	w := world(5)
 	leader, addr := lead(t, w, Options{})
@@ -664,7 +664,7 @@ func TestLeaderDies(t *testing.T) {
 	for _, m := range members {
 		want(t, m, Lost, 0)
 	}
-	if d := time.Since(begun); d > 500*time.Millisecond {
+	if d := time.Since(begun); d > 5*time.Second {
 		t.Errorf("noticed after %v", d)
 	}
 }

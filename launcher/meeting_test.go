@@ -129,7 +129,7 @@ func TestLastCall(t *testing.T) {
 	calling, end := outlast(asked)
 	defer end()
 	<-calling.Done()
-	if d := time.Since(begun); d < lastCall || d > lastCall+5*time.Second {
+	if d := time.Since(begun); d < lastCall || d > lastCall+20*time.Second {
 		t.Errorf("it took %v", d)
 	}
 }
