@@ -69,6 +69,7 @@ type Config struct {
 	Version string
 	First   *pid1.Client  // the first process, which starts and stops children
 	Console *pid1.Console // standard output and error, the workers' and ours
+	past    *heritage     // of an agent before this one, which had met the others; nil: there was none
 	Log     *slog.Logger
 }
 

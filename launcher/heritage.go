@@ -100,10 +100,13 @@ func inherit(c *Config, e *report.Ending) (*heritage, error) {
 	if h.Plan.Framework, err = framework.Lookup(c.Framework); err != nil {
 		return nil, err
 	}
-	c.Output.Dir, c.StartTimeout = h.LogDir, 0 // that was up to the first
+	c.Output.Dir, c.StartTimeout, c.past = h.LogDir, 0, &h // in time or not was up to the first
 	e.Job, e.Began = h.Plan.Spec.ID, timeOf(h.Began)
 	return &h, nil
 }
+
+// takesOver reports whether an agent before this one had met the others.
+func (c Config) takesOver() bool { return c.past != nil }
 
 // prepare is what a run begins with: who this node is, where its things go.
 func prepare(c *Config, e *report.Ending) (*heritage, error) {
@@ -144,7 +147,7 @@ func (c Config) keep(name string, v any) {
 
 // met adds what the nodes agreed on.
 func (h *heritage) met(c Config, m *meeting) {
-	if m.past != nil {
+	if m.c.takesOver() {
 		return
 	}
 	w := m.session.World
@@ -163,12 +166,12 @@ func (m *meeting) resume(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("take over the listener of an agent that died: %w", err)
 		}
-		if m.past.Hosts {
+		if m.c.past.Hosts {
 			return m.host(ctx, ln, hostOf(m.port))
 		}
 		m.await(ln)
 	}
-	if m.past.Rank == 0 && m.store == nil {
+	if m.c.past.Rank == 0 && m.store == nil {
 		return m.find(ctx, false)
 	}
 	return nil

@@ -83,6 +83,9 @@ func VerdictOf(err error) job.Verdict {
 // unlessAsked runs f until it ends, or until somebody asks this agent to stop. An event that comes when f has done
 // its work is returned: by then the other nodes must be told of it.
 func (c Config) unlessAsked(ctx context.Context, orders <-chan order, f func(context.Context) error) (asked any, err error) {
+	if c.takesOver() { // workers run: what is asked now is for the run loop
+		return nil, f(ctx)
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	over, watched := make(chan struct{}), make(chan any, 1)

@@ -34,7 +34,6 @@ type meeting struct {
 	hosts   []job.Addr   // this node's addresses, without a port
 	ln      net.Listener // at which users of the store, or other agents, find this one
 	hosting bool         // the store
-	past    *heritage    // of an agent before this one, which had met the others; nil: there was none
 	end     time.Time    // peers must be here by then
 	refused bool         // the meeting is over without a world that has us, and each node is to read why
 
@@ -48,8 +47,7 @@ func openMeeting(ctx context.Context, c Config, h *heritage, d *desk) (*meeting,
 	if p.Endpoint == "" {
 		m.store = &store.Memory{}
 	}
-	if h.World != nil {
-		m.past = h
+	if c.takesOver() {
 		return m, m.resume(ctx)
 	}
 	if p.Endpoint == "" {
@@ -270,8 +268,8 @@ func literal(host string) string {
 // join agrees with the other nodes on a world. Where this node can take the place of a host that went away, it does:
 // the others find the new store at the same endpoint, and all meet anew.
 func (m *meeting) join(ctx context.Context) error {
-	if m.past != nil {
-		m.session = rendezvous.Resume(m.store, *m.past.World, m.past.Rank)
+	if m.c.takesOver() {
+		m.session = rendezvous.Resume(m.store, *m.c.past.World, m.c.past.Rank)
 		return nil
 	}
 	for {

@@ -65,12 +65,12 @@ func runRound(c Config, h *heritage, m *meeting, l *line, d *desk, asked any) (j
 		r.state.Nodes = append(r.state.Nodes, node{Name: m.Name})
 	}
 	r.journal.head = journalHead{Form: journalForm, Version: c.Version, Job: h.Plan.Spec.ID, Host: c.Host.Hostname, Policy: r.policy, State: r.state}
-	if err := r.enter(h, m.past != nil); err != nil {
+	if err := r.enter(h, m.c.takesOver()); err != nil {
 		return VerdictOf(err), nil
 	}
 	if asked != nil {
 		r.post(asked)
-	} else if s.Rank == 0 && m.past == nil {
+	} else if s.Rank == 0 && !m.c.takesOver() {
 		r.open()
 	}
 	r.loop()

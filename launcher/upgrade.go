@@ -18,7 +18,7 @@ import (
 // which takes over as after any death.
 
 const (
-	triedTime  = 5 * time.Second        // for a program to say its version
+	triedTime  = 10 * time.Second       // for a program to say its version
 	answerTime = 100 * time.Millisecond // for our last answer to arrive
 	maxVersion = 200                    // bytes of it
 )

@@ -304,8 +304,8 @@ func TestLimits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	startProgram(t, t.TempDir(), nil, "sh", "-c", `ulimit -n 6; exec "$0" run -- true`, self).
-		ends(job.ExitSystem, "no room to start: ulimit -n is 6, and muster needs 32 open files; raise that limit")
+	startProgram(t, t.TempDir(), nil, "sh", "-c", `ulimit -n 16; exec "$0" run -- true`, self).
+		ends(job.ExitSystem, "no room to start: ulimit -n is 16, and muster needs 32 open files; raise that limit")
 	startProgram(t, t.TempDir(), nil, "sh", "-c", `ulimit -Sn 6; exec "$0" run -- sh -c 'ulimit -Sn'`, self).ends(0, "[rank 0] 6\n")
 	startProgram(t, t.TempDir(), nil, "sh", "-c", `ulimit -n 63; exec "$0" run --nproc-per-node 8 -- sh -c 'echo no'`, self).
 		ends(job.ExitSystem, "no room for the workers: ulimit -n is 63, and muster needs 64 open files for 8 of them; raise that limit; exit 71")

@@ -244,3 +244,25 @@ func pending(pid int, sig syscall.Signal) bool {
 	}
 	return false
 }
+
+// A request to stop that comes while an agent takes over is heard, and ends the job as any other.
+func TestTakeOverAndTerm(t *testing.T) {
+	t.Parallel()
+	for victim := range 2 {
+		t.Run(fmt.Sprintf("node %d", victim), func(t *testing.T) {
+			t.Parallel()
+			all := startNodes(t, 2, nil, "--", "sh", "-c", `trap 'echo "saved $RANK"; exit 0' TERM; echo "up $RANK"; while :; do sleep 0.01; done`)
+			for rank := range 4 {
+				all[rank/2].says(fmt.Sprintf("[rank %d] up %d", rank, rank))
+			}
+			p := all[victim].cmd.Process
+			if err := syscall.Kill(agentOf(t, p.Pid), syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			p.Signal(syscall.SIGTERM)
+			for n, p := range all {
+				p.ends(143, fmt.Sprintf("node %d (", victim), "was told to stop by SIGTERM; exit 143", fmt.Sprintf("saved %d", 2*n), fmt.Sprintf("saved %d", 2*n+1))
+			}
+		})
+	}
+}
