@@ -25,6 +25,11 @@ func Run(ctx context.Context, c Config) report.Ending {
 			c.Log.Error(err.Error())
 		}
 	}
+	if file, _ := c.getenv("TORCHELASTIC_ERROR_FILE"); file != "" && !e.Verdict.OK() {
+		if err := e.WriteError(file); err != nil {
+			c.Log.Error(err.Error())
+		}
+	}
 	return e
 }
 

@@ -156,26 +156,31 @@ func stamp(t time.Time) string {
 	return t.UTC().Format("2006-01-02T15:04:05.000Z")
 }
 
-// Write leaves the ending in a file, whole or not at all, also where the nodes of a job share the file system.
+// Write leaves the ending in a file.
 func (e Ending) Write(path string) error {
+	if err := write(path, e.JSON()); err != nil {
+		return fmt.Errorf("write the verdict: %w", err)
+	}
+	return nil
+}
+
+// write leaves data in a file, whole or not at all, also where the nodes of a job share the file system.
+func write(path string, data []byte) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return os.WriteFile(path, e.JSON(), 0o644) // a pipe, /dev/stderr
+		return os.WriteFile(path, data, 0o644) // a pipe, /dev/stderr
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
-		return fmt.Errorf("write the verdict: %w", err)
+		return err
 	}
 	defer os.Remove(f.Name())
-	_, err = f.Write(e.JSON())
+	_, err = f.Write(data)
 	for _, step := range []func() error{func() error { return f.Chmod(0o644) }, f.Close, func() error { return os.Rename(f.Name(), path) }} {
 		if next := step(); err == nil {
 			err = next
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("write the verdict: %w", err)
-	}
-	return nil
+	return err
 }
 
 // maxWords is what Kubernetes leaves one of twelve containers of a pod for a termination log, in bytes.

@@ -127,3 +127,25 @@ func TestStatus(t *testing.T) {
 	big.Nodes[1].Name, big.Nodes[7] = "me", StatusNode{Name: "seven", Gone: true}
 	golden(t, "status.txt", []byte(text+"----\n"+big.Text(at)))
 }
+
+// The form of torchrun's error file is torch's promise.
+func TestErrorFile(t *testing.T) {
+	at := time.Unix(1700000000, 0)
+	path := filepath.Join(t.TempDir(), "error.json")
+	for want, e := range map[string]Ending{
+		`{"message":{"message":"ValueError: x","errorCode":3,"extraInfo":{"py_callstack":"Traceback:\nValueError: x","timestamp":"1700000000"}}}` + "\n": {
+			Verdict: job.Verdict{Code: 3, Sentence: "rank 0 failed", First: &job.Failure{Exception: "ValueError: x", Tail: []string{"Traceback:", "ValueError: x"}, At: at}}},
+		`{"message":{"message":"node 1 was lost","errorCode":138,"extraInfo":{"py_callstack":"","timestamp":"1700000000"}}}` + "\n": {
+			Verdict: job.Verdict{Code: 138, Sentence: "node 1 was lost"}, Ended: at},
+	} {
+		if err := e.WriteError(path); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := os.ReadFile(path); string(got) != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	if err := (Ending{}).WriteError("/no/such/dir/x"); err == nil || !strings.Contains(err.Error(), "write the error file") {
+		t.Error(err)
+	}
+}

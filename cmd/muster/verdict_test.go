@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -17,7 +18,7 @@ func TestVerdictFile(t *testing.T) {
 	endpoint := fmt.Sprintf("127.0.0.1:%d", freePort(t))
 	var all []*program
 	for n := range 2 {
-		all = append(all, muster(t, dir, nil, "run", "--nnodes", "2", "--node-rank", strconv.Itoa(n), "--nproc-per-node", "2",
+		all = append(all, muster(t, dir, []string{"TORCHELASTIC_ERROR_FILE=" + dir + fmt.Sprintf("/error-%d.json", n)}, "run", "--nnodes", "2", "--node-rank", strconv.Itoa(n), "--nproc-per-node", "2",
 			"--rdzv-endpoint", endpoint, "--max-restarts", "1", "--verdict", fmt.Sprintf("verdict-%d.json", n), "--", "sh", "-c",
 			`if [ $RANK = 2 ]; then echo last words of $RANK; [ $TORCHELASTIC_RESTART_COUNT = 0 ] && exit 5; kill -SEGV $$; fi; exec sleep 1000`))
 	}
@@ -54,6 +55,12 @@ func TestVerdictFile(t *testing.T) {
 			v.First.Rank != 2 || v.First.Node != 1 || v.First.Signal != "SIGSEGV" || !reflect.DeepEqual(v.First.Tail, []string{"last words of 2"}) ||
 			len(v.Rounds) != 1 || v.Rounds[0].First.ExitCode != 5 {
 			t.Errorf("node %d: %s", n, data)
+		}
+	}
+	for n := range all {
+		data, _ := os.ReadFile(fmt.Sprintf("%s/error-%d.json", dir, n))
+		if !bytes.Contains(data, []byte(`"errorCode":122,"extraInfo":{"py_callstack":"last words of 2"`)) {
+			t.Errorf("node %d left the error file %q", n, data)
 		}
 	}
 	if got[0].Message != got[1].Message || !reflect.DeepEqual(got[0].First, got[1].First) {
