@@ -50,7 +50,8 @@ func run(ctx context.Context, c Config, e *report.Ending) error {
 	defer func() { talk.close(); meet.close() }()
 	ctx, cancel := c.within(ctx, e.Began)
 	defer cancel()
-	asked, err := c.unlessAsked(ctx, desk.orders, func(ctx context.Context) error {
+	var asked any
+	find := func(ctx context.Context) error {
 		if meet, err = openMeeting(ctx, c, h, desk); err != nil { // find the others
 			return err
 		}
@@ -59,7 +60,12 @@ func run(ctx context.Context, c Config, e *report.Ending) error {
 		}
 		talk, err = meet.connect(ctx) // and keep in touch
 		return err
-	})
+	}
+	if h.World == nil {
+		asked, err = c.unlessAsked(ctx, desk.orders, find)
+	} else {
+		err = find(ctx) // whoever asks us to stop waits for the round: there are workers, who are to have their grace
+	}
 	if err != nil {
 		return err
 	}

@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/proc"
 )
 
 // killAgent kills the agent of p, and returns when another one has taken over.
@@ -219,18 +221,51 @@ func TestTermAtADyingAgent(t *testing.T) {
 			p.says("up")
 			agent := agentOf(t, p.cmd.Process.Pid)
 			syscall.Kill(agent, syscall.SIGSTOP)
+			p.until(func() bool { return stopped(agent) })
 			p.cmd.Process.Signal(sig)
-			for !pending(agent, sig) {
-				select {
-				case <-p.done:
-					t.Fatalf("it ended:\n%s", p.out.String())
-				case <-time.After(time.Millisecond):
-				}
-			}
+			p.until(func() bool { return pending(agent, sig) })
 			syscall.Kill(agent, syscall.SIGKILL)
 			p.ends(job.ExitTERM, tookOver, "[rank 0] saved", "was told to stop by SIG")
 		})
 	}
+}
+
+// The next agent that is told to stop as soon as it hears tells the other node, and leaves the workers of both their grace.
+func TestTermAtANewAgent(t *testing.T) {
+	t.Parallel()
+	for victim := range 2 {
+		t.Run(fmt.Sprintf("node %d", victim), func(t *testing.T) {
+			t.Parallel()
+			all := startNodes(t, 2, nil, "--", "sh", "-c", `trap 'sleep 0.3; echo saved; exit 0' TERM; echo "up $RANK"; while :; do sleep 0.01; done`)
+			for n, p := range all {
+				p.says(fmt.Sprintf("up %d", 2*n))
+				p.says(fmt.Sprintf("up %d", 2*n+1))
+			}
+			syscall.Kill(agentOf(t, all[victim].cmd.Process.Pid), syscall.SIGKILL)
+			all[victim].cmd.Process.Signal(syscall.SIGTERM)
+			for n, p := range all {
+				p.ends(job.ExitTERM, fmt.Sprintf("[rank %d] saved", 2*n), fmt.Sprintf("[rank %d] saved", 2*n+1), fmt.Sprintf("node %d (", victim))
+			}
+		})
+	}
+}
+
+// until waits for something while p runs.
+func (p *program) until(done func() bool) {
+	p.t.Helper()
+	for !done() {
+		select {
+		case <-p.done:
+			p.t.Fatalf("it ended:\n%s", p.out.String())
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// stopped reports whether no thread of a process runs any more.
+func stopped(pid int) bool {
+	threads, _ := proc.Root(fmt.Sprintf("/proc/%d/task", pid)).All()
+	return !slices.ContainsFunc(threads, func(p proc.Process) bool { return p.State != 'T' })
 }
 
 // pending reports whether a signal waits for a process.
