@@ -93,7 +93,7 @@ func inherit(c *Config, e *report.Ending) (*heritage, error) {
 		os.Exit(job.ExitInternal) // without a goodbye: perhaps the first process has a program that can
 	}
 	if h.World == nil {
-		os.RemoveAll(h.Dir)
+		removeRun(h.Dir)
 		return nil, nil
 	}
 	var err error
@@ -306,7 +306,7 @@ func (r *round) inheritWorkers(old *pid1.Legacy) int {
 		}
 		heirs[i] = worker.Heir{Child: c.Child, Tag: c.Tag, Asked: c.Asked, Killed: c.Killed, Heard: r.heard(t)}
 	}
-	r.group = worker.Resume(tasks, heirs, r.c.PreemptSignal, r.c.First)
+	r.group = worker.Resume(tasks, heirs, r.c.PreemptSignal, r.c.First, r.plan.Devices)
 	r.exits, r.slow = r.group.Exits(), nil
 	return len(tasks)
 }

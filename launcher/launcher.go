@@ -4,7 +4,6 @@ package launcher
 import (
 	"context"
 	"errors"
-	"os"
 	"syscall"
 	"time"
 
@@ -42,7 +41,7 @@ func run(ctx context.Context, c Config, e *report.Ending) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(h.Dir)
+	defer removeRun(h.Dir)
 	desk := openDesk(c, h.Plan, h.Dir, e.Began)
 	defer desk.close()
 	var meet *meeting

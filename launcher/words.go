@@ -3,8 +3,10 @@ package launcher
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 
+	"github.com/muster-run/muster/control"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/report"
 )
@@ -45,7 +47,7 @@ func runDir(c Config, id string) (dir string, err error) {
 	}
 	var errs error
 	for _, place := range places {
-		if dir, err = os.MkdirTemp(place, "muster-"+safeName(id)+"-"); err == nil {
+		if dir, err = os.MkdirTemp(place, runPrefix+safeName(id)+"-"); err == nil {
 			return dir, nil
 		}
 		errs = errors.Join(errs, err)
@@ -53,6 +55,16 @@ func runDir(c Config, id string) (dir string, err error) {
 	return "", fail(job.ExitSystem, "set TMPDIR to a directory that can be written", "make a directory for this run: %s",
 		strings.ReplaceAll(errs.Error(), "\n", ", "))
 }
+
+// removeRun removes the private directory of a run, and nothing else, whatever dir may be.
+func removeRun(dir string) {
+	if strings.HasPrefix(filepath.Base(dir), runPrefix) {
+		os.RemoveAll(dir)
+	}
+}
+
+// runPrefix is how the names of those directories begin.
+const runPrefix = control.Dirs
 
 // safeName is text as a part of a file's name.
 func safeName(text string) string {

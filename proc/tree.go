@@ -23,7 +23,7 @@ type Target struct {
 
 // Tree returns the members of targets' trees among all: each leader, who is in its process group or session,
 // who carries its tag, and everything below those. Processes from outside the namespace are never members.
-// The targets must be younger than this process.
+// The targets must be younger than this process or, for it may have taken their care over from another, its parent.
 func (r Root) Tree(all []Process, targets ...Target) []Process {
 	tags := map[string]bool{}
 	oldest := ^uint64(0)
@@ -31,14 +31,23 @@ func (r Root) Tree(all []Process, targets ...Target) []Process {
 		tags[t.Tag] = t.Tag != ""
 		oldest = min(oldest, t.Start)
 	}
-	oldest = max(oldest, startOf(all, os.Getpid()))
+	oldest = max(oldest, ourStart(all))
 	return below(all, func(p Process) bool {
 		if slices.ContainsFunc(targets, func(t Target) bool { return t.leads(p, all) }) {
 			return true
 		}
-		// Reading an environment is dear; nothing that a leader started is older than the leader, or than we.
+		// Reading an environment is dear; nothing that a leader started is older than the leader, or than both of us.
 		return p.Start >= oldest && !p.Gone() && tags[r.Getenv(p.PID, TagName)]
 	})
+}
+
+// ourStart returns when this process started, or its parent, if that can be seen.
+func ourStart(all []Process) uint64 {
+	ours := startOf(all, os.Getpid())
+	if parents := startOf(all, os.Getppid()); parents != 0 {
+		return min(ours, parents)
+	}
+	return ours
 }
 
 // startOf returns when pid started, 0 if it is not among all.

@@ -27,6 +27,27 @@ func newGate(devices []string) gate {
 	return gate{devices, before}
 }
 
+// gateOf is the gate of a round that began before our time: whoever is not of its workers' trees had the devices before.
+func gateOf(devices []string, heirs []Heir) gate {
+	g := newGate(devices)
+	if len(g.before) == 0 {
+		return g
+	}
+	var targets []proc.Target
+	for _, h := range heirs {
+		if h.Child != nil {
+			leader, _ := table.Process(h.PID) // gone: its tag remains
+			targets = append(targets, proc.Target{PID: h.PID, Start: leader.Start, Tag: h.Tag})
+		}
+	}
+	all, _ := table.All()
+	ours := table.Tree(all, targets...)
+	g.before = slices.DeleteFunc(g.before, func(p proc.Process) bool {
+		return slices.ContainsFunc(ours, func(o proc.Process) bool { return o.PID == p.PID })
+	})
+	return g
+}
+
 // wait returns when nobody has a device open who had not before. The error names who does not let go.
 func (g gate) wait() error {
 	for end := time.Now().Add(gateTime); ; {

@@ -130,9 +130,9 @@ type Heir struct {
 }
 
 // Resume makes a group of workers that an agent before this one started: heirs[i] is that of tasks[i]. stop is what tells them
-// to end, beside TERM.
-func Resume(tasks []job.Task, heirs []Heir, stop syscall.Signal, p Processes) *Group {
-	g := &Group{processes: p, exits: make(chan Exit, len(tasks)), killed: make(chan struct{}), gone: make(chan struct{})}
+// to end, beside TERM; devices are as in Options.
+func Resume(tasks []job.Task, heirs []Heir, stop syscall.Signal, p Processes, devices []string) *Group {
+	g := &Group{processes: p, gate: gateOf(devices, heirs), exits: make(chan Exit, len(tasks)), killed: make(chan struct{}), gone: make(chan struct{})}
 	for i, h := range heirs {
 		if h.Child == nil {
 			h.Child = proc.Unseen()

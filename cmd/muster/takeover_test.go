@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -299,5 +300,22 @@ func TestTakeOverAndTerm(t *testing.T) {
 				p.ends(143, fmt.Sprintf("node %d (", victim), "was told to stop by SIGTERM; exit 143", fmt.Sprintf("saved %d", 2*n), fmt.Sprintf("saved %d", 2*n+1))
 			}
 		})
+	}
+}
+
+// Who left its worker's tree is found by an agent that is younger than itself, also when there is no first process any more.
+func TestTakeOverAndNobodyIsLeft(t *testing.T) {
+	t.Parallel()
+	mark := "TEST_MARK=" + t.TempDir()
+	p := muster(t, t.TempDir(), []string{mark}, "run", "--", "sh", "-c", `(setsid sh -c 'sleep 1000 & sleep 1000' &); echo up; exec sleep 1000`)
+	p.says("up")
+	p.killAgent()
+	p.cmd.Process.Kill()
+	p.says("the first process on")
+	for left := alive(t, mark); len(left) > 0; left = alive(t, mark) {
+		if t.Context().Err() != nil {
+			t.Fatalf("left behind: %q", left)
+		}
+		runtime.Gosched()
 	}
 }
