@@ -60,7 +60,7 @@ func run(ctx context.Context, c Config, e *report.Ending) error {
 		talk, err = meet.connect(ctx) // and keep in touch
 		return err
 	}
-	if h.World == nil {
+	if !c.takesOver() {
 		asked, err = c.unlessAsked(ctx, desk.orders, find)
 	} else {
 		err = find(ctx) // whoever asks us to stop waits for the round: there are workers, who are to have their grace
@@ -93,9 +93,6 @@ func VerdictOf(err error) job.Verdict {
 // unlessAsked runs f until it ends, or until somebody asks this agent to stop. An event that comes when f has done
 // its work is returned: by then the other nodes must be told of it.
 func (c Config) unlessAsked(ctx context.Context, orders <-chan order, f func(context.Context) error) (asked any, err error) {
-	if c.takesOver() { // workers run: what is asked now is for the run loop
-		return nil, f(ctx)
-	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	over, watched := make(chan struct{}), make(chan any, 1)
