@@ -154,10 +154,7 @@ type Limits policy
 
 func firstLine(lines *bufio.Scanner, head *journalHead) error {
 	if !lines.Scan() {
-		if err := lines.Err(); err != nil {
-			return err
-		}
-		return io.ErrUnexpectedEOF
+		return fmt.Errorf("no journal: its first line cannot be read: %w", cmp.Or(lines.Err(), io.ErrUnexpectedEOF))
 	}
 	if err := json.Unmarshal(lines.Bytes(), head); err != nil || head.Form != journalForm {
 		return fmt.Errorf("line 1: this is no journal of the form %s", journalForm)

@@ -56,7 +56,7 @@ func TestReplayOtherwise(t *testing.T) {
 func TestReplayOfNonsense(t *testing.T) {
 	head, _ := json.Marshal(journalHead{Form: journalForm, State: state{Nodes: make([]node, 1)}})
 	for text, want := range map[string]string{
-		"":                         "unexpected EOF",
+		"":                         "no journal: its first line cannot be read: unexpected EOF",
 		"{}\n":                     "line 1: this is no journal",
 		string(head[:len(head)-1]): "line 1: this is no journal",
 		string(head) + "\n{}\n":    `line 2: event "" is not known`,
@@ -76,7 +76,7 @@ func TestEventsKeepTheirValues(t *testing.T) {
 	f := &job.Failure{Rank: 3, Exit: job.Exit{Signal: 9}}
 	for _, e := range []any{
 		opened{start{Port: 7, Round: 1}}, begun{2}, unbegun{*f}, finished{job.Ended{Rank: 1}, f}, emptied{}, noticed{1, "x"}, departed{2},
-		lost{1, "y"}, told{1, news{Kind: "k", Failure: f}}, signalled{15}, settled{}, expired{}, broken{job.Verdict{Code: 3}}, ordered{orderPause},
+		lost{1, "y"}, told{1, news{Kind: "k", Failure: f}}, signalled{15}, settled{}, expired{}, broken{job.Verdict{Code: 3}}, ordered{orderPause}, resumed{}, renewed{1},
 	} {
 		var j journal
 		j.add(1, e)
