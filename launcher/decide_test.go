@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -24,6 +25,7 @@ type world struct {
 	timers []timer
 	deaf   map[int]bool // workers of these nodes leave TERM unheard; only KILL, by the end of the time, ends them
 	dead   map[int]bool // these nodes are gone, and with them all that they would do
+	doomed map[int]bool // the agents of these nodes die at their next event, before they have done what follows from it
 	kept   []journal
 	began  []time.Duration // when this node's workers were started last
 	log    []string
@@ -36,7 +38,7 @@ type timer struct {
 }
 
 func newWorld(t *testing.T, nodes int) *world {
-	w := &world{t: t, policy: testPolicy, deaf: map[int]bool{}, dead: map[int]bool{}}
+	w := &world{t: t, policy: testPolicy, deaf: map[int]bool{}, dead: map[int]bool{}, doomed: map[int]bool{}}
 	for n := range nodes {
 		s := state{Self: n, Nodes: make([]node, nodes)}
 		for i := range nodes {
@@ -65,16 +67,61 @@ func (w *world) feed(n int, event any) {
 	if w.dead[n] || w.states[n].Ended {
 		return
 	}
+	if event == any(doom{}) {
+		w.doomed[n] = true
+		return
+	}
 	w.kept[n].head.Policy = w.policy
 	w.kept[n].add(w.now, event)
 	s, todo := decide(w.policy, w.states[n], w.now, event)
 	w.states[n] = s
+	if w.doomed[n] && !s.Ended {
+		w.renew(n, todo)
+		return
+	}
 	for _, deed := range todo {
 		w.do(n, deed)
 	}
 	if w.states[n].Ended && !w.dead[n] {
 		w.leave(n)
 	}
+}
+
+// renew lets an agent die, with news on their way to it and from it. Of what it was to do only that is done which a clock
+// reminds the next agent of. That one takes over, and its peers hear of it.
+func (w *world) renew(n int, todo []any) {
+	delete(w.doomed, n)
+	w.log = append(w.log, fmt.Sprintf("%v node %d: its agent is replaced", w.now, n))
+	w.timers = slices.DeleteFunc(w.timers, func(t timer) bool {
+		news, ok := t.event.(told)
+		return ok && (t.node == n || news.Node == n)
+	})
+	for _, deed := range todo {
+		switch deed.(type) {
+		case stop, kill, settle, expire:
+			w.do(n, deed)
+		}
+	}
+	w.states[n] = reread(w.t, w.states[n])
+	w.later(n, 3*time.Millisecond, resumed{})
+	for i := range w.states {
+		if i != n && (i == 0 || n == 0) {
+			w.later(i, 3*time.Millisecond, renewed{n})
+		}
+	}
+}
+
+// reread is a state as another process reads it.
+func reread(t *testing.T, s state) (again state) {
+	t.Helper()
+	b, err := json.Marshal(s)
+	if err == nil {
+		err = json.Unmarshal(b, &again)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return again
 }
 
 func (w *world) leave(n int) {
@@ -123,6 +170,12 @@ func (w *world) do(n int, deed any) {
 func (w *world) later(n int, after time.Duration, event any) {
 	w.timers = append(w.timers, timer{w.now + after, n, event})
 }
+
+// laterDoom makes an agent die at its first event after a time.
+func (w *world) laterDoom(n int, after time.Duration) { w.later(n, after, doom{}) }
+
+// doom is no event of the judgement.
+type doom struct{}
 
 // run lets time pass until nothing more is due.
 func (w *world) run() {
@@ -635,7 +688,11 @@ func TestAllEndAlike(t *testing.T) {
 			}
 			w.later(n, time.Duration(r.IntN(600))*time.Millisecond, events[r.IntN(len(events))])
 		}
+		for range r.IntN(3) * int(seed%2) {
+			w.laterDoom(r.IntN(nodes), time.Duration(r.IntN(600))*time.Millisecond)
+		}
 		w.run()
+		clear(w.doomed) // an order that an agent dies over is lost, and given again
 		if w.states[0].Paused {
 			w.feed(r.IntN(nodes), ordered{orderResume})
 			w.run()

@@ -71,7 +71,7 @@ func (s *state) refuses(what string) string {
 		return ""
 	case paused:
 		return "the job is paused; muster ctl resume starts the next round"
-	case s.Order != "":
+	case s.Order != "", s.leads() && s.Start == nil:
 		return "the next round is about to begin already"
 	case s.Stopping, s.Again:
 		return "workers failed, and the round is being stopped"
