@@ -182,18 +182,22 @@ func (p *peer) attach(c net.Conn, in *bufio.Reader, got uint64) error {
 	return nil
 }
 
-// renew takes note of the life of the peer's agent. With a newer one everything begins anew: what was told and not heard dies
-// with the old one, but for a goodbye. It reports false for an older one, and is called with mu held.
+// renew takes note of the life of the peer's agent, and reports false for an older one. It is called with mu held.
 func (p *peer) renew(life int) bool {
-	if life > p.life {
-		p.life, p.renewed = life, p.joined
-		leaving := len(p.queue) > 0 && p.queue[len(p.queue)-1].Bye
-		p.queue, p.bytes, p.last, p.got = nil, 0, 0, 0
-		if leaving {
-			p.post(message{Bye: true})
-		}
+	if life > p.life && p.joined {
+		p.anew()
 	}
+	p.life = max(life, p.life)
 	return life == p.life
+}
+
+// anew begins everything anew with another agent: what was told and not heard dies with the old one, but for a goodbye.
+func (p *peer) anew() {
+	leaving := len(p.queue) > 0 && p.queue[len(p.queue)-1].Bye
+	p.queue, p.bytes, p.last, p.got, p.renewed = nil, 0, 0, 0, true
+	if leaving {
+		p.post(message{Bye: true})
+	}
 }
 
 // detach notes that a connection broke.

@@ -41,6 +41,18 @@ func TestMemberIsRenewed(t *testing.T) {
 	}
 }
 
+// A member whose agents died before one of them joined hears what was told meanwhile.
+func TestLateLifeHearsAll(t *testing.T) {
+	leader, addr := lead(t, world(2), Options{})
+	if err := leader.Tell("start", nil); err != nil {
+		t.Fatal(err)
+	}
+	member := follow(t, world(2), 1, Options{Life: 2}, addr)
+	want(t, leader, Joined, 1)
+	want(t, member, Joined, 0)
+	heard(t, member, 0, "start")
+}
+
 // An agent that takes over the leader's line, at the same address.
 func TestLeaderIsRenewed(t *testing.T) {
 	w := world(2)
