@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	}
 	first = c
 	code := m.Run()
-	c.Close()
+	c.Close(code)
 	os.Exit(code)
 }
 

@@ -81,7 +81,7 @@ func runCommand() *cli.Command {
 const terminationLog = "MUSTER_TERMINATION_LOG"
 
 // run is both processes: the first one, which starts this program again, and the agent that it starts.
-func run(x *cli.Context, c launcher.Config) error {
+func run(x *cli.Context, c launcher.Config) (err error) {
 	first, err := pid1.Connect()
 	if errors.Is(err, pid1.ErrNone) {
 		return status(pid1.Main(pid1.Config{
@@ -95,7 +95,7 @@ func run(x *cli.Context, c launcher.Config) error {
 		if r := recover(); r != nil { // no goodbye: the first process shall say that the agent died
 			panic(r)
 		}
-		first.Close()
+		first.Close(exitCode(err))
 	}()
 	configure(x, &c)
 	if err := styled(&c); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/proc"
 )
 
@@ -75,7 +76,7 @@ func Connect() (*Client, error) {
 	warm(16)
 	c.next = uint64(before) << 32 // an answer to an agent before us is not ours
 	if err := c.begin(before); err != nil {
-		c.Close()
+		c.Close(job.ExitSystem)
 		return nil, err
 	}
 	return c, nil
@@ -110,9 +111,9 @@ func (c *Client) Signals() <-chan os.Signal { return c.signals }
 // Lost is closed when the first process is gone.
 func (c *Client) Lost() <-chan struct{} { return c.lost }
 
-// Close says goodbye: the agent ends because it wants to, its exit code is the job's.
+// Close says goodbye: the agent ends because it wants to, and this exit code is the job's, even if it does not come to that.
 // An agent that ends without it counts as dead, and its workers are stopped.
-func (c *Client) Close() error {
+func (c *Client) Close(code int) error {
 	c.mu.Lock()
 	again := c.closed
 	c.closed = true
@@ -120,7 +121,7 @@ func (c *Client) Close() error {
 	if again {
 		return nil
 	}
-	err := c.send(message{Kind: tellGoodbye})
+	err := c.send(message{Kind: tellGoodbye, Code: code})
 	c.link.conn.Close()
 	<-c.done
 	return err

@@ -91,11 +91,10 @@ func (l *legacy) drop(prefix string, agents int) {
 	})
 }
 
-// succeed reports whether another agent is to follow the one that ended, and prepares for it. One that left nothing has no
-// successor.
+// succeed reports whether another agent is to follow the one that ended, and prepares for it.
 func (f *first) succeed() bool {
 	l := &f.legacy
-	if f.goodbye || !l.successor && (len(l.blobs) == 0 || f.sent(f.agentEnd.Signal)) {
+	if f.goodbye || !l.successor && (!f.followable() || f.sent(f.agentEnd.Signal)) {
 		return false
 	}
 	if time.Since(l.born) >= soon {
@@ -111,10 +110,28 @@ func (f *first) succeed() bool {
 		f.complain("the agent died (%s); another one takes over, the workers go on", how(f.agentEnd))
 	}
 	close(f.sending)
-	f.outbox, f.queue = nil, nil
+	for _, m := range f.outbox {
+		closeAll(m.files)
+	}
+	f.outbox = nil
+	f.dropQueue()
 	f.agent, f.agentEnd, f.hello, l.successor = 0, nil, false, false
 	f.repeat()
 	return true
+}
+
+// followable reports whether another agent could go on: the last one left something, or was killed before it began anything. One
+// that failed so early would fail again.
+func (f *first) followable() bool {
+	return len(f.legacy.blobs) > 0 || f.agentEnd.Signal == unix.SIGKILL && len(f.children) == 0
+}
+
+// dropQueue forgets what was still to be started: nobody wants it.
+func (f *first) dropQueue() {
+	for _, s := range f.queue {
+		s.drop()
+	}
+	f.queue = nil
 }
 
 // how says how an agent ended.

@@ -41,7 +41,7 @@ func heirMain(c *Client) int {
 	if err := screen.Close(context.Background()); err != nil {
 		panic(err)
 	}
-	c.Close()
+	c.Close(7)
 	return 7
 }
 
@@ -144,6 +144,25 @@ func doomedMain(c *Client) int {
 	return 6
 }
 
+// An agent that is killed before it began anything is followed by another; one that is killed after its goodbye is not, for it
+// has said how it all ends.
+func TestAgentIsKilledAtItsEnds(t *testing.T) {
+	l := worlds[0].start(t, []string{"MUSTER_TEST_AGENT=brief"})
+	code, out := l.end()
+	if want := "muster: the agent died (signal 9); another one takes over, the workers go on"; code != 7 || out != want {
+		t.Errorf("exit %d\n%s", code, out)
+	}
+}
+
+// briefMain is an agent that is killed at once, and when another one follows, as soon as that has said goodbye.
+func briefMain(c *Client) int {
+	if c.Life() > 0 {
+		c.Close(7)
+	}
+	unix.Kill(os.Getpid(), unix.SIGKILL)
+	select {}
+}
+
 // A program that asks to be followed by another one is; when that does not begin, by itself.
 func TestSuccessor(t *testing.T) {
 	for _, path := range []string{self(), "/bin/false"} {
@@ -159,7 +178,7 @@ func TestSuccessor(t *testing.T) {
 func retireMain(c *Client) int {
 	_, _ = io.WriteString(os.Stdout, "life\n")
 	if c.Legacy() != nil {
-		c.Close()
+		c.Close(9)
 		return 9
 	}
 	program, err := os.Open(os.Args[1])

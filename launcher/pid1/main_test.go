@@ -47,13 +47,13 @@ func TestMain(m *testing.M) {
 	}
 	client = c
 	code := m.Run()
-	c.Close()
+	c.Close(code)
 	os.Exit(code)
 }
 
 // agentMain starts each argument as a worker, a shell script or, behind "!", a command, carries its output, and tells of signals.
-func agentMain(c *Client, role string) int {
-	if special := map[string]func(*Client) int{"storm": stormMain, "heir": heirMain, "doomed": doomedMain, "retire": retireMain}[role]; special != nil {
+func agentMain(c *Client, role string) (code int) {
+	if special := map[string]func(*Client) int{"storm": stormMain, "heir": heirMain, "doomed": doomedMain, "retire": retireMain, "brief": briefMain}[role]; special != nil {
 		return special(c)
 	}
 	screen, err := c.OpenConsole(1, os.Stdout, os.Stderr, output.Style{})
@@ -65,7 +65,7 @@ func agentMain(c *Client, role string) int {
 	for i, script := range os.Args[1:] {
 		a.start(i, script)
 	}
-	defer c.Close()
+	defer func() { c.Close(code) }()
 	switch role {
 	case "run":
 		return a.run()
@@ -209,7 +209,7 @@ func stormMain(c *Client) int {
 	}
 	n, _ := c.Orphans(context.Background())
 	fmt.Printf("%d of 400 exits, %d zombies, %d orphans\n", right.Load(), len(pids)-1, n)
-	c.Close()
+	c.Close(0)
 	return 0
 }
 

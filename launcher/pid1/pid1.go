@@ -103,7 +103,8 @@ type first struct {
 	agent     int // its PID, 0 before it runs
 	agentEnd  *proc.Exit
 	hello     bool // the agent handles signals
-	goodbye   bool // the agent ends because it wants to
+	goodbye   bool // the agent ends because it wants to,
+	code      int  // with this exit code
 	held      []os.Signal
 	forwarded map[os.Signal]time.Time // to this agent, and when the last time
 	legacy    legacy
@@ -291,7 +292,14 @@ func again(c chan os.Signal) {
 	}
 }
 
-func (f *first) tell(m message) { f.outbox = append(f.outbox, m) }
+// tell puts a message in line for the agent. An answer for one that died meanwhile is nobody's.
+func (f *first) tell(m message) {
+	if m.Kind == answer && m.ID>>32 != uint64(f.legacy.agents-1) {
+		closeAll(m.files)
+		return
+	}
+	f.outbox = append(f.outbox, m)
+}
 
 // serve does what the agent asks.
 func (f *first) serve(m message) {
@@ -300,7 +308,7 @@ func (f *first) serve(m message) {
 		f.hello = true
 		f.release()
 	case tellGoodbye:
-		f.goodbye = true
+		f.goodbye, f.code = true, m.Code
 	case tellWords:
 		f.words.write(m.Text)
 	case askStart:
@@ -347,6 +355,7 @@ func (f *first) start(m message) {
 		}
 		f.started(m.ID, c, err)
 	}
+	s.drop = func() { closeAll(s.closeAfter); closeAll(c.pipes) }
 	f.queue = append(f.queue, s)
 }
 

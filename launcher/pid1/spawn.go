@@ -26,6 +26,7 @@ type spawn struct {
 	closeAfter []int // ours no longer, once the child has them
 
 	answer func(pid int, start uint64, err error)
+	drop   func() // in place of starting it: nobody wants it any more
 }
 
 // A spawner starts processes from one thread that lives as long as we do: Pdeathsig is sent when the thread that

@@ -23,6 +23,8 @@ func (f *first) verdict() int {
 	switch {
 	case f.goodbye && e.Signal == 0:
 		return e.Code
+	case f.goodbye:
+		return f.code
 	case !f.hello && e.Signal == 0: // it had nothing to say yet, so it was Go that gave up: for want of threads
 		f.complain("the agent could not start (exit code %d); is there room for another process (ulimit -u, pids.max)?", e.Code)
 		f.words.write("the agent could not start")
@@ -51,7 +53,7 @@ func (f *first) workers() int {
 
 // stopWorkers ends workers that the agent left, in order: TERM to each leader, the grace, and then sweep comes.
 func (f *first) stopWorkers() {
-	f.queue = nil // whatever was still to be started: nobody wants it
+	f.dropQueue()
 	f.loop(func() bool { return !f.forking }, time.After(killTime))
 	if f.workers() == 0 {
 		return

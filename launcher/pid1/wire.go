@@ -24,7 +24,7 @@ type kind int
 
 const (
 	tellHello    kind = iota // agent: my signal handlers stand, forward what you have
-	tellGoodbye              // agent: I am about to end of my own will
+	tellGoodbye              // agent: I am about to end of my own will, with Code
 	askStart                 // agent: start Spec; answer: PID, and, if it is to read them, descriptors of stdout and stderr
 	askSignal                // agent: send Signal to PIDs[0] in Scope
 	askKill                  // agent: kill PIDs with all they started, within Within; answer: Text names survivors
@@ -56,7 +56,7 @@ type message struct {
 	Scope  proc.Scope
 	Within time.Duration
 	Text   string // of words, or the error of an answer
-	Code   int    // of an answer: proc.StartError.Code
+	Code   int    // of an answer: proc.StartError.Code; of a goodbye: the exit code
 	Gone   bool   // of an answer: there is no such process any more
 	Count  int
 	Exit   *wireExit
