@@ -31,7 +31,8 @@ import (
 const (
 	keptRun   = "run"   // heritage: what was settled when the run began, and what all agreed on
 	keptState = "state" // moment: where the run loop stands
-	heldDoor  = "door"  // the listener at which other agents, and users of the store, find this one
+	heldStore = "store" // the listener at which this node hosts the store, and other agents find this one
+	heldDoor  = "door"  // the listener at which they do where another node hosts it
 	heldPeers = "peer/" // connections to other agents; for them this agent lives as long as those
 )
 
@@ -48,8 +49,7 @@ type heritage struct {
 
 	World  *job.World `json:"world,omitempty"` // nil: the nodes have not met yet
 	Rank   int        `json:"rank"`
-	Hosts  bool       `json:"hosts,omitempty"` // this node hosts the store
-	Loop   int64      `json:"loop"`            // clock when the run loop began
+	Loop   int64      `json:"loop"` // clock when the run loop began
 	Policy policy     `json:"policy"`
 }
 
@@ -80,11 +80,11 @@ func clock() int64 {
 // timeOf is a time of clock as this process sees it.
 func timeOf(at int64) time.Time { return time.Now().Add(time.Duration(at - clock())) }
 
-// inherit returns what an agent before this one left: nil if there was none, or if it had not met the others, for then
-// everything begins anew.
+// inherit returns what an agent before this one left: nil if there was nothing. If it had not met the others yet, they meet this one
+// in its place.
 func inherit(c *Config, e *report.Ending) (*heritage, error) {
 	old := c.First.Legacy()
-	if old == nil {
+	if old == nil || old.Blobs[keptRun] == nil {
 		return nil, nil
 	}
 	var h heritage
@@ -92,15 +92,15 @@ func inherit(c *Config, e *report.Ending) (*heritage, error) {
 		c.Log.Error(fmt.Sprintf("cannot take over: what the agent before this one left is of form %q, not %q (%v)", h.Form, heritageForm, err))
 		os.Exit(job.ExitInternal) // without a goodbye: perhaps the first process has a program that can
 	}
-	if h.World == nil {
-		removeRun(h.Dir)
-		return nil, nil
-	}
 	var err error
 	if h.Plan.Framework, err = framework.Lookup(c.Framework); err != nil {
 		return nil, err
 	}
-	c.Output.Dir, c.StartTimeout, c.past = h.LogDir, 0, &h // in time or not was up to the first
+	_ = os.Mkdir(h.Dir, 0o700) // if it died as it ended
+	c.Output.Dir = h.LogDir
+	if h.World != nil {
+		c.StartTimeout, c.past = 0, &h // in time or not was up to the first
+	}
 	e.Job, e.Began = h.Plan.Spec.ID, timeOf(h.Began)
 	return &h, nil
 }
@@ -147,34 +147,47 @@ func (c Config) keep(name string, v any) {
 
 // met adds what the nodes agreed on.
 func (h *heritage) met(c Config, m *meeting) {
-	if m.c.takesOver() {
+	if c.takesOver() {
 		return
 	}
 	w := m.session.World
-	h.World, h.Rank, h.Hosts, h.Loop, h.Policy = &w, m.session.Rank, m.hosting, clock(), h.Plan.policy(c)
-	if ln, ok := m.ln.(syscall.Conn); ok && (h.Hosts || h.Rank == 0) {
-		if err := c.First.Hold(heldDoor, ln); err != nil {
-			c.Log.Debug(fmt.Sprintf("no other agent could take over from this one: %v", err))
-		}
-	}
+	h.World, h.Rank, h.Loop, h.Policy = &w, m.session.Rank, clock(), h.Plan.policy(c)
+	c.keep(keptRun, h)
 }
 
 // resume opens the meeting of an agent that died again: for those who come late, and, on the leader, for the members.
 func (m *meeting) resume(ctx context.Context) error {
-	if door := m.c.First.Legacy().Files[heldDoor]; door != nil {
-		ln, err := net.FileListener(door)
-		if err != nil {
-			return fmt.Errorf("take over the listener of an agent that died: %w", err)
-		}
-		if m.c.past.Hosts {
-			return m.host(ctx, ln, hostOf(m.port))
-		}
-		m.await(ln)
-	}
 	if m.c.past.Rank == 0 && m.store == nil {
 		return m.find(ctx, false)
 	}
 	return nil
+}
+
+// inherited returns a listener that an agent before this one left; nil: there is none.
+func (m *meeting) inherited(name string) (net.Listener, error) {
+	if m.c.First == nil || m.c.First.Legacy() == nil || m.c.First.Legacy().Files[name] == nil {
+		return nil, nil
+	}
+	files := m.c.First.Legacy().Files
+	defer delete(files, name)
+	defer files[name].Close()
+	ln, err := net.FileListener(files[name])
+	if err != nil {
+		return nil, fmt.Errorf("take over the listener of an agent that died: %w", err)
+	}
+	return ln, nil
+}
+
+// hold keeps a listener open beyond this agent's death, until free.
+func (m *meeting) hold(name string, ln net.Listener) (free func()) {
+	raw, ok := ln.(syscall.Conn)
+	if m.c.First == nil || !ok {
+		return func() {}
+	}
+	if err := m.c.First.Hold(name, raw); err != nil {
+		m.c.Log.Debug(fmt.Sprintf("no other agent could take over from this one: %v", err))
+	}
+	return func() { _ = m.c.First.Drop(name) }
 }
 
 // againTime is how long a member may take to call a leader whose agent is a new one.

@@ -57,6 +57,7 @@ func run(ctx context.Context, c Config, e *report.Ending) error {
 		if err = meet.join(ctx); err != nil { // agree with them on the world
 			return err
 		}
+		h.met(c, meet)
 		talk, err = meet.connect(ctx) // and keep in touch
 		return err
 	}
@@ -68,7 +69,6 @@ func run(ctx context.Context, c Config, e *report.Ending) error {
 	if err != nil {
 		return err
 	}
-	h.met(c, meet)
 	e.Node, e.Nodes, e.World = h.Rank, len(h.World.Members), h.World.Size()
 	e.Verdict, e.Ranks = runRound(c, h, meet, talk, desk, asked) // train
 	return nil

@@ -31,11 +31,9 @@ type meeting struct {
 	closers []func()
 	session *rendezvous.Session
 	desk    *desk
-	hosts   []job.Addr   // this node's addresses, without a port
-	ln      net.Listener // at which users of the store, or other agents, find this one
-	hosting bool         // the store
-	end     time.Time    // peers must be here by then
-	refused bool         // the meeting is over without a world that has us, and each node is to read why
+	hosts   []job.Addr // this node's addresses, without a port
+	end     time.Time  // peers must be here by then
+	refused bool       // the meeting is over without a world that has us, and each node is to read why
 
 	leave context.CancelCauseFunc // ends the meeting in a store that another agent of this machine hosts
 }
@@ -46,6 +44,11 @@ func openMeeting(ctx context.Context, c Config, h *heritage, d *desk) (*meeting,
 	m := &meeting{c: c, desk: d, spec: p.Spec, port: p.Endpoint, hosts: p.Spec.Self.Addrs, end: time.Now().Add(c.JoinTimeout)}
 	if p.Endpoint == "" {
 		m.store = &store.Memory{}
+	}
+	if ln, err := m.inherited(heldStore); err != nil {
+		return m, err
+	} else if ln != nil {
+		return m, m.host(ctx, ln, hostOf(p.Endpoint))
 	}
 	if c.takesOver() {
 		return m, m.resume(ctx)
@@ -100,7 +103,7 @@ func (m *meeting) serve(ctx context.Context, sure bool) error {
 
 // host serves the store to a listener, and to ourselves.
 func (m *meeting) host(ctx context.Context, ln net.Listener, host string) error {
-	m.ln, m.hosting = ln, true
+	free := m.hold(heldStore, ln)
 	server := &tcpstore.Server{Log: m.c.Log, Magic: fleet.Magic, Foreign: m.door.handle}
 	ctx, cancel := context.WithDeadlineCause(ctx, m.end, errors.New("no answer from ourselves"))
 	defer cancel()
@@ -109,7 +112,7 @@ func (m *meeting) host(ctx context.Context, ln net.Listener, host string) error 
 			m.c.Log.Error(fmt.Sprintf("the meeting point that this node hosts broke down: %v", err))
 			cancel()
 		}
-	}, func() { m.shut(server) })
+	}, func() { free(); m.shut(server) })
 	client, err := tcpstore.Dial(ctx, here(ln.Addr()), tcpstore.Options{})
 	if err != nil {
 		return fail(job.ExitSystem, "", "reach the meeting point that this node hosts: %w", err)
@@ -222,7 +225,10 @@ func (m *meeting) listenForPeers(endpoint string) error {
 	if loopback {
 		addr = net.JoinHostPort(string(m.hosts[0]), "0")
 	}
-	ln, err := net.Listen("tcp", addr)
+	ln, err := m.inherited(heldDoor)
+	if ln == nil && err == nil {
+		ln, err = net.Listen("tcp", addr)
+	}
 	if err != nil {
 		return fail(job.ExitSystem, "", "listen for other agents: %w", err)
 	}
@@ -232,8 +238,8 @@ func (m *meeting) listenForPeers(endpoint string) error {
 
 // await lets other agents in by a listener.
 func (m *meeting) await(ln net.Listener) {
-	m.ln = ln
-	m.run(func() { m.door.serve(ln, m.c.Log) }, func() { ln.Close() })
+	free := m.hold(heldDoor, ln)
+	m.run(func() { m.door.serve(ln, m.c.Log) }, func() { free(); ln.Close() })
 }
 
 // announce completes this node's addresses with the port. The endpoint itself comes last: it may be the address of

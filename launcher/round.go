@@ -65,12 +65,13 @@ func runRound(c Config, h *heritage, m *meeting, l *line, d *desk, asked any) (j
 		r.state.Nodes = append(r.state.Nodes, node{Name: m.Name})
 	}
 	r.journal.head = journalHead{Form: journalForm, Version: c.Version, Job: h.Plan.Spec.ID, Host: c.Host.Hostname, Policy: r.policy, State: r.state}
-	if err := r.enter(h, m.c.takesOver()); err != nil {
+	again := m.c.takesOver() && c.First.Legacy().Blobs[keptState] != nil // else it died before the round began
+	if err := r.enter(again); err != nil {
 		return VerdictOf(err), nil
 	}
 	if asked != nil {
 		r.post(asked)
-	} else if s.Rank == 0 && !m.c.takesOver() {
+	} else if s.Rank == 0 && !again {
 		r.open()
 	}
 	r.loop()
@@ -78,12 +79,11 @@ func runRound(c Config, h *heritage, m *meeting, l *line, d *desk, asked any) (j
 }
 
 // enter leaves what was settled for another agent, or takes up what one left.
-func (r *round) enter(h *heritage, again bool) error {
+func (r *round) enter(again bool) error {
 	if again {
 		return r.resume(r.c.First.Legacy())
 	}
 	r.save()
-	r.c.keep(keptRun, h)
 	r.show()
 	return nil
 }

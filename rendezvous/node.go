@@ -51,6 +51,9 @@ func (n *node) meet(ctx context.Context) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
+	if past.has(n.spec.Self) { // an agent before this one entered, and died
+		return n.conclude(past)
+	}
 	if past != nil {
 		return nil, n.outlive(ctx, past)
 	}
@@ -316,10 +319,7 @@ func (n *node) withdraw(ctx context.Context) *outcome {
 		return nil
 	}
 	end, err := n.read(b)
-	if err != nil || end.World == nil {
-		return nil
-	}
-	if _, ours := end.World.GroupRank(n.spec.Self.Incarnation); !ours {
+	if err != nil || !end.has(n.spec.Self) {
 		return nil
 	}
 	return end

@@ -35,6 +35,15 @@ type outcome struct {
 	Moved   int        `json:"moved,omitempty"` // the generation in which to go on
 }
 
+// has reports whether there is an outcome, and it is a world with n, in this incarnation.
+func (o *outcome) has(n job.Node) bool {
+	if o == nil || o.World == nil {
+		return false
+	}
+	_, found := o.World.GroupRank(n.Incarnation)
+	return found
+}
+
 // A summary is what the leader tells about an open meeting, each second.
 type summary struct {
 	Epoch    int            `json:"epoch"`

@@ -769,3 +769,17 @@ func TestCostIsLinear(t *testing.T) {
 		})
 	}
 }
+
+// An agent that died after it had entered is followed by another, which finds itself in the world.
+func TestEntersInTheWorld(t *testing.T) {
+	play(t, func(s *scene) {
+		a := s.comes(agent("a", 2), Options{})
+		b := s.comes(agent("b", 2), Options{})
+		s.agree([]string{"a", "b"}, a, b)
+		again := s.comes(agent("b", 2), Options{})
+		s.agree([]string{"a", "b"}, a, again)
+		if again.session.World.Nonce != a.session.World.Nonce {
+			t.Error("it is in another world")
+		}
+	})
+}
