@@ -26,7 +26,7 @@ test: prepare lint race ## everything: prepare, lint, all tests with the race de
 race: build ## all tests with the race detector, against what is prepared
 	CGO_ENABLED=1 go test -race -timeout 30m ./...
 
-soak: ## ROUNDS (500) of crash and restart that leave nothing, MINUTES (30) of training whose agents are killed
+soak: ## ROUNDS (500) of crash and restart that leave nothing; MINUTES (30) in which agents are killed, and trainings do not notice
 	CGO_ENABLED=0 SOAK_ROUNDS=$(ROUNDS) SOAK_MINUTES=$(MINUTES) go test ./cmd/muster -run '^TestSoak' -v -count 1 -timeout 3h
 
 fuzz: ## fuzz each decoder for FUZZTIME

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"os"
@@ -369,12 +370,11 @@ func agentOf(t *testing.T, first int) int {
 	return agents[0]
 }
 
-// agentsOf returns the children of the first process that run the same program.
+// agentsOf returns the agents of the first process, of which one may be dying. The store's process is of the same program.
 func agentsOf(first int) (agents []int) {
-	own, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", first))
 	children, _ := proc.Root("/proc").Children(first)
 	for _, child := range children {
-		if exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", child)); exe == own {
+		if env, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", child)); bytes.Contains(env, []byte("MUSTER_PID1=")) {
 			agents = append(agents, child)
 		}
 	}

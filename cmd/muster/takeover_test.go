@@ -19,8 +19,9 @@ import (
 func (p *program) killAgent() {
 	p.t.Helper()
 	before := strings.Count(p.out.String(), tookOver)
-	if err := syscall.Kill(agentOf(p.t, p.cmd.Process.Pid), syscall.SIGKILL); err != nil {
-		p.t.Fatal(err)
+	agents := agentsOf(p.cmd.Process.Pid)
+	if len(agents) != 1 || syscall.Kill(agents[0], syscall.SIGKILL) != nil {
+		p.t.Fatalf("there are the agents %d:\n%s", agents, p.out.String())
 	}
 	p.saysTimes(tookOver, before+1)
 }
