@@ -3,7 +3,9 @@ package launcher
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"slices"
@@ -96,7 +98,9 @@ func inherit(c *Config, e *report.Ending) (*heritage, error) {
 	if h.Plan.Framework, err = framework.Lookup(c.Framework); err != nil {
 		return nil, err
 	}
-	_ = os.Mkdir(h.Dir, 0o700) // if it died as it ended
+	if err := os.Mkdir(h.Dir, 0o700); h.World == nil && err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, nil // it died as it looked for a better place
+	}
 	c.Output.Dir = h.LogDir
 	if h.World != nil {
 		c.StartTimeout, c.past = 0, &h // in time or not was up to the first
@@ -125,13 +129,11 @@ func prepare(c *Config, e *report.Ending) (*heritage, error) {
 	if err = c.room(plan.Spec.Self.Slots); err != nil {
 		return nil, err
 	}
-	dir, err := runDir(*c, plan.Spec.ID)
-	if err != nil {
-		return nil, err
-	}
-	h := &heritage{Form: heritageForm, Began: clock() - int64(time.Since(e.Began)), Dir: dir, LogDir: c.Output.Dir, Plan: plan}
-	c.keep(keptRun, h)
-	return h, nil
+	h := &heritage{Form: heritageForm, Began: clock() - int64(time.Since(e.Began)), LogDir: c.Output.Dir, Plan: plan}
+	return h, runDir(*c, plan.Spec.ID, func(dir string) {
+		h.Dir = dir
+		c.keep(keptRun, h)
+	})
 }
 
 // keep leaves v for an agent that takes over from this one. Without, the job goes on as long as this one lives.

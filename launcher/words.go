@@ -36,8 +36,8 @@ func lastLines(tail []string) []string {
 }
 
 // runDir makes this run's private directory, where it can: in XDG_RUNTIME_DIR, in TMPDIR, or, if that says nothing, in /tmp or
-// /dev/shm, which is there also in containers whose file system cannot be written.
-func runDir(c Config, id string) (dir string, err error) {
+// /dev/shm, which is there also in containers whose file system cannot be written. Its name is noted before there is one.
+func runDir(c Config, id string, note func(dir string)) error {
 	places := []string{"/tmp", "/dev/shm"}
 	if given, _ := c.getenv("TMPDIR"); given != "" {
 		places = []string{given}
@@ -47,12 +47,15 @@ func runDir(c Config, id string) (dir string, err error) {
 	}
 	var errs error
 	for _, place := range places {
-		if dir, err = os.MkdirTemp(place, runPrefix+safeName(id)+"-"); err == nil {
-			return dir, nil
+		dir := filepath.Join(place, runPrefix+safeName(id)+"-"+newID())
+		note(dir)
+		err := os.Mkdir(dir, 0o700)
+		if err == nil {
+			return nil
 		}
 		errs = errors.Join(errs, err)
 	}
-	return "", fail(job.ExitSystem, "set TMPDIR to a directory that can be written", "make a directory for this run: %s",
+	return fail(job.ExitSystem, "set TMPDIR to a directory that can be written", "make a directory for this run: %s",
 		strings.ReplaceAll(errs.Error(), "\n", ", "))
 }
 
