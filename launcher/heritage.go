@@ -278,12 +278,16 @@ func (r *round) resume(old *pid1.Legacy) error {
 	r.scene.before = m.Before
 	r.dir = r.roundDir(r.state.Round)
 	r.store = inheritStore(m, old)
-	inherited := r.inheritWorkers(old)
+	inherited := 0
+	switch {
+	case r.state.Started:
+		inherited = r.inheritWorkers(old)
+	case r.state.mayBegin(): // what it came to start is taken up then
+	default:
+		r.abandon(old)
+	}
 	r.restart()
 	r.c.Log.Warn(fmt.Sprintf("took over from an agent that died: round %d, %d workers of this node", r.state.Round, inherited))
-	if inherited > 0 && !r.state.Started { // it died as it had started them
-		r.post(begun{inherited})
-	}
 	r.post(resumed{})
 	return nil
 }
@@ -303,27 +307,25 @@ func (r *round) restart() {
 }
 
 // inheritWorkers makes the group of this round's workers again, and returns how many they are. Those whose end the judgement
-// knows are among them: something that they started may live. Workers of which some were never started are ended.
+// knows are among them: something that they started may live.
 func (r *round) inheritWorkers(old *pid1.Legacy) int {
-	if r.state.Start == nil {
-		r.abandon(old)
-		return 0
-	}
 	r.place = r.placeOf(*r.state.Start)
 	tasks := r.plan.Framework.Tasks(*r.place, r.plan.Command, r.c.getenv)
-	heirs := make([]worker.Heir, len(tasks))
-	for i, t := range tasks {
-		c := r.childOf(t, old)
-		if c.Child == nil && !r.state.Started {
-			r.place = nil
-			r.abandon(old)
-			return 0
-		}
-		heirs[i] = worker.Heir{Child: c.Child, Tag: c.Tag, Asked: c.Asked, Killed: c.Killed, Heard: r.heard(t)}
-	}
-	r.group = worker.Resume(tasks, heirs, r.c.PreemptSignal, r.c.First, r.plan.Devices)
+	r.group = worker.Resume(tasks, r.heirs(tasks, old), r.c.PreemptSignal, r.c.First, r.plan.Devices)
 	r.exits, r.slow = r.group.Exits(), nil
 	return len(tasks)
+}
+
+// heirs are the tasks' processes that an agent before this one started.
+func (r *round) heirs(tasks []job.Task, old *pid1.Legacy) (heirs []worker.Heir) {
+	if old == nil {
+		return nil
+	}
+	for _, t := range tasks {
+		c := r.childOf(t, old)
+		heirs = append(heirs, worker.Heir{Child: c.Child, Tag: c.Tag, Asked: c.Asked, Killed: c.Killed, Heard: r.heard(t)})
+	}
+	return heirs
 }
 
 // childOf returns the process of a task of this round; one without a child if there is none.

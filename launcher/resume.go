@@ -11,14 +11,19 @@ func (s *state) resumed() []any {
 	}
 	todo := s.standing(to)
 	switch {
-	case s.Verdict != nil || s.Stopping || s.Started || s.Empty:
-	case s.Start != nil:
+	case s.mayBegin():
 		todo = append(todo, begin{*s.Start})
-	case s.leads():
+	case s.leads() && s.waits():
 		todo = append(todo, open{})
 	}
 	return todo
 }
+
+// waits reports whether this round's workers were not started, and are to be.
+func (s *state) waits() bool { return s.Verdict == nil && !s.Stopping && !s.Started && !s.Empty }
+
+// mayBegin reports whether they can be: the place where they meet is there.
+func (s *state) mayBegin() bool { return s.waits() && s.Start != nil }
 
 // standing is what others must know of this node, whatever they have heard before.
 func (s *state) standing(to int) []any {

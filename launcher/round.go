@@ -281,7 +281,7 @@ func (r *round) begin(at start) {
 	r.debug(tasks)
 	group, err := worker.Start(context.Background(), tasks, worker.Options{
 		Processes: r.c.First, Console: r.c.Console.Number, Environ: r.c.Environ,
-		Job: r.plan.Spec.ID, Round: at.Round, Output: r.c.Output, Devices: r.plan.Devices,
+		Job: r.plan.Spec.ID, Round: at.Round, Output: r.c.Output, Devices: r.plan.Devices, Heirs: r.heirs(tasks, r.c.First.Legacy()),
 	})
 	if err != nil {
 		r.unbegun(err)
@@ -328,12 +328,12 @@ func (r *round) turn(number int) error {
 		r.group.Forget()
 	}
 	r.kill, r.group, r.exits = nil, nil, nil
-	if r.dir != "" {
+	dir := r.roundDir(number)
+	if r.dir != "" && r.dir != dir {
 		os.RemoveAll(r.dir) // what its scripts failed of was read
 	}
-	r.dir = r.roundDir(number)
-	os.RemoveAll(r.dir) // of an agent that died as it began
-	return os.Mkdir(r.dir, 0o700)
+	r.dir = dir
+	return os.MkdirAll(r.dir, 0o700) // it is there if an agent died as it began
 }
 
 func (r *round) roundDir(number int) string {

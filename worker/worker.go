@@ -37,6 +37,7 @@ type Options struct {
 	Output    output.Routes
 	Devices   []string // the accelerators' files: the group is gone when nobody has them open any more
 	Bare      bool     // no rank before the lines; the output of a single task then passes as it is, byte by byte
+	Heirs     []Heir   // of the tasks, where an agent before this one came to start some: those that have no child are started
 }
 
 const (
@@ -99,10 +100,14 @@ func (e *StartError) Unwrap() error { return e.Err }
 // Start starts one process for each task. If one cannot be started the others are stopped, and nothing is left when Start
 // returns; the error then wraps a *StartError.
 func Start(ctx context.Context, tasks []job.Task, opt Options) (*Group, error) {
-	g := &Group{processes: opt.Processes, gate: newGate(opt.Devices), exits: make(chan Exit, len(tasks)), killed: make(chan struct{}), gone: make(chan struct{})}
+	g := &Group{processes: opt.Processes, gate: gateOf(opt.Devices, opt.Heirs), exits: make(chan Exit, len(tasks)), killed: make(chan struct{}), gone: make(chan struct{})}
 	nonce := rand.Text()[:8]
 	var failed error
-	for _, t := range tasks {
+	for i, t := range tasks {
+		if i < len(opt.Heirs) && opt.Heirs[i].Child != nil {
+			g.members = append(g.members, resume(t, opt.Heirs[i], 0))
+			continue
+		}
 		m, err := start(ctx, t, opt, nonce, len(tasks) == 1)
 		if err != nil {
 			failed = &StartError{Task: t, Err: err}
@@ -137,19 +142,23 @@ func Resume(tasks []job.Task, heirs []Heir, stop syscall.Signal, p Processes, de
 		if h.Child == nil {
 			h.Child = proc.Unseen()
 		}
-		m := &member{
-			task: tasks[i], tag: h.Tag, child: h.Child, heard: h.Heard, killed: h.Killed,
-			given: make(chan struct{}), asked: map[syscall.Signal]bool{},
-		}
-		for _, sig := range h.Asked {
-			if sig == syscall.SIGTERM || sig == stop {
-				m.asked[sig] = true
-			}
-		}
-		g.members = append(g.members, m)
+		g.members = append(g.members, resume(tasks[i], h, stop))
 	}
 	go g.watch()
 	return g
+}
+
+func resume(t job.Task, h Heir, stop syscall.Signal) *member {
+	m := &member{
+		task: t, tag: h.Tag, child: h.Child, heard: h.Heard, killed: h.Killed,
+		given: make(chan struct{}), asked: map[syscall.Signal]bool{},
+	}
+	for _, sig := range h.Asked {
+		if sig == syscall.SIGTERM || sig == stop {
+			m.asked[sig] = true
+		}
+	}
+	return m
 }
 
 func start(ctx context.Context, t job.Task, opt Options, nonce string, alone bool) (*member, error) {

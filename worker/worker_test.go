@@ -247,3 +247,24 @@ func TestGate(t *testing.T) {
 	}
 	r.end()
 }
+
+// An agent that died had started some of its workers: they go on, and the others are started.
+func TestSomeWereStarted(t *testing.T) {
+	var heir worker.Heir
+	r := start(t, shell("exit 3", "exit 4", "exit 5"), func(o *worker.Options) {
+		tag := jobID() + "/1/1/x"
+		child, err := first.Start(t.Context(), proc.Spec{
+			Argv: []string{"sh", "-c", "exit 9"}, Tag: tag, Lines: &proc.Lines{Console: o.Console, Rank: 1, Shown: [2]bool{true, true}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		heir = worker.Heir{Child: child, Tag: tag}
+		o.Heirs = []worker.Heir{{}, heir, {}}
+	})
+	for rank, e := range r.end() {
+		if want := []int{3, 9, 5}[rank]; e.Exit.Code != want || (e.PID == heir.PID) != (rank == 1) {
+			t.Errorf("rank %d: %+v", rank, e)
+		}
+	}
+}

@@ -192,14 +192,17 @@ func (d *deadly) order(what string) {
 	}
 }
 
-// whole checks that all lines are there which each rank said since it was started last, and nothing temporary. A worker is
-// started again, too, when its agent died before all of its node were.
+// whole checks that all lines of the last round are there, and nothing temporary. Of the round before lines end anywhere.
 func (d *deadly) whole(n int) {
 	d.t.Helper()
 	p := d.nodes[n]
 	for rank := 2 * n; rank < 2*n+2 && d.fate.counts; rank++ {
 		out := p.out.String()
-		wholeLines(d.t, out[max(0, strings.LastIndex(out, fmt.Sprintf("[rank %d] up in", rank))):], 1, rank)
+		up := fmt.Sprintf("[rank %d] up in ", rank)
+		if strings.Count(out, up+"0\n") != 1 || strings.Count(out, up+"1\n") > 1 {
+			d.t.Errorf("rank %d was started twice in a round", rank)
+		}
+		wholeLines(d.t, out[max(0, strings.LastIndex(out, up)):], 1, rank)
 	}
 	if left, err := os.ReadDir(p.tmp); err != nil || len(left) > 0 {
 		d.t.Errorf("node %d left in TMPDIR: %v, %v", n, left, err)
