@@ -109,6 +109,15 @@ func inherit(c *Config, e *report.Ending) (*heritage, error) {
 	return &h, nil
 }
 
+// ended returns where the job stood when an agent before this one had nothing left to do but to say so; nil: it had.
+func (c Config) ended() *state {
+	var m moment
+	if !c.takesOver() || json.Unmarshal(c.First.Legacy().Blobs[keptState], &m) != nil || !m.State.Ended {
+		return nil
+	}
+	return &m.State
+}
+
 // takesOver reports whether an agent before this one had met the others.
 func (c Config) takesOver() bool { return c.past != nil }
 
@@ -192,7 +201,7 @@ func (m *meeting) hold(name string, ln net.Listener) (free func()) {
 	return func() { _ = m.c.First.Drop(name) }
 }
 
-// againTime is how long a member may take to call a leader whose agent is a new one.
+// againTime is how long a member and the leader may take to find each other when the agent of one is a new one.
 const againTime = 10 * time.Second
 
 // letGo ends the connections of the agent that died: its peers have this one now, or see that they must call again.

@@ -15,6 +15,7 @@ import (
 // node has no fleet: whatever is told, nobody hears.
 type line struct {
 	fleet *fleet.Fleet
+	alone chan fleet.Event // without one where there should be: why; else nil
 	host  string // rank 0's node, as this node reaches it
 	log   func(string)
 }
@@ -38,10 +39,19 @@ func (m *meeting) connect(ctx context.Context) (*line, error) {
 		l.host = hostOf(w.Members[0].Addrs[0])
 		return l, nil
 	}
-	ctx, cancel := outlast(ctx)
+	within := fleetTime
+	if m.c.takesOver() { // the leader has been there
+		within = againTime
+	}
+	ctx, cancel := outlast(ctx, within)
 	defer cancel()
 	var err error
 	if l.fleet, err = fleet.Follow(ctx, w, rank, w.Members[0].Addrs, options); err != nil {
+		if m.c.takesOver() { // there may be workers, who are to be stopped in order
+			l.alone = make(chan fleet.Event, 1)
+			l.alone <- fleet.Event{Change: fleet.Lost, Why: err}
+			return l, nil
+		}
 		return nil, fail(job.ExitRetry, "its agent may have died; nodes must reach each other on these addresses",
 			"node 0 (%s) cannot be reached at %v: %w", w.Members[0].Name, w.Members[0].Addrs, err)
 	}
@@ -55,8 +65,8 @@ const lastCall = 2 * time.Second
 
 // outlast bounds a call to the leader. The others count on this node since they agreed on the world, so being told to
 // stop does not end the call: else they would wait for it in vain.
-func outlast(ctx context.Context) (context.Context, context.CancelFunc) {
-	calling, cancel := context.WithTimeout(context.WithoutCancel(ctx), fleetTime)
+func outlast(ctx context.Context, within time.Duration) (context.Context, context.CancelFunc) {
+	calling, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
 	stop := context.AfterFunc(ctx, func() {
 		select {
 		case <-calling.Done():
@@ -75,7 +85,7 @@ func hostOf(a job.Addr) string {
 // events is what the fleet has to say; a world of one node has nothing.
 func (l *line) events() <-chan fleet.Event {
 	if l.fleet == nil {
-		return nil
+		return l.alone
 	}
 	return l.fleet.Events()
 }

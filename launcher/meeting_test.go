@@ -126,7 +126,7 @@ func TestLastCall(t *testing.T) {
 	asked, cancel := context.WithCancel(t.Context())
 	cancel()
 	begun := time.Now()
-	calling, end := outlast(asked)
+	calling, end := outlast(asked, fleetTime)
 	defer end()
 	<-calling.Done()
 	if d := time.Since(begun); d < lastCall || d > lastCall+20*time.Second {

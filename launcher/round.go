@@ -75,7 +75,7 @@ func runRound(c Config, h *heritage, m *meeting, l *line, d *desk, asked any) (j
 		r.open()
 	}
 	r.loop()
-	return r.verdict(), r.state.Ranks
+	return r.state.verdict(), r.state.Ranks
 }
 
 // enter leaves what was settled for another agent, or takes up what one left.
@@ -397,13 +397,13 @@ func (r *round) blame(rank, local int) *job.Failure {
 	return &job.Failure{Node: r.session.World.Members[r.session.Rank].Name, Group: r.session.Rank, Rank: rank, LocalRank: local}
 }
 
-// verdict is what the round came to. A member whose work was done when its node was cleared away has none: that is
+// verdict is what a round came to that has ended. A member whose work was done when its node was cleared away has none: that is
 // success.
-func (r *round) verdict() job.Verdict {
-	if r.state.Verdict == nil {
+func (s *state) verdict() job.Verdict {
+	if s.Verdict == nil {
 		return job.Verdict{Class: job.Succeeded, Sentence: "all workers of this node ended well"}
 	}
-	return *r.state.Verdict
+	return *s.Verdict
 }
 
 // close ends what the round started, the workers first.

@@ -191,6 +191,28 @@ func TestTakeOverAndFailure(t *testing.T) {
 	}
 }
 
+// An agent that dies as its leader's whole node does is followed by one that stops the workers in order.
+func TestTakeOverWithoutLeader(t *testing.T) {
+	t.Parallel()
+	all := startNodes(t, 2, nil, "--", "sh", "-c",
+		`trap 'echo "saved $RANK"; exit 0' TERM; echo "up $RANK"; while :; do sleep 0.01; done`)
+	for rank := range 4 {
+		all[rank/2].says(fmt.Sprintf("[rank %d] up %d", rank, rank))
+	}
+	agents := agentsOf(all[1].cmd.Process.Pid)
+	if err := syscall.Kill(agents[0], syscall.SIGSTOP); err != nil { // it hears nothing any more
+		t.Fatal(err)
+	}
+	for _, pid := range append(agentsOf(all[0].cmd.Process.Pid), all[0].cmd.Process.Pid) {
+		syscall.Kill(pid, syscall.SIGKILL)
+	}
+	<-all[0].done
+	if err := syscall.Kill(agents[0], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	all[1].ends(job.ExitRetry, "saved 2", "saved 3", "node 0 (", "was lost", "connection refused; exit 138")
+}
+
 // Agents that die one after the other are not followed for ever: the workers are stopped, and the other node knows.
 func TestDoomedAgents(t *testing.T) {
 	t.Parallel()
