@@ -466,11 +466,14 @@ func (f *first) signalChild(m message) bool {
 		return unix.Kill(-c.pid, m.Signal) == nil
 	case proc.Tree:
 		all, _ := table.All() // without a process table, the leader alone
-		for _, p := range table.Tree(all, proc.Target{PID: c.pid, Start: c.started, Tag: c.tag}) {
+		tree := table.Tree(all, proc.Target{PID: c.pid, Start: c.started, Tag: c.tag})
+		told := unix.Kill(c.pid, m.Signal) == nil // first: it may end because another one does
+		for _, p := range tree {
 			if p.PID != c.pid {
 				_ = unix.Kill(p.PID, m.Signal) // it may have ended
 			}
 		}
+		return told
 	}
 	return unix.Kill(c.pid, m.Signal) == nil
 }
