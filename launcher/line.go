@@ -16,7 +16,7 @@ import (
 type line struct {
 	fleet *fleet.Fleet
 	alone chan fleet.Event // without one where there should be: why; else nil
-	host  string // rank 0's node, as this node reaches it
+	host  string           // rank 0's node, as this node reaches it
 	log   func(string)
 }
 

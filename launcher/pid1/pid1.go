@@ -263,7 +263,9 @@ func (f *first) loop(until func() bool, stop <-chan time.Time) bool {
 			}
 		case <-tick.C:
 			f.reap()
-			f.release()
+			if f.hello || time.Since(f.legacy.born) >= helloTime {
+				f.release()
+			}
 		case <-stop:
 			return false
 		}

@@ -64,8 +64,11 @@ func (f *first) control(s os.Signal) {
 	}
 }
 
-// release forwards what was held back. Before hello a signal would kill an agent that has not yet had the time to catch it;
-// loop calls this each second, so that an agent that hangs before hello can be ended all the same.
+// helloTime is how long a signal waits for an agent that has not yet had the time to catch it, and would die of it. One that hangs
+// before its hello can be ended all the same.
+const helloTime = 5 * time.Second
+
+// release forwards what was held back.
 func (f *first) release() {
 	if f.agent == 0 || f.agentEnd != nil { // perhaps another one comes
 		return
