@@ -65,7 +65,7 @@ type deadly struct {
 // Agents are killed at any moment: before the world is agreed, as workers begin, while they stop, between rounds. The job ends
 // as it would have, on all nodes alike, and leaves nothing behind. That takes a few seconds, unless `make soak` says otherwise.
 func TestSoakDeaths(t *testing.T) {
-	length := 15 * time.Second
+	length := 4 * time.Second
 	if minutes := os.Getenv("SOAK_MINUTES"); minutes == "" {
 		t.Parallel()
 	} else {
