@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 )
 
@@ -29,7 +30,7 @@ func NewMask(environ []string) Mask {
 		if SecretName(name) {
 			found = append(append(found, value), strings.Split(value, "\n")...)
 		}
-		for _, m := range userinfo.FindAllStringSubmatch(value, -1) {
+		for _, m := range userinfo().FindAllStringSubmatch(value, -1) {
 			found = append(found, m[2])
 		}
 	}
@@ -61,27 +62,34 @@ func SecretName(name string) bool {
 }
 
 // userinfo is who logs in with a URL, and the password (RFC 3986, 3.2.1), which people forget to escape.
-var userinfo = regexp.MustCompile(`(://[^\s/:@"']*):([^\s@"']+)@`)
+var userinfo = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(://[^\s/:@"']*):([^\s@"']+)@`)
+})
 
-// patterns are secrets that are known by what stands before them, or by their form; $1 stays.
-var patterns = []struct {
+// A pattern is a secret that is known by what stands before it, or by its form; $1 stays.
+type pattern struct {
 	form *regexp.Regexp
 	with string
-}{
-	{userinfo, "$1:" + masked + "@"},
-	{regexp.MustCompile(`(-----BEGIN [A-Z ]*PRIVATE KEY-----)[^-]*`), "$1" + masked},
-	{regexp.MustCompile(`(?i)\b((?:bearer|basic)\s+)[\w.~+/=-]{6,}`), "$1" + masked},
-	{regexp.MustCompile(`(?i)((?:token|secret|password|passwd|passphrase|credentials?|(?:api|access|private|auth|account)[_-]?key)["']?\s*[=:]\s*["']?)[^\s"',;&]+`), "$1" + masked},
-	// Hugging Face, GitHub, GitLab, OpenAI and Anthropic, Slack, npm, AWS, and any JSON web token (RFC 7519).
-	{regexp.MustCompile(`\b(?:hf_|gh[opsur]_|github_pat_|glpat-|sk-|xox[abeoprs]-|npm_)[\w-]{8,}`), masked},
-	{regexp.MustCompile(`\b(?:AKIA|ASIA)[0-9A-Z]{12,}`), masked},
-	{regexp.MustCompile(`\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*`), masked},
 }
+
+// patterns are compiled when they are needed, in a bug report, and not in each start of the program.
+var patterns = sync.OnceValue(func() []pattern {
+	return []pattern{
+		{userinfo(), "$1:" + masked + "@"},
+		{regexp.MustCompile(`(-----BEGIN [A-Z ]*PRIVATE KEY-----)[^-]*`), "$1" + masked},
+		{regexp.MustCompile(`(?i)\b((?:bearer|basic)\s+)[\w.~+/=-]{6,}`), "$1" + masked},
+		{regexp.MustCompile(`(?i)((?:token|secret|password|passwd|passphrase|credentials?|(?:api|access|private|auth|account)[_-]?key)["']?\s*[=:]\s*["']?)[^\s"',;&]+`), "$1" + masked},
+		// Hugging Face, GitHub, GitLab, OpenAI and Anthropic, Slack, npm, AWS, and any JSON web token (RFC 7519).
+		{regexp.MustCompile(`\b(?:hf_|gh[opsur]_|github_pat_|glpat-|sk-|xox[abeoprs]-|npm_)[\w-]{8,}`), masked},
+		{regexp.MustCompile(`\b(?:AKIA|ASIA)[0-9A-Z]{12,}`), masked},
+		{regexp.MustCompile(`\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*`), masked},
+	}
+})
 
 // Text returns text without the secrets.
 func (m Mask) Text(text string) string {
 	text = m.values.Replace(text)
-	for _, p := range patterns {
+	for _, p := range patterns() {
 		text = p.form.ReplaceAllString(text, p.with)
 	}
 	return text

@@ -42,7 +42,7 @@ func jobFlags(c *launcher.Config) []cli.Flag {
 		&cli.GenericFlag{Name: "serve", Value: choice{&c.Serve, "auto yes no"}, Hidden: true, Usage: "`auto|yes|no` whether this node hosts the meeting point"},
 		&cli.GenericFlag{Name: "worker-port", Value: port(&c.WorkerPort), Hidden: true, Usage: "`PORT` of the workers' store; a free one"},
 		&cli.BoolFlag{Name: "uneven", Destination: &c.Uneven, Hidden: true, Usage: "nodes may have different numbers of workers"},
-		&cli.StringFlag{Name: "framework", Destination: &c.Framework, Value: "torch", Hidden: true, Usage: "`NAME` of the contract with the workers: torch"},
+		&cli.StringFlag{Name: "framework", Destination: &c.Framework, Hidden: true, Usage: "`NAME` of the contract with the workers: torch"},
 		&cli.BoolFlag{Name: "no-python", Destination: &c.NoPython, Hidden: true, Usage: "run even a .py as a program of its own"},
 		&cli.GenericFlag{Name: "max-restarts", Value: number{&c.MaxRestarts, 0, 1 << 20}, Usage: "`N` times a job whose worker failed is started again on all nodes (0)"},
 		&cli.GenericFlag{Name: "rdzv-backend", Value: choice{new(string), "c10d static"}, Hidden: true, Usage: "`NAME` of the store's protocol: c10d"},
@@ -61,7 +61,7 @@ func configure(x *cli.Context, c *launcher.Config) {
 	c.Root = topology.Root("/")
 	c.Environ = os.Environ()
 	c.Version = version()
-	c.Notes = append(c.Notes, misspelt(x.App.Flags, c.Environ)...)
+	c.Notes = append(c.Notes, misspelt(allFlags(x), c.Environ)...)
 }
 
 func runCommand() *cli.Command {

@@ -150,19 +150,19 @@ func keysVerb(ctx context.Context, c *tcpstore.Client, _ []string) (string, erro
 }
 
 func (v verb) command() *cli.Command {
-	timeout := 10 * time.Second
+	endpoint, timeout := net.JoinHostPort("localhost", strconv.Itoa(launcher.DefaultPort)), 10*time.Second
 	return &cli.Command{
 		Name: v.name, Usage: v.usage, ArgsUsage: strings.TrimSpace("[flags] " + v.args),
 		Description: "  muster store " + strings.TrimSpace(v.name+" --endpoint host0:29400 "+v.args),
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "endpoint", Value: net.JoinHostPort("localhost", strconv.Itoa(launcher.DefaultPort)), Usage: "`HOST:PORT` of the store (localhost:29400)"},
+			&cli.StringFlag{Name: "endpoint", Destination: &endpoint, Usage: "`HOST:PORT` of the store (localhost:29400)"},
 			&cli.GenericFlag{Name: "timeout", Value: seconds{&timeout}, Usage: "`TIME` for all of it (10s)"},
 		},
 		Action: func(x *cli.Context) error {
 			if n := x.NArg(); n < v.least || n > v.most {
 				return wrong("store %s: takes %s", v.name, orNothing(v.args))
 			}
-			return v.run(x.String("endpoint"), timeout, x.Args().Slice())
+			return v.run(endpoint, timeout, x.Args().Slice())
 		},
 	}
 }

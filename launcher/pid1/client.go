@@ -30,6 +30,7 @@ type Client struct {
 	signals chan os.Signal
 	lost    chan struct{} // closed when the first process is gone
 	done    chan struct{} // closed when receive has returned
+	warm    chan struct{} // closed when this process has all threads that it may need
 
 	legacy *Legacy
 	life   int // agents before this one
@@ -73,7 +74,6 @@ func Connect() (*Client, error) {
 	// We write to the terminal from the background (see startAgent), also where "stty tostop" is set.
 	// We have no children who could inherit this.
 	ossignal.Ignore(unix.SIGTTOU)
-	warm(16)
 	c.next = uint64(before) << 32 // an answer to an agent before us is not ours
 	if err := c.begin(before); err != nil {
 		c.Close(job.ExitSystem)
@@ -97,10 +97,14 @@ func (c *Client) begin(before int) error {
 
 func newClient(l *link) *Client {
 	c := &Client{
-		link: l, signals: make(chan os.Signal, 64), lost: make(chan struct{}), done: make(chan struct{}),
+		link: l, signals: make(chan os.Signal, 64), lost: make(chan struct{}), done: make(chan struct{}), warm: make(chan struct{}),
 		waiting: map[uint64]chan message{}, children: map[int]chan<- proc.Exit{}, tails: map[int]chan<- []string{}, tags: map[int]string{},
 	}
 	go c.receive()
+	go func() { // Start waits for it; nobody needs it before there are workers
+		warm(16)
+		close(c.warm)
+	}()
 	return c
 }
 
@@ -130,6 +134,7 @@ func (c *Client) Close(code int) error {
 // Start starts a process. The error is a *proc.StartError if it is the command's fault, ErrLost, or ctx's;
 // in the last case the process, if it comes to be, is killed.
 func (c *Client) Start(ctx context.Context, s proc.Spec) (*proc.Child, error) {
+	<-c.warm
 	files, err := descriptors(s.Files)
 	if err != nil {
 		return nil, fmt.Errorf("start: %w", err)
