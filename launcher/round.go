@@ -164,7 +164,7 @@ func (r *round) signal(sig syscall.Signal) {
 		dumpIfAsked(r.c, sig)
 	case sig == syscall.SIGHUP && r.pass(sig) > 0:
 	case stops(sig):
-		r.asked(sig)
+		r.post(signalled{sig})
 	default:
 		r.pass(sig)
 	}
@@ -177,20 +177,6 @@ func (r *round) pass(sig syscall.Signal) int {
 	}
 	return r.group.Signal(sig)
 }
-
-// asked handles a request to stop. The kernel sends TERM, too, when the first process is killed (PR_SET_PDEATHSIG): then
-// that is the reason, and we hear of it a moment later.
-func (r *round) asked(sig syscall.Signal) {
-	select {
-	case <-r.c.First.Lost():
-		r.post(broken{r.firstLost()})
-	case <-time.After(lostTime):
-		r.post(signalled{sig})
-	}
-}
-
-// lostTime is how long the end of the first process may take to reach us, once its death was told.
-const lostTime = 50 * time.Millisecond
 
 // firstLost is the verdict of an agent whose first process was killed: it can start and reap nothing any more.
 func firstLost(where string) job.Verdict {

@@ -28,13 +28,16 @@ var ErrLost = errors.New("the first process is gone")
 type Client struct {
 	link    *link
 	signals chan os.Signal
-	lost    chan struct{} // closed when the first process is gone
-	done    chan struct{} // closed when receive has returned
-	warm    chan struct{} // closed when this process has all threads that it may need
+	direct  chan os.Signal // came to this process itself
+	lost    chan struct{}  // closed when the first process is gone
+	done    chan struct{}  // closed when receive has returned
+	closing chan struct{}  // closed by Close
+	warm    chan struct{}  // closed when this process has all threads that it may need
 
 	legacy *Legacy
 	life   int // agents before this one
 
+	running sync.WaitGroup
 	sending sync.Mutex // around link.send
 
 	mu       sync.Mutex
@@ -69,7 +72,7 @@ func Connect() (*Client, error) {
 		return nil, fmt.Errorf("first process: descriptor %d: %w", fd, err)
 	}
 	c := newClient(l)
-	ossignal.Notify(c.signals, control...)
+	ossignal.Notify(c.direct, control...)
 	ossignal.Notify(make(chan os.Signal, 1), unix.SIGPIPE) // a closed standard output is an error, not an end
 	// We write to the terminal from the background (see startAgent), also where "stty tostop" is set.
 	// We have no children who could inherit this.
@@ -97,20 +100,60 @@ func (c *Client) begin(before int) error {
 
 func newClient(l *link) *Client {
 	c := &Client{
-		link: l, signals: make(chan os.Signal, 64), lost: make(chan struct{}), done: make(chan struct{}), warm: make(chan struct{}),
+		link: l, signals: make(chan os.Signal, 64), direct: make(chan os.Signal, 64),
+		lost: make(chan struct{}), closing: make(chan struct{}), warm: make(chan struct{}),
 		waiting: map[uint64]chan message{}, children: map[int]chan<- proc.Exit{}, tails: map[int]chan<- []string{}, tags: map[int]string{},
 	}
-	go c.receive()
-	go func() { // Start waits for it; nobody needs it before there are workers
+	c.running.Go(c.receive)
+	c.running.Go(c.listen)
+	c.running.Go(func() { // Start waits for it; nobody needs it before there are workers
 		warm(16)
 		close(c.warm)
-	}()
+	})
 	return c
 }
 
 // Signals delivers what was meant for the job, each signal once: TERM, INT, HUP, QUIT, USR1, USR2, WINCH.
 // None is lost between Connect and the first read.
 func (c *Client) Signals() <-chan os.Signal { return c.signals }
+
+// listen takes the signals that come to this process itself, and not by way of the first process. One of them says
+// something else: the kernel sends TERM, too, when the first process is killed (PR_SET_PDEATHSIG), as soon as the first of
+// its threads has ended, while its connections last until the last has.
+func (c *Client) listen() {
+	for {
+		select {
+		case s := <-c.direct:
+			if s != unix.SIGTERM || !c.ends() {
+				c.deliver(s)
+			}
+		case <-c.closing:
+			return
+		}
+	}
+}
+
+// lossTime is how long the end of the first process may take to reach us, once its death was told.
+const lossTime = time.Second
+
+// ends waits for the end of the first process, and reports whether it came.
+func (c *Client) ends() bool {
+	select {
+	case <-c.lost:
+		return true
+	case <-time.After(lossTime):
+		return false
+	case <-c.closing:
+		return false
+	}
+}
+
+func (c *Client) deliver(s os.Signal) {
+	select {
+	case c.signals <- s:
+	default: // as os/signal does when nobody listens
+	}
+}
 
 // Lost is closed when the first process is gone.
 func (c *Client) Lost() <-chan struct{} { return c.lost }
@@ -127,7 +170,8 @@ func (c *Client) Close(code int) error {
 	}
 	err := c.send(message{Kind: tellGoodbye, Code: code})
 	c.link.conn.Close()
-	<-c.done
+	close(c.closing)
+	c.running.Wait()
 	return err
 }
 
@@ -299,7 +343,6 @@ func (c *Client) send(m message) error {
 
 // receive carries answers and exits to those who wait for them, until the link ends.
 func (c *Client) receive() {
-	defer close(c.done)
 	for {
 		m, err := c.link.receive()
 		if err != nil {
@@ -313,6 +356,8 @@ func (c *Client) receive() {
 			c.exited(m)
 		case tellTail:
 			c.read(m)
+		case tellSignal:
+			c.deliver(m.Signal)
 		}
 	}
 }

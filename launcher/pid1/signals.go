@@ -74,10 +74,19 @@ func (f *first) release() {
 		return
 	}
 	for _, s := range f.held {
-		_ = unix.Kill(f.agent, s.(syscall.Signal))
+		f.forward(s.(syscall.Signal))
 		f.forwarded[s] = time.Now()
 	}
 	f.held = nil
+}
+
+// forward tells the agent of a signal. It is told in words: what comes to the agent as a signal is somebody else's.
+func (f *first) forward(s syscall.Signal) {
+	if f.hello {
+		f.tell(message{Kind: tellSignal, Signal: s})
+		return
+	}
+	_ = unix.Kill(f.agent, s)
 }
 
 func (f *first) sent(s os.Signal) bool { return !f.forwarded[s].IsZero() }

@@ -23,7 +23,7 @@ import (
 type kind int
 
 const (
-	tellHello    kind = iota // agent: my signal handlers stand, forward what you have
+	tellHello    kind = iota // agent: I listen, forward the signals that you have
 	tellGoodbye              // agent: I am about to end of my own will, with Code
 	askStart                 // agent: start Spec; answer: PID, and, if it is to read them, descriptors of stdout and stderr
 	askSignal                // agent: send Signal to PIDs[0] in Scope
@@ -43,6 +43,7 @@ const (
 	tellForget               // agent: PIDs have ended, and nobody will ask about them any more
 	answer                   // first process
 	tellExit                 // first process: Exit of a started process
+	tellSignal               // first process: Signal came for the job
 	tellTail                 // first process: all output of PIDs[0], which has ended, was read; Lines are its last
 )
 
