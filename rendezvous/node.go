@@ -157,7 +157,7 @@ func (n *node) enter(ctx context.Context) error {
 
 // record is what we say of ourselves.
 func (n *node) record() record {
-	return record{Protocol: Protocol, Nodes: n.spec.Nodes, Uneven: n.Uneven, Node: n.spec.Self}
+	return record{Protocol: Protocol, Nodes: n.spec.Nodes, Uneven: n.Uneven, Debug: n.Debug, Node: n.spec.Self}
 }
 
 // draw reports false when the ticket was declared void before the record came.

@@ -23,6 +23,7 @@ type record struct {
 	Protocol int      `json:"protocol"`
 	Nodes    int      `json:"nodes"` // how many make the world, as this node was told
 	Uneven   bool     `json:"uneven,omitempty"`
+	Debug    bool     `json:"debug,omitempty"`
 	Node     job.Node `json:"node"`
 }
 
@@ -170,6 +171,13 @@ func contradiction(a, b record) error {
 	}
 	if a.Nodes != b.Nodes {
 		return fmt.Errorf("%v expects %d nodes, %v expects %d; give all nodes the same --nnodes", a, a.Nodes, b, b.Nodes)
+	}
+	if a.Debug != b.Debug {
+		with, without := a, b
+		if b.Debug {
+			with, without = b, a
+		}
+		return fmt.Errorf("%v was started with --debug, %v without; say it on all nodes or on none", with, without)
 	}
 	if b.Node.Index >= b.Nodes {
 		return fmt.Errorf("%v has an index beyond the last of %d nodes, which is %d", b, b.Nodes, b.Nodes-1)

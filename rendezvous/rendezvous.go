@@ -50,6 +50,7 @@ const (
 type Options struct {
 	Timeout  time.Duration // how long to wait for the world; 0: until ctx ends
 	Uneven   bool          // nodes may bring different numbers of slots, or none; all nodes must say so
+	Debug    bool          // nothing is trained; all nodes must say so, or none
 	Seen     int           // the highest generation that this agent has been part of; the next world's is higher
 	Previous *job.World    // the world before, whose order of ranks is kept as far as its nodes come back
 	Progress func(Status)  // called by Join when something changed, and each second; nil: nobody looks

@@ -448,6 +448,27 @@ func TestContradictions(t *testing.T) {
 	}
 }
 
+// Whoever would train with nodes that only look around is told so, whichever of them leads the meeting.
+func TestDebugOnSomeNodes(t *testing.T) {
+	for last, want := range map[bool]string{
+		true:  "host2 (node 2) was started with --debug, host0 (node 0) without; say it on all nodes or on none",
+		false: "host0 (node 0) was started with --debug, host2 (node 2) without; say it on all nodes or on none",
+	} {
+		play(t, func(s *scene) {
+			a := s.comes(numberedAgent(0, 3), Options{Debug: !last})
+			b := s.comes(numberedAgent(1, 3), Options{Debug: !last})
+			c := s.comes(numberedAgent(2, 3), Options{Debug: last})
+			for _, each := range []*arrival{a, b, c} {
+				s.fails(each, want, new(*Refusal))
+			}
+		})
+	}
+	play(t, func(s *scene) {
+		a, b := s.comes(agent("a", 2), Options{Debug: true}), s.comes(agent("b", 2), Options{Debug: true})
+		s.agree([]string{"a", "b"}, a, b)
+	})
+}
+
 // A refused meeting is not the end of the job's name: the next try meets anew, and is told why.
 func TestAfterARefusal(t *testing.T) {
 	play(t, func(s *scene) {

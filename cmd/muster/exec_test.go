@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/report"
 )
 
@@ -93,6 +94,20 @@ func TestDebug(t *testing.T) {
 	all[1].asks("ctl", "stop").ends(0)
 	for _, p := range all {
 		p.ends(143)
+	}
+}
+
+// Nodes of which only some are to train refuse each other, in one sentence.
+func TestDebugOnSomeNodes(t *testing.T) {
+	t.Parallel()
+	endpoint := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	var all []*program
+	for n, debug := range []string{"0", "1"} {
+		all = append(all, muster(t, t.TempDir(), []string{"MUSTER_DEBUG=" + debug}, "run", "--nnodes", "2", "--node-rank", fmt.Sprint(n), "--nproc-per-node", "1",
+			"--rdzv-endpoint", endpoint, "--", "true"))
+	}
+	for _, p := range all {
+		p.ends(job.ExitRefused, "(node 1) was started with --debug, ", "(node 0) without; say it on all nodes or on none")
 	}
 }
 
