@@ -261,14 +261,16 @@ func (l *life) next() string {
 	return ""
 }
 
-// await returns the next line that contains text.
+// await returns the next line that contains text, though there may be others without end.
 func (l *life) await(text string) string {
 	l.t.Helper()
-	for {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		if line := l.next(); strings.Contains(line, text) {
 			return line
 		}
 	}
+	l.t.Fatalf("no %q in %d lines", text, len(l.seen))
+	return ""
 }
 
 // end waits for the end and returns the exit code and all the output.
