@@ -17,7 +17,7 @@ import (
 
 // commands is every command, in the order in which the help shows them.
 func commands() []*cli.Command {
-	return []*cli.Command{runCommand(), envCommand(), statusCommand(), ctlCommand(), execCommand(), healthCommand(), bugreportCommand(), storeCommand(), initCommand(), replayCommand(), explainCommand(), versionCommand()}
+	return []*cli.Command{runCommand(), envCommand(), statusCommand(), ctlCommand(), execCommand(), healthCommand(), bugreportCommand(), storeCommand(), initCommand(""), replayCommand(), explainCommand(), versionCommand()}
 }
 
 // An exit ends the program with a code and without a word: all was said.
@@ -40,6 +40,9 @@ func exitCode(err error) int {
 
 // commandLine finds the command that args name, prepares its flags and runs it.
 func commandLine(args []string) error {
+	if name, _ := standsFor(args[0]); name != "" { // Linux gives at least one
+		return dispatch(initCommand(args[0]), args[1:])
+	}
 	if len(args) < 2 || slices.Contains([]string{"help", "--help", "-h"}, args[1]) {
 		overview(os.Stdout)
 		if len(args) < 2 {
@@ -94,6 +97,9 @@ func dispatch(c *cli.Command, args []string) error {
 		return nil
 	}
 	flags := slices.Concat(c.Flags, []cli.Flag{&cli.BoolFlag{Name: "help", Aliases: []string{"h"}}, &cli.BoolFlag{Name: "help-all"}})
+	if c.Name == "init" {
+		args = letters(flags, args)
+	}
 	args, given, err := normalise(flags, args)
 	if err != nil {
 		return wrong("%s: %v", c.Name, err)

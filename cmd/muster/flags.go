@@ -152,8 +152,8 @@ func lookup(flags []cli.Flag, name string) cli.Flag {
 // isBool reports whether a flag may stand without a value.
 func isBool(f cli.Flag) bool {
 	if g, ok := f.(*cli.GenericFlag); ok {
-		_, ok := g.Value.(*debugged)
-		return ok
+		alone, ok := g.Value.(interface{ IsBoolFlag() bool })
+		return ok && alone.IsBoolFlag()
 	}
 	_, ok := f.(*cli.BoolFlag)
 	return ok

@@ -25,9 +25,20 @@ func start(args []string) int {
 	if text := err.Error(); text != "" {
 		fmt.Fprintf(os.Stderr, "muster: %s\n", report.Plain(text))
 	}
-	if usage := (usageError{}); errors.As(err, &usage) && args[1] == "run" {
+	if usage := (usageError{}); errors.As(err, &usage) {
+		return misused(args, err)
+	}
+	return exitCode(err)
+}
+
+// misused is the exit status for a command line that cannot be right.
+func misused(args []string, err error) int {
+	if name, _ := standsFor(args[0]); name != "" {
+		return 1 // as that program
+	}
+	if args[1] == "run" {
 		why := launcher.VerdictOf(&launcher.Error{Code: job.ExitUsage, Err: err})
 		pid1.LeaveWords(os.Getenv(terminationLog), report.Words(why)) // there is no agent yet that could
 	}
-	return exitCode(err)
+	return job.ExitUsage
 }

@@ -1,12 +1,14 @@
 package pid1
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	ossignal "os/signal"
 	"runtime"
 	"slices"
 	"syscall"
+	"unsafe"
 
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher/pid1/early"
@@ -14,14 +16,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Apart is how the command is set apart from init.
+type Apart int
+
+const (
+	// OwnGroup is tini's way: a process group of its own, which gets the terminal. What was blocked or ignored stays so.
+	OwnGroup Apart = iota
+
+	// OwnSession is dumb-init's: a session of its own, with the terminal if that was ours, the whole group of which gets the signals, and TERM
+	// when the command has ended. Nothing is blocked or ignored. TSTP, TTIN and TTOU stop everybody, init too.
+	OwnSession
+
+	// SameGroup is that of dumb-init -c: init's own process group, and the command alone gets the signals.
+	SameGroup
+)
+
 // InitOptions are what tini and dumb-init can be told.
 type InitOptions struct {
+	Apart       Apart
 	Group       bool           // signals go to the child's process group, not to the child alone
 	Subreaper   bool           // adopt orphans although we are not PID 1
 	ParentDeath syscall.Signal // to be sent to us when our parent dies; 0: none
 	Warn        bool           // say so for each orphan that is reaped
 	Zero        []int          // exit codes of the child that become 0
-	Verbose     int            // 1: what is started and how it ends; 2: each signal too
+	NoExec      int            // exit code when argv cannot be started; 0: a shell's, 127 or 126
+	Verbose     int            // -1: not even that orphans are lost; 1: what is started and how it ends; 2: each signal too
 
 	// Rewrite maps a signal that comes to the one that is passed on; 0 drops it.
 	Rewrite map[syscall.Signal]syscall.Signal
@@ -36,7 +55,7 @@ func Init(argv []string, opt InitOptions) int {
 	}
 	runtime.LockOSThread() // PR_SET_PDEATHSIG is this thread's
 	opt.prepare()
-	i := initProcess{opt: opt, signals: make(chan os.Signal, 64)}
+	i := initProcess{opt: opt, signals: make(chan os.Signal, 64), skip: map[syscall.Signal]bool{}}
 	i.catch()
 	ended := make(chan os.Signal, 1)
 	ossignal.Notify(ended, unix.SIGCHLD)
@@ -44,14 +63,16 @@ func Init(argv []string, opt InitOptions) int {
 		complain("%v", err)
 		var e *proc.StartError
 		if errors.As(err, &e) {
-			return e.Code
+			return cmp.Or(opt.NoExec, e.Code)
 		}
 		return 1
 	}
+	_ = os.Chdir("/") // so that no file system is in use only because of us
+	again(ended)      // who ended before us, as a shell's child that it left to us, sent no signal
 	for {
 		select {
 		case s := <-i.signals:
-			i.pass(s.(syscall.Signal))
+			i.got(s.(syscall.Signal))
 		case <-ended:
 			if code, over := i.reap(); over {
 				return code
@@ -63,6 +84,7 @@ func Init(argv []string, opt InitOptions) int {
 type initProcess struct {
 	opt     InitOptions
 	signals chan os.Signal
+	skip    map[syscall.Signal]bool // the next one is the terminal's farewell to us
 	child   int
 }
 
@@ -76,38 +98,62 @@ func (o InitOptions) prepare() {
 		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 			complain("adopt orphans: %v", err)
 		}
-	} else if os.Getpid() != 1 {
+	} else if os.Getpid() != 1 && !isSubreaper() && o.Verbose >= 0 {
 		complain("not PID 1: orphans go to somebody else; -s adopts them")
 	}
+	// A message on a terminal that we have handed over must not stop us. This thread writes all of them, and no child has its mask.
+	var stops unix.Sigset_t
+	stops.Val[0] = 1<<(unix.SIGTTIN-1) | 1<<(unix.SIGTTOU-1)
+	_ = unix.PthreadSigmask(unix.SIG_BLOCK, &stops, nil)
 }
 
-// catch takes every signal that can be passed on, to the child or as Rewrite says. Not taken: those that a process
-// gets for its own faults, CHLD, the terminal's TTIN and TTOU, and URG, which Go's scheduler sends to itself. Go keeps PROF.
-// What is ignored stays so, for the child too.
+// isSubreaper reports whether orphans come to us anyway: who was this process before exec(2) may have seen to it.
+func isSubreaper() bool {
+	var bit int32
+	err := unix.Prctl(unix.PR_GET_CHILD_SUBREAPER, uintptr(unsafe.Pointer(&bit)), 0, 0, 0)
+	return err == nil && bit == 1
+}
+
+// catch takes every signal that can be passed on, to the child or as Rewrite says. Never taken is URG, which Go's scheduler sends
+// to itself; Go keeps PROF and 34. tini leaves the faults alone, too, drops the terminal's TTIN and TTOU, and what is ignored stays so, for the child
+// as well; dumb-init takes all.
 func (i *initProcess) catch() {
-	never := []syscall.Signal{
-		unix.SIGKILL, unix.SIGSTOP, unix.SIGCHLD, unix.SIGURG, unix.SIGTTIN, unix.SIGTTOU,
-		unix.SIGFPE, unix.SIGILL, unix.SIGSEGV, unix.SIGBUS, unix.SIGABRT, unix.SIGTRAP, unix.SIGSYS,
+	never := []syscall.Signal{unix.SIGKILL, unix.SIGSTOP, unix.SIGCHLD, unix.SIGURG}
+	ignored := func(os.Signal) bool { return false }
+	if i.opt.Apart == OwnGroup {
+		never = append(never, unix.SIGTTIN, unix.SIGTTOU)
+		never = append(never, faults...)
+		ignored = ignoredSignals()
 	}
-	ignored := ignoredSignals()
 	for s := syscall.Signal(1); s <= 64; s++ {
 		between := s >= 32 && s <= 34 // of the C library; Go leaves them alone
-		if !between && !slices.Contains(never, s) && !ignored(s) {
+		_, rewritten := i.opt.Rewrite[s]
+		if !between && (rewritten || !slices.Contains(never, s)) && !ignored(s) {
 			ossignal.Notify(i.signals, s)
 		}
 	}
+	for _, s := range []syscall.Signal{unix.SIGTTIN, unix.SIGTTOU} {
+		if !ignored(s) {
+			drop([]syscall.Signal{s})
+		}
+	}
 	if os.Getpid() == 1 {
-		ossignal.Notify(make(chan os.Signal, 1), unix.SIGABRT) // Go's default would end us
+		drop(faults)
 	}
 	early.HandOver(i.signals)
 }
 
-// start runs argv in its own process group, to which the terminal, if there is one, is handed over.
+// start runs argv, set apart as it is to be.
 func (i *initProcess) start(argv []string) error {
 	spawner := spawner{work: make(chan spawn), done: make(chan func())}
 	go spawner.run(&registry{pids: map[int]bool{}}) // as long as the process
-	s := spawn{argv: argv, env: os.Environ(), files: []int{0, 1, 2}, core: true, keepMask: true}
-	s.sys.Setpgid = true
+	s := spawn{argv: argv, env: os.Environ(), files: []int{0, 1, 2}, core: true, scripts: true}
+	switch i.opt.Apart {
+	case OwnGroup:
+		s.sys.Setpgid, s.keepMask = true, true
+	case OwnSession:
+		s.sys.Setsid, s.sys.Setctty = true, i.leaveTerminal()
+	}
 	var failed error
 	s.answer = func(pid int, _ uint64, err error) { i.child, failed = pid, err }
 	spawner.work <- s
@@ -116,8 +162,21 @@ func (i *initProcess) start(argv []string) error {
 		return failed
 	}
 	i.verbose(1, "started %s as pid %d", argv[0], i.child)
-	i.handOver()
+	if i.opt.Apart == OwnGroup {
+		i.handOver()
+	}
 	return nil
+}
+
+// leaveTerminal gives up our terminal, which the child's session can then have, and reports whether it was ours to give: that of a session
+// which we lead. The kernel says goodbye with HUP and CONT, which are not for the child.
+func (i *initProcess) leaveTerminal() bool {
+	session, _ := unix.Getsid(0)
+	if session != os.Getpid() || unix.IoctlSetInt(0, unix.TIOCNOTTY, 0) != nil {
+		return false
+	}
+	i.skip[unix.SIGHUP], i.skip[unix.SIGCONT] = true, true
+	return true
 }
 
 // handOver makes the child's process group the terminal's foreground, if ours is that now. We do it, not the child between
@@ -133,10 +192,33 @@ func (i *initProcess) handOver() {
 	_ = unix.Kill(-i.child, unix.SIGCONT) // it may have tried to read too early
 }
 
+// got handles a signal that came to us.
+func (i *initProcess) got(s syscall.Signal) {
+	if i.skip[s] {
+		delete(i.skip, s)
+		i.verbose(2, "signal %d is about the terminal that we left", int(s))
+		return
+	}
+	i.pass(s)
+	if i.opt.Apart != OwnGroup && stops(s) {
+		i.verbose(2, "stopping")
+		_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGSTOP) // as PID 1 we go on: the kernel does not stop that
+	}
+}
+
+// stops reports whether s is one of the terminal's signals to stop.
+func stops(s syscall.Signal) bool {
+	return s == unix.SIGTSTP || s == unix.SIGTTIN || s == unix.SIGTTOU
+}
+
 // pass sends s on.
 func (i *initProcess) pass(s syscall.Signal) {
 	to, rewritten := i.opt.Rewrite[s]
-	if !rewritten {
+	switch {
+	case rewritten:
+	case i.opt.Apart == OwnSession && stops(s):
+		to = unix.SIGSTOP // in an orphaned process group, as a session's first is, the kernel drops the others
+	default:
 		to = s
 	}
 	if to == 0 {
@@ -144,7 +226,7 @@ func (i *initProcess) pass(s syscall.Signal) {
 		return
 	}
 	pid := i.child
-	if i.opt.Group {
+	if i.opt.Apart == OwnSession || i.opt.Apart == OwnGroup && i.opt.Group {
 		pid = -pid
 	}
 	i.verbose(2, "signal %d came, %d goes to %d", int(s), int(to), pid)
@@ -153,11 +235,15 @@ func (i *initProcess) pass(s syscall.Signal) {
 	}
 }
 
-// reap takes all that have ended. It reports whether the child was among them, and with which code.
+// reap takes all that have ended. It reports whether the child was among them, and with which code. In a session of its own what the child
+// leaves behind is told to end; unless we are PID 1, with which the kernel ends all at once.
 func (i *initProcess) reap() (code int, over bool) {
 	for {
 		e, err := wait()
 		if err != nil || e.PID == 0 {
+			if over && i.opt.Apart == OwnSession {
+				i.pass(unix.SIGTERM)
+			}
 			return code, over
 		}
 		if e.PID == i.child {

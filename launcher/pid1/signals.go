@@ -31,13 +31,25 @@ func catch(c chan os.Signal, isInit bool) {
 		}
 	}
 	switch {
-	case isInit: // Nobody could say "fg" to us; the kernel drops stop signals. Go's default for ABRT would end the container.
-		dropped = append(dropped, unix.SIGABRT)
+	case isInit: // nobody could say "fg" to us; the kernel drops stop signals
+		drop(faults)
+		drop([]syscall.Signal{unix.SIGSTKFLT, unix.SIGXCPU, unix.SIGXFSZ})
 	case !ignored(unix.SIGTSTP):
 		ossignal.Notify(c, unix.SIGTSTP)
 	}
 	ossignal.Notify(make(chan os.Signal, 1), dropped...)
 	early.HandOver(c)
+}
+
+// faults are the signals that a process gets for its own faults. The kernel keeps them from PID 1 when others send them, unless there is a
+// handler; Go has handlers for all, which would end us, and the container. Real faults do so still.
+var faults = []syscall.Signal{unix.SIGABRT, unix.SIGBUS, unix.SIGFPE, unix.SIGILL, unix.SIGSEGV, unix.SIGSYS, unix.SIGTRAP}
+
+// drop keeps Go from ending us at these signals.
+func drop(all []syscall.Signal) {
+	for _, s := range all {
+		ossignal.Notify(make(chan os.Signal, 1), s)
+	}
 }
 
 // ignoredSignals returns which signals are ignored at the moment. (os/signal knows it only of INT and HUP.)

@@ -23,6 +23,7 @@ type spawn struct {
 	core       bool
 	oom        int
 	keepMask   bool  // of blocked signals
+	scripts    bool  // what is no program, and has no first line such as #!/bin/sh, is a shell's, as for execvp(3)
 	closeAfter []int // ours no longer, once the child has them
 
 	answer func(pid int, start uint64, err error)
@@ -80,6 +81,9 @@ func fork(w spawn) (int, error) {
 		attr.Files = append(attr.Files, uintptr(fd))
 	}
 	pid, err := forkPatiently(path, w.argv, attr)
+	if w.scripts && errors.Is(err, syscall.ENOEXEC) {
+		pid, err = forkPatiently("/bin/sh", append([]string{"/bin/sh", path}, w.argv[1:]...), attr)
+	}
 	if err != nil {
 		return 0, explain(path, err)
 	}
