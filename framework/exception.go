@@ -2,11 +2,11 @@ package framework
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -14,17 +14,17 @@ import (
 const maxErrorFile = 1 << 20
 
 // Exception says in a line what a worker's script failed of, as far as it said so: in its error file, else in the
-// Python traceback among its last lines of output. runDir is that of its Place.
-func (f Framework) Exception(runDir string, local int, tail []string) string {
-	if text := recorded(errorFile(runDir, local)); text != "" {
+// Python traceback among its last lines of output. errorDir is that of its Place.
+func (f Framework) Exception(errorDir string, local int, tail []string) string {
+	if text := recorded(errorFile(errorDir, local)); text != "" {
 		return text
 	}
 	return traceback(tail)
 }
 
-// errorFile is where torch's @record leaves the exception of the worker with this local rank.
-func errorFile(runDir string, local int) string {
-	return filepath.Join(runDir, fmt.Sprintf("error-%d.json", local))
+// errorFile is where torch's @record leaves the exception of the worker with this local rank, under torchrun's name.
+func errorFile(errorDir string, local int) string {
+	return filepath.Join(errorDir, strconv.Itoa(local), "error.json")
 }
 
 // recorded reads an error file as torch writes it (torch/distributed/elastic/multiprocessing/errors/error_handler.py):

@@ -32,7 +32,11 @@ func TestRecorded(t *testing.T) {
 		`{"message": 7}`:                                                               "",
 		`no json`:                                                                      "",
 	} {
-		if err := os.WriteFile(dir+"/error-0.json", []byte(text), 0o644); err != nil {
+		err := os.MkdirAll(dir+"/0", 0o755)
+		if err == nil {
+			err = os.WriteFile(dir+"/0/error.json", []byte(text), 0o644)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 		if got := torch.Exception(dir, 0, nil); got != want {

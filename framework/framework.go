@@ -18,7 +18,7 @@ type Place struct {
 	AgentStore  bool   // the store on MasterPort is muster's, so rank 0 must not host one
 	Restarts    int    // rounds before this one
 	MaxRestarts int
-	RunDir      string // this round's private directory on this node; "" in a dry run
+	ErrorDir    string // of this round on this node, for ErrorDir/LOCAL_RANK/error.json; "" in a dry run
 }
 
 // A Framework knows what one training framework expects of whoever starts its processes.

@@ -20,7 +20,7 @@ func twoByTwo(group int) Place {
 			{Node: job.Node{Name: "ann", Slots: 2}, First: 0},
 			{Node: job.Node{Name: "lee", Slots: 2}, First: 2},
 		}},
-		Group: group, MasterAddr: "10.0.0.1", MasterPort: 23457, RunDir: "/run/muster/job1",
+		Group: group, MasterAddr: "10.0.0.1", MasterPort: 23457, ErrorDir: "/run/muster/job1",
 	}
 }
 

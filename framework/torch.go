@@ -64,8 +64,8 @@ func torchElastic(p Place, local int) job.Env {
 		{Name: "TORCHELASTIC_RESTART_COUNT", Value: strconv.Itoa(p.Restarts), Why: "rounds before this one, the same on all nodes"},
 		{Name: "TORCHELASTIC_MAX_RESTARTS", Value: strconv.Itoa(p.MaxRestarts), Why: "rounds that may follow the first"},
 	}
-	if p.RunDir != "" {
-		e = append(e, job.Var{Name: "TORCHELASTIC_ERROR_FILE", Value: errorFile(p.RunDir, local), Why: "where a script under @record leaves its exception"})
+	if p.ErrorDir != "" {
+		e = append(e, job.Var{Name: "TORCHELASTIC_ERROR_FILE", Value: errorFile(p.ErrorDir, local), Why: "where a script under @record leaves its exception"})
 	}
 	return e
 }

@@ -26,7 +26,7 @@ func (d *desk) inside(rank *int) (any, error) {
 		return nil, errors.New("no worker was started yet, so that nobody knows its rank")
 	}
 	place := *now.place
-	place.RunDir = ""
+	place.ErrorDir = ""
 	tasks := d.plan.Framework.Tasks(place, d.plan.Command, d.c.getenv)
 	i := 0
 	if rank != nil {

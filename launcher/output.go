@@ -3,6 +3,7 @@ package launcher
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/output"
@@ -30,7 +31,8 @@ func openLogs(c Config, p Plan) (output.Routes, error) {
 		return o, fail(job.ExitSystem, "say --log-dir with a directory that can be written", "make a directory for log files: %w", err)
 	}
 	c.Log.Info("log files are in " + o.Dir)
-	return o, nil
+	o.Dir, err = filepath.Abs(o.Dir) // workers, who get paths below it, may go elsewhere
+	return o, err
 }
 
 // petOutput completes o with torchrun's variables, where no flag said it, and returns the base of the log files. A base alone

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -49,7 +50,7 @@ type round struct {
 	scene   scene
 	place   *framework.Place // what the workers were told last
 	run     string           // this run's private directory
-	dir     string           // that of the current round
+	dir     string           // of the current round, for what its scripts fail of
 }
 
 // runRound starts this node's workers, or takes over those of an agent that died, watches over them and the world, and returns
@@ -282,7 +283,7 @@ func (r *round) begin(at start) {
 func (r *round) placeOf(at start) *framework.Place {
 	return &framework.Place{
 		World: r.session.World, Group: r.session.Rank,
-		MasterAddr: r.line.host, MasterPort: at.Port, AgentStore: at.AgentStore, RunDir: r.dir,
+		MasterAddr: r.line.host, MasterPort: at.Port, AgentStore: at.AgentStore, ErrorDir: r.dir,
 		Restarts: at.Round, MaxRestarts: at.MaxRestarts,
 	}
 }
@@ -304,7 +305,7 @@ func (r *round) broken(err error) job.Verdict {
 	return job.Verdict{Code: ExitCode(err), Origin: "agent", Class: job.Failed, Sentence: err.Error()}
 }
 
-// turn clears away the last round's things, and makes the private directory of this one.
+// turn clears away the last round's things, and makes the directories of this one.
 func (r *round) turn(number int) error {
 	if r.kill != nil {
 		r.kill()
@@ -315,15 +316,35 @@ func (r *round) turn(number int) error {
 	}
 	r.kill, r.group, r.exits = nil, nil, nil
 	dir := r.roundDir(number)
-	if r.dir != "" && r.dir != dir {
+	if r.dir != "" && r.dir != dir && r.c.Output.Dir == "" {
 		os.RemoveAll(r.dir) // what its scripts failed of was read
 	}
 	r.dir = dir
-	return os.MkdirAll(r.dir, 0o700) // it is there if an agent died as it began
+	return r.errorDirs()
 }
 
+// roundDir is where workers of a round leave what they failed of: beside their log files, as torchrun has it, or where it is
+// read and forgotten.
 func (r *round) roundDir(number int) string {
+	if r.c.Output.Dir != "" {
+		return r.c.Output.Attempt(number)
+	}
 	return filepath.Join(r.run, fmt.Sprintf("round-%d", number))
+}
+
+// errorDirs makes a directory for each worker; it is there if an agent died as it began. A disk for logs may fail, and
+// workers run all the same.
+func (r *round) errorDirs() error {
+	for local := range r.session.World.Members[r.session.Rank].Slots {
+		err := os.MkdirAll(filepath.Join(r.dir, strconv.Itoa(local)), 0o755)
+		if err != nil && r.c.Output.Dir == "" {
+			return err
+		}
+		if err != nil {
+			r.c.Log.Warn(fmt.Sprintf("no place for error.json: %v", err))
+		}
+	}
+	return nil
 }
 
 // stop tells the workers to end, and kills what is left after a while. Only a call without any while changes that.

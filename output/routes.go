@@ -159,5 +159,10 @@ func (o Routes) Lines(t job.Task, attempt int) *proc.Lines {
 
 // dirOf is where a worker's files are in one attempt.
 func (o Routes) dirOf(t job.Task, attempt int) string {
-	return filepath.Join(o.Dir, fmt.Sprintf("attempt_%d", attempt), strconv.Itoa(t.LocalRank))
+	return filepath.Join(o.Attempt(attempt), strconv.Itoa(t.LocalRank))
+}
+
+// Attempt is the directory of the log files of one attempt.
+func (o Routes) Attempt(number int) string {
+	return filepath.Join(o.Dir, fmt.Sprintf("attempt_%d", number))
 }

@@ -96,6 +96,27 @@ func TestLogsOfRounds(t *testing.T) {
 	}
 }
 
+// What a script fails of stays beside its log files, also where its streams have none, it works elsewhere, and the agent that
+// started it is gone; and it is told.
+func TestErrorFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	p := muster(t, dir, []string{"GO=" + filepath.Join(dir, "go")}, "run", "--max-restarts", "1", "--nproc-per-node", "2", "--log-dir", "logs", "--tee", "0", "--", "sh", "-c",
+		`cd /; [ $RANK = 1 ] || exec sleep 1000; echo "up in $TORCHELASTIC_RESTART_COUNT"
+		while [ ! -e $GO ]; do sleep 0.01; done
+		echo "{\"message\": {\"message\": \"KeyError: $TORCHELASTIC_RESTART_COUNT\"}}" >$TORCHELASTIC_ERROR_FILE; exit 5`)
+	p.says("up in 0")
+	p.killAgent()
+	signalFile(t, filepath.Join(dir, "go"))
+	p.ends(5, "KeyError: 0; restart 1 of 1 follows", "KeyError: 1, after 1 restart")
+	all := under(t, filepath.Join(dir, "logs"))
+	for i := range 2 {
+		if got := all[fmt.Sprintf("attempt_%d/1/error.json", i)]; !strings.Contains(got, fmt.Sprintf("KeyError: %d", i)) {
+			t.Errorf("attempt %d: %q of %q", i, got, all)
+		}
+	}
+}
+
 // A base that is no directory is told before anybody waits.
 func TestNoLogDir(t *testing.T) {
 	t.Parallel()
