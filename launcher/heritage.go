@@ -101,6 +101,9 @@ func inherit(c *Config, e *report.Ending) (*heritage, error) {
 	if err := os.Mkdir(h.Dir, 0o700); h.World == nil && err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, nil // it died as it looked for a better place
 	}
+	if _, err := c.petOutput(&c.Output); err != nil {
+		return nil, err
+	}
 	c.Output.Dir = h.LogDir
 	if h.World != nil {
 		c.StartTimeout, c.past = 0, &h // in time or not was up to the first

@@ -103,6 +103,29 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
+// The rounds after a take-over have log files as those before.
+func TestTakeOverAndLogs(t *testing.T) {
+	t.Parallel()
+	for name, vars := range map[string][]string{"log-dir": {"MUSTER_LOG_DIR=logs"}, "torchrun's variables": {"PET_LOG_DIR=logs", "PET_TEE=1"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			p := muster(t, dir, vars, "run", "--max-restarts", "1", "--", "sh", "-c",
+				`echo "round $TORCHELASTIC_RESTART_COUNT"; while [ ! -e go ]; do sleep 0.01; done; exit 5`)
+			p.says("round 0")
+			p.killAgent()
+			signalFile(t, filepath.Join(dir, "go"))
+			p.ends(5)
+			all := under(t, filepath.Join(dir, "logs"))
+			for i := range 2 {
+				if got := all[fmt.Sprintf("attempt_%d/0/stdout.log", i)]; got != fmt.Sprintf("round %d\n", i) {
+					t.Errorf("attempt %d: %q", i, got)
+				}
+			}
+		})
+	}
+}
+
 func signalFile(t *testing.T, path string) {
 	t.Helper()
 	if err := os.WriteFile(path, nil, 0o644); err != nil {
