@@ -547,6 +547,8 @@ func (s *state) told(p policy, from int, n news) []any {
 		return append(s.stop(stop{Within: p.StopTimeout}), expire{p.StopTimeout + 2*leaveTime})
 	case from == 0 && n.Kind == newsVerdict && n.Verdict != nil:
 		return s.conclude(p, sane(*n.Verdict))
+	case n.Kind == newsKill && (s.leads() || from == 0):
+		return s.killedToo()
 	}
 	return nil // of a newer version, or too late: no reason to fail
 }
@@ -589,9 +591,29 @@ func sane(v job.Verdict) job.Verdict {
 // signalled obeys a request to stop. It comes twice from Slurm and from terminals; INT twice, apart, means now.
 func (s *state) signalled(p policy, sig syscall.Signal) []any {
 	if sig == syscall.SIGINT && s.interrupted() {
-		return []any{kill{}}
+		return s.killAll()
 	}
 	return s.askedToStop(p, job.SignalName(sig), codeFor(sig))
+}
+
+// killAll leaves the workers of all nodes no more time.
+func (s *state) killAll() []any {
+	to := 0
+	if s.leads() {
+		to = everyone
+	}
+	return []any{tell{to, news{Kind: newsKill}}, kill{}}
+}
+
+// killedToo is the same on another node, on which the job is ending as well.
+func (s *state) killedToo() []any {
+	switch {
+	case !s.Stopping:
+		return nil
+	case s.leads():
+		return s.killAll()
+	}
+	return []any{kill{}}
 }
 
 // codeFor is the exit status of a job that a signal ended.

@@ -622,6 +622,23 @@ func TestSecondInterruptKills(t *testing.T) {
 	}
 }
 
+// Nor does it leave those of other nodes their grace, for which the impatient one would wait.
+func TestSecondInterruptKillsEverywhere(t *testing.T) {
+	for n := range 3 {
+		w := newWorld(t, 3).begin()
+		w.deaf[0], w.deaf[1], w.deaf[2] = true, true, true
+		w.feed(n, signalled{syscall.SIGINT})
+		w.later(n, 300*time.Millisecond, signalled{syscall.SIGINT})
+		w.run()
+		w.all(130)
+		for i, s := range w.states {
+			if s.Now > time.Second {
+				t.Errorf("asked twice on node %d, node %d ends after %v", n, i, s.Now)
+			}
+		}
+	}
+}
+
 // Preemption leaves time for a checkpoint on every node, a failure does not.
 func TestGraceIsForPreemption(t *testing.T) {
 	for _, c := range []struct {

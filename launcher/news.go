@@ -34,4 +34,5 @@ const (
 	newsStop    = "stop"    // leader: something failed, or an order came; stop your workers
 	newsOrder   = "order"   // member: somebody on my node ordered this
 	newsVerdict = "verdict" // leader: how the job ended
+	newsKill    = "kill"    // somebody will not wait for workers that were told to stop
 )
