@@ -60,8 +60,7 @@ type moment struct {
 	State  state          `json:"state"`
 	Timers timers         `json:"timers"`
 	Before evidence.Usage `json:"before"` // of memory, when the round began
-	Port   start          `json:"port"`   // of the workers' store
-	Store  int            `json:"store"`  // PID of its process; 0: there is none
+	Store  int            `json:"store"`  // PID of the workers' store; 0: there is none, or it is a worker's
 }
 
 // timers are when the run loop is to act, since it began; 0: it is not.
@@ -248,11 +247,8 @@ func (c Config) holder() func(net.Conn) func() {
 // save leaves where the run loop stands, before anything is done that follows from it.
 func (r *round) save() {
 	m := moment{State: r.state, Timers: r.timers, Before: r.scene.before}
-	if r.store != nil {
-		m.Port = r.store.start
-		if r.store.child != nil {
-			m.Store = r.store.child.PID
-		}
+	if r.store != nil && r.store.child != nil {
+		m.Store = r.store.child.PID
 	}
 	r.c.keep(keptState, m)
 }
@@ -290,6 +286,7 @@ func (r *round) resume(old *pid1.Legacy) error {
 	r.scene.before = m.Before
 	r.dir = r.roundDir(r.state.Round)
 	r.store = inheritStore(m, old)
+	r.endStrays(old)
 	inherited := 0
 	switch {
 	case r.state.Started:
@@ -373,19 +370,30 @@ func (r *round) abandon(old *pid1.Legacy) {
 	r.c.First.Forget(pids...)
 }
 
-// inheritStore is the workers' store of an agent that died; nil: there is none.
+// inheritStore is the workers' store of this round that an agent left which died; nil: there is none. That of the round before
+// may be gone, or about to be.
 func inheritStore(m moment, old *pid1.Legacy) *workerStore {
-	if m.Port.Port == 0 {
+	if m.Store == 0 || m.State.Start == nil {
 		return nil
 	}
-	w := &workerStore{start: m.Port, held: -1} // rank 0 has the port by now, or a new round takes another
+	w := &workerStore{start: *m.State.Start, held: -1, child: proc.Unseen()}
 	for _, c := range old.Children {
-		if m.Store != 0 && c.PID == m.Store {
+		if c.PID == m.Store {
 			w.child = c.Child
 		}
 	}
-	if m.Store != 0 && w.child == nil {
-		w.child = proc.Unseen()
-	}
 	return w
+}
+
+// endStrays ends what is no worker and was not taken over: a store that was started and not yet noted, or is not needed any more,
+// a program that was tried.
+func (r *round) endStrays(old *pid1.Legacy) {
+	if old == nil {
+		return
+	}
+	for _, c := range old.Children {
+		if c.Tag == "" && (r.store == nil || r.store.child != c.Child) {
+			r.c.end(c.Child)
+		}
+	}
 }

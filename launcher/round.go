@@ -84,6 +84,7 @@ func (r *round) enter(again bool) error {
 	if again {
 		return r.resume(r.c.First.Legacy())
 	}
+	r.endStrays(r.c.First.Legacy())
 	r.save()
 	r.show()
 	return nil

@@ -82,19 +82,23 @@ func (w *workerStore) close(c Config) {
 	if w.held >= 0 {
 		unix.Close(w.held)
 	}
-	if w.child == nil {
-		return
-	}
-	c.First.Signal(w.child.PID, syscall.SIGKILL, proc.Leader) // it has nothing to save
-	select {
-	case <-w.child.Exit: // and its port is free
-	case <-time.After(storeEnd):
-		c.Log.Warn(fmt.Sprintf("the workers' store (pid %d) does not end", w.child.PID))
+	if w.child != nil {
+		c.end(w.child) // and its port is free
 	}
 }
 
-// storeEnd is how long a store that was killed may take to be gone.
-const storeEnd = 2 * time.Second
+// end kills a child that has nothing to save.
+func (c Config) end(child *proc.Child) {
+	c.First.Signal(child.PID, syscall.SIGKILL, proc.Tree)
+	select {
+	case <-child.Exit:
+	case <-time.After(childEnd):
+		c.Log.Warn(fmt.Sprintf("a child of muster's own (pid %d) does not end", child.PID))
+	}
+}
+
+// childEnd is how long a child that was killed may take to be gone.
+const childEnd = 2 * time.Second
 
 // takePort takes the workers' port, with words for people where that fails.
 func takePort[T any](c Config, take func(port int, lingering bool) (T, error)) (T, int, error) {

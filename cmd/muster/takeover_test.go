@@ -297,6 +297,27 @@ func TestTermAtANewAgent(t *testing.T) {
 	}
 }
 
+// What an agent had started for itself, and nobody else knows of, is ended by the next one.
+func TestTakeOverEndsStrays(t *testing.T) {
+	t.Parallel()
+	mark := "TEST_MARK=" + t.TempDir()
+	p := muster(t, t.TempDir(), []string{mark}, "run", "--worker-store", "agent", "--", "sh", "-c", training)
+	p.says("up 0 of 1")
+	stray := filepath.Join(t.TempDir(), "stray")
+	if err := os.WriteFile(stray, []byte("#!/bin/sh\nsleep 1001 &\nsleep 1002\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	strays := func() bool { return strings.Contains(strings.Join(alive(t, mark), "\n"), "sleep 100") }
+	asked := p.asks("ctl", "upgrade", stray) // which is tried first
+	p.until(strays)
+	p.killAgent()
+	asked.ends(1, "it hung up")
+	p.until(func() bool { return !strays() })
+	p.status() // the store, which serves, was not ended
+	p.asks("ctl", "stop").ends(0)
+	p.ends(143, "saved 0", "was told to stop by muster ctl")
+}
+
 // until waits for something while p runs.
 func (p *program) until(done func() bool) {
 	p.t.Helper()
