@@ -164,10 +164,20 @@ func (e Ending) Write(path string) error {
 	return nil
 }
 
-// write leaves data in a file, whole or not at all, also where the nodes of a job share the file system.
+// write leaves data in a file, whole or not at all, also where the nodes of a job share the file system. What is no file is
+// written to as it is, and so is our own output under whatever name: /dev/stderr is often a file, and has lines before these.
 func write(path string, data []byte) error {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return os.WriteFile(path, data, 0o644) // a pipe, /dev/stderr
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	if info, err := os.Stat(path); err == nil {
+		if own := ours(info); own != nil {
+			_, err := own.Write(data)
+			return err
+		}
+		if !info.Mode().IsRegular() {
+			return os.WriteFile(path, data, 0o644)
+		}
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
@@ -181,6 +191,16 @@ func write(path string, data []byte) error {
 		}
 	}
 	return err
+}
+
+// ours is our own output, if that is where a file leads; nil: it is none of ours.
+func ours(info os.FileInfo) *os.File {
+	for _, f := range []*os.File{os.Stderr, os.Stdout} {
+		if own, err := f.Stat(); err == nil && os.SameFile(own, info) {
+			return f
+		}
+	}
+	return nil
 }
 
 // maxWords is what Kubernetes leaves one of twelve containers of a pod for a termination log, in bytes.

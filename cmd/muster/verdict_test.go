@@ -3,11 +3,13 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -73,5 +75,36 @@ func TestVerdictFile(t *testing.T) {
 	want := map[int]string{0: "0SIGTERMtrue", 1: "0SIGTERMtrue", 2: "1SIGSEGVfalse", 3: "1SIGTERMtrue"}
 	if !reflect.DeepEqual(ended, want) || len(got[1].Ranks) != 2 {
 		t.Errorf("ranks of node 0: %v, want %v; %d of node 1", ended, want, len(got[1].Ranks))
+	}
+}
+
+// Standard error by another name has the verdict among its lines, also when it is a file. A link to a file stays one.
+func TestVerdictBehindLink(t *testing.T) {
+	t.Parallel()
+	for to, from := range map[string]string{"/proc/self/fd/2": "stderr", "stderr": "stderr", "there": "there"} {
+		dir := t.TempDir()
+		link := filepath.Join(dir, "link")
+		if err := errors.Join(os.Symlink(to, link), os.WriteFile(filepath.Join(dir, "there"), nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		self, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		startProgram(t, dir, []string{"TMPDIR=" + t.TempDir()}, "sh", "-c", `echo before >stderr; exec "$@" 2>>stderr`, "sh",
+			self, "run", "--verdict", "link", "--", "sh", "-c", "echo of the worker >&2; exit 3").ends(3)
+		if got, err := os.Readlink(link); err != nil || got != to {
+			t.Errorf("link to %s: %q, %v", to, got, err)
+		}
+		lines, err := os.ReadFile(filepath.Join(dir, "stderr"))
+		for _, want := range []string{"before\n", "of the worker\n", "; exit 3\n"} {
+			if err != nil || !strings.Contains(string(lines), want) {
+				t.Errorf("link to %s: %v, and no %q in %s", to, err, want, lines)
+			}
+		}
+		verdict, err := os.ReadFile(filepath.Join(dir, from))
+		if err != nil || !strings.Contains(string(verdict), `"exit_code": 3`) {
+			t.Errorf("link to %s: %v, and no verdict in %s", to, err, verdict)
+		}
 	}
 }
