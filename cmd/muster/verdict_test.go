@@ -78,7 +78,8 @@ func TestVerdictFile(t *testing.T) {
 	}
 }
 
-// Standard error by another name has the verdict among its lines, also when it is a file. A link to a file stays one.
+// Standard error by another name has the verdict among its lines, also when it is a file, and is no place for last words: they
+// would take that of all other lines. A link to a file stays one.
 func TestVerdictBehindLink(t *testing.T) {
 	t.Parallel()
 	for to, from := range map[string]string{"/proc/self/fd/2": "stderr", "stderr": "stderr", "there": "there"} {
@@ -91,7 +92,7 @@ func TestVerdictBehindLink(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		startProgram(t, dir, []string{"TMPDIR=" + t.TempDir()}, "sh", "-c", `echo before >stderr; exec "$@" 2>>stderr`, "sh",
+		startProgram(t, dir, []string{"TMPDIR=" + t.TempDir(), "MUSTER_TERMINATION_LOG=stderr"}, "sh", "-c", `echo before >stderr; exec "$@" 2>>stderr`, "sh",
 			self, "run", "--verdict", "link", "--", "sh", "-c", "echo of the worker >&2; exit 3").ends(3)
 		if got, err := os.Readlink(link); err != nil || got != to {
 			t.Errorf("link to %s: %q, %v", to, got, err)

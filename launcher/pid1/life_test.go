@@ -1,6 +1,7 @@
 package pid1
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -370,9 +371,21 @@ func TestWordsAreClipped(t *testing.T) {
 	}
 }
 
+// What cannot be replaced as a whole is no termination log, and does not hold the first process up.
 func TestWordsAbsent(t *testing.T) {
-	if w := openWords("/no/such/directory/log"); w != nil {
-		t.Errorf("%+v", w)
+	silent, heard := filepath.Join(t.TempDir(), "silent"), filepath.Join(t.TempDir(), "heard")
+	if err := errors.Join(unix.Mkfifo(silent, 0o600), unix.Mkfifo(heard, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := os.OpenFile(heard, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	for _, path := range []string{"/no/such/directory/log", t.TempDir(), os.DevNull, silent, heard, "/proc/self/fd/2"} {
+		if w := openWords(path); w != nil {
+			t.Errorf("%s: %+v", path, w)
+		}
 	}
 	(*words)(nil).write("nobody reads this")
 }

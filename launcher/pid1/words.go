@@ -3,8 +3,11 @@ package pid1
 import (
 	"bytes"
 	"os"
+	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
 )
 
 // DefaultWords is where Kubernetes puts a container's termination log.
@@ -20,7 +23,7 @@ type words struct {
 
 // openWords opens path, or what Kubernetes put there. It opens once, while there are descriptors.
 func openWords(path string) *words {
-	flags := os.O_WRONLY
+	flags := os.O_WRONLY | unix.O_NONBLOCK // a pipe that nobody reads would stop us here
 	if path == "" {
 		path = DefaultWords
 	} else {
@@ -33,11 +36,23 @@ func openWords(path string) *words {
 		}
 		return nil
 	}
-	w := &words{file: f}
-	if info, err := f.Stat(); err == nil {
-		w.size = int(min(info.Size(), 4*maxWords))
+	info, err := f.Stat()
+	if err == nil && canReplace(info) {
+		return &words{f, int(min(info.Size(), 4*maxWords))}
 	}
-	return w
+	f.Close()
+	if path != os.DevNull {
+		complain("no last words: %s is no file of its own", path)
+	}
+	return nil
+}
+
+// canReplace reports whether a file is one whose text can be replaced: not a pipe, and not the log that our own output goes to.
+func canReplace(info os.FileInfo) bool {
+	return info.Mode().IsRegular() && !slices.ContainsFunc([]*os.File{os.Stdout, os.Stderr}, func(f *os.File) bool {
+		own, err := f.Stat()
+		return err == nil && os.SameFile(own, info)
+	})
 }
 
 // LeaveWords writes the last words of a job that ends before there is an agent. path is Config.TerminationLog.
