@@ -5,6 +5,7 @@ import (
 
 	"github.com/muster-run/muster/evidence"
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/report"
 )
 
 // A scene is what this node's workers find around them, as far as it may end them.
@@ -29,13 +30,15 @@ func openScene(c Config) scene {
 
 // explain adds to a failure what its end means, as far as the worker's last lines and this machine tell.
 func (s scene) explain(f *job.Failure, tail []string) {
-	if sig, known := evidence.Recognise(f.Exception, tail); known {
-		f.Echo = sig.Consequence
-	}
+	sig, _ := evidence.Recognise(f.Exception, tail)
+	f.Echo = sig.Consequence
 	after, _ := s.memory.Read()
 	found, hint := evidence.Explain(*f, evidence.Seen{
 		Tail: tail, OOM: after.Since(s.before), Shared: evidence.SharedMemory(), Full: evidence.Disk(s.disks...),
 	})
+	if found.Kind == sig.Kind && f.Exception == "" && sig.Line != "" { // which library, which argument
+		found.Text += ": " + report.Line(sig.Line, exceptionText)
+	}
 	if found.Text != "" {
 		f.Evidence, f.Hint = append(f.Evidence, found), hint
 	}

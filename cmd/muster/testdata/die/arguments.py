@@ -4,7 +4,7 @@
 # rank: any
 # exit: 2
 # kind: arguments
-# says: exited with code 2; the script refused its arguments
+# says: exited with code 2; the script refused its arguments: arguments.py: error: the following arguments are required: --lr; all 2 nodes stopped; exit 2
 import argparse
 
 parser = argparse.ArgumentParser()
