@@ -208,11 +208,11 @@ func (p *trial) code() int {
 
 func (p *trial) ended() string { return strconv.Itoa(p.code()) }
 
-// lines returns what the command printed in lines that begin with word, without it.
+// lines returns what the command, or rank 0, printed in lines that begin with word, without it.
 func (p *trial) lines(word string) []string {
 	var found []string
 	for line := range strings.Lines(p.said()) {
-		if rest, ok := strings.CutPrefix(line, word); ok {
+		if rest, ok := strings.CutPrefix(strings.TrimPrefix(line, "[rank 0] "), word); ok && !strings.HasPrefix(line, "muster:") {
 			found = append(found, strings.TrimSpace(rest))
 		}
 	}
@@ -252,7 +252,9 @@ func state(pid int) byte {
 type initUnderTest struct {
 	name string
 	argv []string
-	like int // whose flags it takes, and which column it is measured by
+	like int // whose flags it takes
+
+	column int // by which it is measured
 }
 
 func initsUnderTest(t *testing.T) []initUnderTest {
@@ -261,7 +263,7 @@ func initsUnderTest(t *testing.T) []initUnderTest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := []initUnderTest{{"muster init", []string{self, "init"}, 0}}
+	found := []initUnderTest{{"muster init", []string{self, "init"}, 0, 1}}
 	dir := t.TempDir()
 	for i, name := range []string{"tini", "dumb-init"} {
 		path, err := exec.LookPath(name)
@@ -272,13 +274,16 @@ func initsUnderTest(t *testing.T) []initUnderTest {
 		if err := os.Symlink(self, link); err != nil {
 			t.Fatal(err)
 		}
-		found = append(found, initUnderTest{name, []string{path}, i + 1}, initUnderTest{"muster as " + name, []string{link}, i + 1})
+		found = append(found, initUnderTest{name, []string{path}, i + 1, i + 2}, initUnderTest{"muster as " + name, []string{link}, i + 1, i + 2})
 	}
 	return found
 }
 
 // The same scenes with muster init, with tini and dumb-init, and with muster by a link of their names.
 func TestInits(t *testing.T) {
+	if !*update { // else another test may write docs/pid1.md
+		t.Parallel()
+	}
 	inits := initsUnderTest(t)
 	table := readTable(t)
 	for _, s := range scenes() {
@@ -286,7 +291,7 @@ func TestInits(t *testing.T) {
 			t.Parallel()
 			row := table.row(t, "TestInits/"+s.name)
 			for _, i := range inits {
-				want := row.measured[i.like]
+				want := row.measured[i.column]
 				if odd, ok := s.odd[i.name]; ok {
 					want = odd
 				}

@@ -50,13 +50,21 @@ func scenes() []scene {
 		{name: "zombies", flags: all("--"), argv: sh(`sh -c "sh -c : &" & wait; echo up; read line`), do: zombies},
 		{name: "zombie-before", flags: all("--"), front: py(zombie), argv: sh("echo up; read line"), do: zombies, odd: map[string]string{"muster as dumb-init": "0 left"}},
 
+		{name: "zombie-orphan", flags: all("--"), argv: py(zombieOrphan), do: left},
+		{name: "entered", flags: all("--"), argv: sh("echo up; exec sleep 1000"), do: entered},
+		{name: "no-subreaper", flags: [3]string{"-s", "-s --", lacks}, plain: true, front: py(forbidden), argv: sh("exit 3"), do: spoken, odd: map[string]string{"muster as tini": "3, speaks"}},
+
 		{name: "signals", flags: all("--"), argv: py(tells), do: passed,
 			odd: map[string]string{"muster as tini": "all but 4 5 6 7 8 11 23 27 31 34", "muster as dumb-init": "all but 23 27 34"}},
 		{name: "signals-session", flags: [3]string{"--session", lacks, "--"}, argv: py(tells), do: passed, odd: map[string]string{"muster as dumb-init": "all but 23 27 34"}},
 		{name: "signals-single", flags: [3]string{"-c", lacks, "-c"}, argv: py(tells), do: passed, odd: map[string]string{"muster as dumb-init": "all but 23 27 34"}},
 		{name: "signals-end", flags: all("--"), argv: sh("echo up; exec sleep 1000 $0"), runs: words("15 10 12 1"), do: signalled},
 		{name: "signals-end-subreaper", flags: [3]string{"-s", "-s --", "--"}, plain: true, argv: sh("echo up; exec sleep 1000 $0"), runs: words("15 10 12 1"), do: signalled},
+		{name: "told-inside", flags: all("--"), argv: sh("kill -TERM 1; exec sleep 1000")},
 		{name: "immune", flags: all("--"), argv: py(immune)},
+		{name: "stopped-outside", flags: all("--"), argv: py(tells), do: stoppedOutside},
+		{name: "killed-outside", flags: all("--"), argv: sh("echo up; setsid sleep 1000; :"), do: killedOutside},
+		{name: "deaf-to-int", flags: all("--"), front: sh(`trap "" INT; exec "$@"`), argv: sh("echo up; exec sleep 1000"), do: sent(unix.SIGTERM)},
 		{name: "stops", flags: [3]string{"-s", "-s --", lacks}, plain: true, argv: py(tells), do: halted},
 		{name: "stops-session", flags: [3]string{"-s --session", lacks, "--"}, plain: true, argv: py(tells), do: halted},
 		{name: "stops-single", flags: [3]string{"-s -c", lacks, "-c"}, plain: true, argv: py(tells), do: halted},
@@ -269,8 +277,13 @@ func (p *trial) has(before int, s syscall.Signal) bool {
 }
 
 // got is what came to the command since before.
-func (p *trial) got(before int) []string {
-	return strings.Fields(strings.ReplaceAll(p.out.String()[before:], "got ", ""))
+func (p *trial) got(before int) (signals []string) {
+	for line := range strings.Lines(p.out.String()[before:]) {
+		if s, ok := strings.CutPrefix(strings.TrimPrefix(line, "[rank 0] "), "got "); ok {
+			signals = append(signals, strings.TrimSpace(s))
+		}
+	}
+	return signals
 }
 
 // cameOf tells what a signal did to the command and to init.
@@ -287,7 +300,7 @@ func (p *trial) cameOf(before, child int) string {
 
 // gets tells which of the standard signals the command got since before.
 func (p *trial) gets(before int) string {
-	all := slices.DeleteFunc(p.got(before), func(s string) bool { n, err := strconv.Atoi(s); return err != nil || n >= 32 })
+	all := slices.DeleteFunc(p.got(before), func(s string) bool { n, _ := strconv.Atoi(s); return n >= 32 })
 	if len(all) == 0 {
 		return "nothing"
 	}

@@ -18,7 +18,7 @@ type conformance struct {
 	lines []string
 }
 
-// A row is one case. Its last three columns are what comes of it with muster init, tini and dumb-init, if they are there.
+// A row is one case. Its last four columns are what comes of it with muster run, muster init, tini and dumb-init, if they are there.
 type row struct {
 	of       *conformance
 	line     int
@@ -48,7 +48,7 @@ func (c *conformance) rows() (all []row) {
 			cells[n] = strings.TrimSpace(cells[n])
 		}
 		r := row{of: c, line: i, cells: cells}
-		if len(cells) == 6 {
+		if len(cells) == 7 {
 			r.measured = cells[3:]
 		}
 		all = append(all, r)
@@ -72,11 +72,24 @@ func (r row) tests() []string {
 	return strings.Fields(strings.ReplaceAll(strings.ReplaceAll(r.cells[2], ",", " "), "`", ""))
 }
 
+// tags are those that fit what the row says.
+func (r row) tags() []string {
+	switch {
+	case r.measured == nil:
+		return []string{"run", "init", "both", "impossible in Go"}
+	case r.measured[0] == lacks:
+		return []string{"init"}
+	case r.measured[1] == lacks:
+		return []string{"run"}
+	}
+	return []string{"both"}
+}
+
 // check compares what came with what the row says, or writes it there: for the originals, and for muster under its own name.
 func (r row) check(t *testing.T, i initUnderTest, want, got string) {
 	t.Helper()
 	if *update && !strings.HasPrefix(i.name, "muster as") {
-		r.cells[3+i.like] = got
+		r.cells[3+i.column] = got
 		r.of.mu.Lock()
 		defer r.of.mu.Unlock()
 		r.of.lines[r.line] = "| " + strings.Join(r.cells, " | ") + " |"
@@ -101,9 +114,12 @@ func TestCases(t *testing.T) {
 	for _, s := range scenes() {
 		known["TestInits/"+s.name] = false
 	}
+	for _, s := range runScenes() {
+		known["TestRuns/"+s.name] = false
+	}
 	for _, r := range readTable(t).rows() {
-		if tag := r.cells[1]; !slices.Contains([]string{"init", "run", "both", "impossible in Go"}, tag) {
-			t.Errorf("%s: the tag is %q", r.cells[0], tag)
+		if !slices.Contains(r.tags(), r.cells[1]) {
+			t.Errorf("%s: the tag is %q, not one of %q", r.cells[0], r.cells[1], r.tags())
 		}
 		for _, test := range r.tests() {
 			if _, ok := known[test]; !ok {
@@ -113,7 +129,7 @@ func TestCases(t *testing.T) {
 		}
 	}
 	for test, listed := range known {
-		if !listed && strings.HasPrefix(test, "TestInits/") {
+		if !listed && strings.Contains(test, "/") {
 			t.Errorf("%s is no row of docs/pid1.md", test)
 		}
 	}

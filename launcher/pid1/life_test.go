@@ -71,7 +71,7 @@ except ChildProcessError: pass
 `
 	everywhere(t, func(t *testing.T, w world) {
 		code, out := w.start(t, []string{"MUSTER_TEST_AGENT=storm"}, storm).end()
-		if code != 0 || !strings.Contains(out, "400 of 400 exits, 0 zombies, 1800 orphans") {
+		if code != 0 || !strings.Contains(out, "400 of 400 exits, 400 of 400 others, 0 zombies, 1800 orphans") {
 			t.Errorf("exit %d\n%s", code, out)
 		}
 	})

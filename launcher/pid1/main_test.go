@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -170,13 +172,14 @@ func (a *agent) run() int {
 	}
 }
 
-// stormMain runs a maker of 1,000 orphans, and 400 workers beside it, eight at a time, each of which leaves two more.
+// stormMain runs a maker of 1,000 orphans, and 400 workers beside it, eight at a time, each of which leaves two more. As many processes the
+// agent starts by itself, from threads that end before them, as a library might.
 func stormMain(c *Client) int {
 	maker, err := c.Start(context.Background(), proc.Spec{Argv: []string{"python3", "-c", os.Args[1]}, Env: os.Environ(), Output: true})
 	if err != nil {
 		panic(err)
 	}
-	var right atomic.Int64
+	var right, foreign atomic.Int64
 	var all sync.WaitGroup
 	for lane := range 8 {
 		all.Go(func() {
@@ -191,6 +194,9 @@ func stormMain(c *Client) int {
 				}
 				if e := <-child.Exit; e.Code == code && e.Signal == 0 && e.PID == child.PID {
 					right.Add(1)
+				}
+				if err := fromAThreadThatEnds(exec.Command("sh", "-c", fmt.Sprintf("exit %d", code))); err != nil && err.Error() == fmt.Sprintf("exit status %d", code) || err == nil && code == 0 {
+					foreign.Add(1)
 				}
 			}
 		})
@@ -208,9 +214,22 @@ func stormMain(c *Client) int {
 		}
 	}
 	n, _ := c.Orphans(context.Background())
-	fmt.Printf("%d of 400 exits, %d zombies, %d orphans\n", right.Load(), len(pids)-1, n)
+	fmt.Printf("%d of 400 exits, %d of 400 others, %d zombies, %d orphans\n", right.Load(), foreign.Load(), len(pids)-1, n)
 	c.Close(0)
 	return 0
+}
+
+// fromAThreadThatEnds runs cmd. The thread that forks it ends at once, for a goroutine that returns while locked to it ends it.
+func fromAThreadThatEnds(cmd *exec.Cmd) error {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		started <- cmd.Start()
+	}()
+	if err := <-started; err != nil {
+		return err
+	}
+	return cmd.Wait()
 }
 
 // A life is a first process under test, from outside.
