@@ -168,6 +168,14 @@ func (h *heritage) met(c Config, m *meeting) {
 	c.keep(keptRun, h)
 }
 
+// place says in an ending where this node stood in the world.
+func (h *heritage) place(e *report.Ending) {
+	e.Node, e.World = h.Rank, h.World.Size()
+	for _, m := range h.World.Members {
+		e.Nodes = append(e.Nodes, m.Name)
+	}
+}
+
 // resume opens the meeting of an agent that died again: for those who come late, and, on the leader, for the members.
 func (m *meeting) resume(ctx context.Context) error {
 	if m.c.past.Rank == 0 && m.store == nil {

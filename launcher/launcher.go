@@ -43,7 +43,7 @@ func run(ctx context.Context, c Config, e *report.Ending) error {
 	}
 	defer removeRun(h.Dir)
 	if s := c.ended(); s != nil {
-		e.Node, e.Nodes, e.World = h.Rank, len(h.World.Members), h.World.Size()
+		h.place(e)
 		e.Verdict, e.Ranks = s.verdict(), s.Ranks
 		return nil
 	}
@@ -74,7 +74,7 @@ func run(ctx context.Context, c Config, e *report.Ending) error {
 	if err != nil {
 		return err
 	}
-	e.Node, e.Nodes, e.World = h.Rank, len(h.World.Members), h.World.Size()
+	h.place(e)
 	e.Verdict, e.Ranks = runRound(c, h, meet, talk, desk, asked) // train
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/muster-run/muster/job"
@@ -18,11 +19,11 @@ const Schema = "muster.verdict/1"
 // An Ending is how a job ended, as one of its nodes tells it.
 type Ending struct {
 	job.Verdict
-	Job     string // its id; "" when it ended before it had one
-	Host    string // this node's name
-	Node    int    // this node's group rank; -1 when there was no world
-	Nodes   int    // in the world; 0 when there was none
-	World   int    // workers in the world
+	Job     string   // its id; "" when it ended before it had one
+	Host    string   // this node's name
+	Node    int      // this node's group rank; -1 when there was no world
+	Nodes   []string // names of the world's nodes; none when there was no world
+	World   int      // workers in the world
 	Ranks   []job.Ended
 	Began   time.Time // of this agent
 	Ended   time.Time
@@ -57,6 +58,7 @@ type rank struct {
 	Rank      int    `json:"rank"`
 	LocalRank int    `json:"local_rank"`
 	Node      int    `json:"node"`
+	Host      string `json:"host,omitempty"`
 	PID       int    `json:"pid,omitempty"`
 	ExitCode  *int   `json:"exit_code,omitempty"`
 	Signal    string `json:"signal,omitempty"`
@@ -67,7 +69,6 @@ type rank struct {
 // failure is a worker that ended badly.
 type failure struct {
 	rank
-	Host      string         `json:"host"`
 	Core      bool           `json:"core_dumped,omitempty"`
 	Exception string         `json:"exception,omitempty"`
 	Evidence  []job.Evidence `json:"evidence,omitempty"`
@@ -102,16 +103,27 @@ func (e Ending) JSON() []byte {
 	for _, r := range e.Rounds {
 		v.Rounds = append(v.Rounds, round{r.Number, r.Message, whole(r.First)})
 	}
-	for _, w := range e.Ranks {
-		v.Ranks = append(v.Ranks, one(w.Rank, w.LocalRank, w.Group, w.PID, w.Exit))
-	}
-	if e.Nodes > 0 {
+	v.Ranks = e.ranks()
+	if len(e.Nodes) > 0 {
 		v.Node = &e.Node
 	}
-	v.Job, v.Host, v.Nodes, v.WorldSize, v.Version = e.Job, e.Host, e.Nodes, e.World, e.Version
+	v.Job, v.Host, v.Nodes, v.WorldSize, v.Version = e.Job, e.Host, len(e.Nodes), e.World, e.Version
 	v.Began, v.Ended = stamp(e.Began), stamp(e.Ended)
 	data, _ := json.MarshalIndent(v, "", "  ") // plain values: cannot fail
 	return append(data, '\n')
+}
+
+// ranks are the workers of the last round in their order.
+func (e Ending) ranks() (all []rank) {
+	for _, w := range e.Ranks {
+		host := ""
+		if w.Group >= 0 && w.Group < len(e.Nodes) { // another agent may have said it
+			host = e.Nodes[w.Group]
+		}
+		all = append(all, one(w.Rank, w.LocalRank, w.Group, host, w.PID, w.Exit))
+	}
+	slices.SortFunc(all, func(a, b rank) int { return a.Rank - b.Rank })
+	return all
 }
 
 // short is what fits into last words, without the sentence.
@@ -134,13 +146,13 @@ func whole(f *job.Failure) *failure {
 		return nil
 	}
 	return &failure{
-		rank: one(f.Rank, f.LocalRank, f.Group, f.PID, f.Exit), Host: f.Node, Core: f.Exit.Core,
+		rank: one(f.Rank, f.LocalRank, f.Group, f.Node, f.PID, f.Exit), Core: f.Exit.Core,
 		Exception: f.Exception, Evidence: f.Evidence, Tail: f.Tail, At: stamp(f.At),
 	}
 }
 
-func one(global, local, node, pid int, e job.Exit) rank {
-	r := rank{Rank: global, LocalRank: local, Node: node, PID: pid, ByMuster: e.Sent, Error: e.Err}
+func one(global, local, node int, host string, pid int, e job.Exit) rank {
+	r := rank{Rank: global, LocalRank: local, Node: node, Host: host, PID: pid, ByMuster: e.Sent, Error: e.Err}
 	if e.Signal != 0 {
 		r.Signal = e.SignalName()
 	} else {

@@ -47,8 +47,8 @@ func TestJSON(t *testing.T) {
 			First: &first, Consequences: []job.Failure{echo},
 			Rounds: []job.Round{{Number: 0, Message: "rank 0 was killed", First: &job.Failure{Node: "bob", Exit: job.Exit{Signal: 9}}}},
 		},
-		Job: "j1", Host: "ann", Node: 1, Nodes: 2, World: 4, Began: at, Ended: at.Add(time.Minute), Version: "v1",
-		Ranks: []job.Ended{{Rank: 2, Group: 1, PID: 7, Exit: job.Exit{Signal: 15, Sent: true}}, {Rank: 3, LocalRank: 1, Group: 1, PID: 4711, Exit: job.Exit{Code: 1}}},
+		Job: "j1", Host: "ann", Node: 1, Nodes: []string{"bob", "ann"}, World: 4, Began: at, Ended: at.Add(time.Minute), Version: "v1",
+		Ranks: []job.Ended{{Rank: 3, LocalRank: 1, Group: 1, PID: 4711, Exit: job.Exit{Code: 1}}, {Rank: 2, Group: 1, PID: 7, Exit: job.Exit{Signal: 15, Sent: true}}},
 	}
 	golden(t, "failed.json", e.JSON())
 	golden(t, "succeeded.json", Ending{Verdict: job.Verdict{Class: job.Succeeded, Sentence: "all well"}, Node: -1}.JSON())

@@ -38,9 +38,9 @@ func TestVerdictFile(t *testing.T) {
 			}
 		}
 		Ranks []struct {
-			Rank, Node int
-			Signal     string
-			ByMuster   bool `json:"by_muster"`
+			Rank, Node   int
+			Host, Signal string
+			ByMuster     bool `json:"by_muster"`
 		}
 	}
 	for n, p := range all {
@@ -70,9 +70,10 @@ func TestVerdictFile(t *testing.T) {
 	}
 	ended := map[int]string{}
 	for _, r := range got[0].Ranks {
-		ended[r.Rank] = fmt.Sprint(r.Node, r.Signal, r.ByMuster)
+		ended[r.Rank] = fmt.Sprint(r.Node, r.Host, r.Signal, r.ByMuster)
 	}
-	want := map[int]string{0: "0SIGTERMtrue", 1: "0SIGTERMtrue", 2: "1SIGSEGVfalse", 3: "1SIGTERMtrue"}
+	host, _ := os.Hostname()
+	want := map[int]string{0: "0" + host + "SIGTERMtrue", 1: "0" + host + "SIGTERMtrue", 2: "1" + host + "SIGSEGVfalse", 3: "1" + host + "SIGTERMtrue"}
 	if !reflect.DeepEqual(ended, want) || len(got[1].Ranks) != 2 {
 		t.Errorf("ranks of node 0: %v, want %v; %d of node 1", ended, want, len(got[1].Ranks))
 	}
