@@ -204,9 +204,14 @@ func TestTail(t *testing.T) {
 		t.Errorf("%d lines, %q", len(got), got)
 	}
 	a.add(bytes.Repeat([]byte("x"), 10*tailBytes), []byte("\xff\nend\n"))
-	if got := a.lines(); len(got) != 2 || len(got[0]) > tailBytes || !strings.HasSuffix(got[0], "x\uFFFD") || got[1] != "end" {
-		t.Errorf("%d lines", len(got))
+	if got := a.lines(); len(got) != 200 || got[0] != "line 802" || len(got[198]) > tailLine+5 || !strings.HasSuffix(got[198], "x\uFFFD") || got[199] != "end" {
+		t.Errorf("%d lines, %.20q", len(got), got)
 	}
+	a.add([]byte("Traceback\nError: " + strings.Repeat("y", 2*tailBytes) + "\n")) // what such a line follows is kept
+	if got := a.lines(); got[198] != "Traceback" || !strings.HasPrefix(got[199], "Error: yyy") || len(got[199]) != tailLine {
+		t.Errorf("%d lines, %.20q", len(got), got[198:])
+	}
+	a.add(bytes.Repeat([]byte(strings.Repeat("z", 10*tailLine)+"\n"), 100))
 	if len(a.buf) > 2*tailBytes {
 		t.Errorf("%d bytes", len(a.buf))
 	}

@@ -1,6 +1,7 @@
 package output
 
 import (
+	"bytes"
 	"strings"
 	"sync"
 )
@@ -8,6 +9,7 @@ import (
 const (
 	tailBytes = 64 << 10
 	tailLines = 200
+	tailLine  = 4 << 10 // of one line, from its beginning: the text of an exception may be longer than all that led to it
 )
 
 // tail keeps the last lines of one worker, for the report of its end.
@@ -21,11 +23,42 @@ func (t *tail) add(parts ...[]byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, b := range parts {
-		b = b[max(0, len(b)-tailBytes):]
-		if len(t.buf)+len(b) > 2*tailBytes {
-			t.buf = t.buf[:copy(t.buf, t.buf[len(t.buf)-tailBytes:])]
+		for line := range bytes.Lines(lastLines(b)) {
+			t.keep(line)
 		}
-		t.buf = append(t.buf, b...)
+	}
+}
+
+// lastLines returns those lines at the end of b that a tail can keep.
+func lastLines(b []byte) []byte {
+	start := len(b)
+	for n, size := 0, 0; n < tailLines && size < tailBytes && start > 0; n++ {
+		end := start
+		start = lastNewline(b[:end-1]) + 1
+		size += min(end-start, tailLine)
+	}
+	return b[start:]
+}
+
+// lastNewline is bytes.LastIndexByte for lines that may be long: that one looks at a byte at a time.
+func lastNewline(b []byte) int {
+	for end := len(b); end > 0; end = max(0, end-1024) {
+		if block := b[max(0, end-1024):end]; bytes.Contains(block, newline) {
+			return end - len(block) + bytes.LastIndexByte(block, '\n')
+		}
+	}
+	return -1
+}
+
+// keep appends a line, or a part of one.
+func (t *tail) keep(line []byte) {
+	if len(t.buf)+tailLine+1 > 2*tailBytes {
+		t.buf = t.buf[:copy(t.buf, t.buf[len(t.buf)-tailBytes:])]
+	}
+	head := line[:min(len(line), tailLine)]
+	t.buf = append(t.buf, head...)
+	if bytes.HasSuffix(line[len(head):], newline) {
+		t.buf = append(t.buf, '\n')
 	}
 }
 
