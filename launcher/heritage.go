@@ -144,6 +144,7 @@ func prepare(c *Config, e *report.Ending) (*heritage, error) {
 	return h, runDir(*c, plan.Spec.ID, func(dir string) {
 		h.Dir = dir
 		c.keep(keptRun, h)
+		_ = c.First.Keep(pid1.KeptDir, []byte(dir)) // else it is left behind
 	})
 }
 

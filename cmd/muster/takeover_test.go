@@ -254,6 +254,11 @@ func TestDoomedAgents(t *testing.T) {
 			if left := alive(t, mark); len(left) > 0 {
 				t.Errorf("left behind: %q", left)
 			}
+			for n, p := range all {
+				if left, err := os.ReadDir(p.tmp); len(left) > 0 || err != nil {
+					t.Errorf("node %d left in TMPDIR: %v, %v", n, left, err)
+				}
+			}
 		})
 	}
 }

@@ -36,6 +36,16 @@ type held struct {
 	agents int
 }
 
+// KeptDir is the name under which an agent keeps the path of a directory of its own, which is removed when none is left to do it.
+const KeptDir = "dir"
+
+// clean removes what agents could not.
+func (f *first) clean() {
+	if dir := f.legacy.blobs[KeptDir]; len(dir) > 0 && !f.goodbye {
+		os.RemoveAll(string(dir))
+	}
+}
+
 // ownProgram is this program, also when its file was replaced.
 const ownProgram = "/proc/self/exe"
 

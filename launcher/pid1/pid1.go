@@ -170,6 +170,7 @@ func (f *first) run() int {
 	code := f.verdict()
 	f.stopWorkers()
 	f.sweep()
+	f.clean()
 	return code
 }
 
