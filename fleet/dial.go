@@ -123,7 +123,7 @@ func (d *dialer) blame(err error) {
 	p := d.peer
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.joined && final(err) {
+	if final(err) {
 		p.lose(err)
 	}
 	if p.line == nil && p.ctx.Err() == nil {

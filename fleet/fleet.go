@@ -73,7 +73,7 @@ type Options struct {
 	NodeTimeout time.Duration // silence after which a peer is lost; 0: 10 s
 	Suspect     time.Duration // silence after which it is suspect; 0: 3 s, or the node time-out if that is less
 	Redial      time.Duration // how long a closed connection may stay closed; 0: 250 ms
-	Arrival     time.Duration // leader: how long a member may take to join; 0: 30 s
+	Arrival     time.Duration // how long a member may take to join, for the leader, and for itself when it comes back; 0: 30 s
 	Log         *slog.Logger  // strangers, redials; nil: none
 	// Life is how many agents of this node there were before this one, which takes over from the last.
 	Life int
@@ -111,7 +111,7 @@ type Fleet struct {
 	self    int
 	peers   map[int]*peer // never changed after construction
 	started time.Time
-	host    string // where a member first reached the leader
+	host    string // where Follow reached the leader
 
 	inbox   *inbox
 	events  chan Event
@@ -158,26 +158,50 @@ func Lead(w job.World, o Options) *Fleet {
 // Follow connects the agent of group rank self to the leader of w, at whichever of addrs answers first and proves
 // that it belongs to this world. It tries until ctx ends; afterwards ctx means nothing to the fleet.
 func Follow(ctx context.Context, w job.World, self int, addrs []job.Addr, o Options) (*Fleet, error) {
-	if self < 1 || self >= len(w.Members) {
-		return nil, fmt.Errorf("fleet: group rank %d cannot follow in a world of %d nodes", self, len(w.Members))
+	f, d, err := follower(w, self, addrs, o)
+	if err != nil {
+		return nil, err
 	}
-	f := newFleet(w, self, o)
-	leader := newPeer(f, 0)
-	f.peers[0] = leader
-	d := newDialer(f, leader, addrs)
 	if err := d.first(ctx); err != nil {
 		f.inbox.close()
 		f.stop()
 		f.owned.Wait()
 		return nil, fmt.Errorf("fleet: reach the leader, %v: %w", w.Members[0].Node, err)
 	}
-	f.owned.Go(f.mind)
-	f.owned.Go(f.deliver)
-	f.owned.Go(d.keep)
+	f.follow(d)
 	return f, nil
 }
 
-// LeaderHost returns the address, without port, at which this member reached the leader; "" on the leader.
+// Rejoin is Follow for an agent that takes over from one which was connected: it waits for nothing. What is told goes out as
+// soon as there is a connection; a leader that is not reached within Options.Arrival is lost.
+func Rejoin(w job.World, self int, addrs []job.Addr, o Options) (*Fleet, error) {
+	f, d, err := follower(w, self, addrs, o)
+	if err != nil {
+		return nil, err
+	}
+	poke(d.peer.needs)
+	f.follow(d)
+	return f, nil
+}
+
+func follower(w job.World, self int, addrs []job.Addr, o Options) (*Fleet, *dialer, error) {
+	if self < 1 || self >= len(w.Members) {
+		return nil, nil, fmt.Errorf("fleet: group rank %d cannot follow in a world of %d nodes", self, len(w.Members))
+	}
+	f := newFleet(w, self, o)
+	leader := newPeer(f, 0)
+	f.peers[0] = leader
+	return f, newDialer(f, leader, addrs), nil
+}
+
+// follow watches over the leader and the connection to it.
+func (f *Fleet) follow(d *dialer) {
+	f.owned.Go(f.mind)
+	f.owned.Go(f.deliver)
+	f.owned.Go(d.keep)
+}
+
+// LeaderHost returns the address, without port, at which Follow reached the leader; else "".
 func (f *Fleet) LeaderHost() string { return f.host }
 
 // Events tells what happens. A reader may be slow: what it has not read is kept, and messages beyond a bound are left

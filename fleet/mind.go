@@ -169,6 +169,8 @@ func (p *peer) verdict(now time.Time) {
 		if quiet := p.quiet(now); quiet >= o.NodeTimeout {
 			p.lose(fmt.Errorf("silent for %v (stopped, or cut off?)", quiet.Round(100*time.Millisecond)))
 		}
+	case !p.joined && gone >= o.Arrival && p.cause != nil:
+		p.lose(fmt.Errorf("it was not reached within %v: %w", o.Arrival, ended(p.cause)))
 	case !p.joined && gone >= o.Arrival:
 		p.lose(fmt.Errorf("it did not join within %v", o.Arrival))
 	case p.joined && (p.knocking == 0 && gone-p.hoped >= o.Redial || gone >= o.NodeTimeout):

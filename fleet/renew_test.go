@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -153,6 +154,55 @@ func TestGoodbyeIsRenewed(t *testing.T) {
 		want(t, fresh, Left, 1)
 		<-closed
 	})
+}
+
+// A member that comes back waits for nobody: what it tells before the leader answers arrives, and a leader that never does, or
+// that gave it up, is lost.
+func TestRejoin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, leader, old := pair(t, Options{})
+		defer closeAll(leader, old)
+		again := func(o Options) *Fleet {
+			o.Life, o.Dial = 1, w.dial
+			member, err := Rejoin(world(2), 1, []job.Addr{"leader"}, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return member
+		}
+		w.block(errRefused)
+		begun := time.Now()
+		far := again(Options{Arrival: 10 * time.Second})
+		e := want(t, far, Lost, 0)
+		if got := e.Why.Error(); time.Since(begun) < 10*time.Second || got != "it was not reached within 10s: leader: connection refused" {
+			t.Errorf("after %v: %q", time.Since(begun), got)
+		}
+		far.Close()
+		fresh := again(Options{})
+		defer fresh.Close()
+		if err := fresh.Tell("early", nil); err != nil {
+			t.Fatal(err)
+		}
+		w.block(nil)
+		want(t, leader, Renewed, 1)
+		heard(t, leader, 1, "early")
+		want(t, fresh, Joined, 0)
+		w.cut(errRefused)
+		want(t, leader, Lost, 1)
+		w.block(nil)
+		late := again(Options{})
+		defer late.Close()
+		if e := want(t, late, Lost, 0); !strings.Contains(e.Why.Error(), "was given up") {
+			t.Errorf("%v", e.Why)
+		}
+	})
+}
+
+// block lets nobody get through any more, unless why is nil.
+func (w *wire) block(why error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.down = why
 }
 
 // What a peer said of itself is known when it is lost.

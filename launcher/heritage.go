@@ -22,6 +22,7 @@ import (
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher/pid1"
 	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/rendezvous/tcpstore"
 	"github.com/muster-run/muster/report"
 	"github.com/muster-run/muster/worker"
 )
@@ -60,6 +61,7 @@ type moment struct {
 	State  state          `json:"state"`
 	Timers timers         `json:"timers"`
 	Before evidence.Usage `json:"before"` // of memory, when the round began
+	Host   string         `json:"host"`   // rank 0's node, as this node reaches it
 	Store  int            `json:"store"`  // PID of the workers' store; 0: there is none, or it is a worker's
 }
 
@@ -123,6 +125,9 @@ func (c Config) ended() *state {
 // takesOver reports whether an agent before this one had met the others.
 func (c Config) takesOver() bool { return c.past != nil }
 
+// goesOn reports whether it had begun the run loop, too: there may be workers.
+func (c Config) goesOn() bool { return c.takesOver() && c.First.Legacy().Blobs[keptState] != nil }
+
 // prepare is what a run begins with: who this node is, where its things go.
 func prepare(c *Config, e *report.Ending) (*heritage, error) {
 	plan, err := NewPlan(*c)
@@ -177,12 +182,14 @@ func (h *heritage) place(e *report.Ending) {
 	}
 }
 
-// resume opens the meeting of an agent that died again: for those who come late, and, on the leader, for the members.
-func (m *meeting) resume(ctx context.Context) error {
-	if m.c.past.Rank == 0 && m.store == nil {
-		return m.find(ctx, false)
+// resume opens the meeting of an agent that died again: for those who come late, and, on the leader, for the members. The store
+// that another node hosts may be gone; then the job goes on without.
+func (m *meeting) resume() error {
+	if m.c.past.Rank != 0 || m.store != nil {
+		return nil
 	}
-	return nil
+	m.store = tcpstore.New(string(m.port), tcpstore.Options{})
+	return m.listenForPeers(hostOf(m.port))
 }
 
 // inherited returns a listener that an agent before this one left; nil: there is none.
@@ -255,7 +262,7 @@ func (c Config) holder() func(net.Conn) func() {
 
 // save leaves where the run loop stands, before anything is done that follows from it.
 func (r *round) save() {
-	m := moment{State: r.state, Timers: r.timers, Before: r.scene.before}
+	m := moment{State: r.state, Timers: r.timers, Before: r.scene.before, Host: r.line.host}
 	if r.store != nil && r.store.child != nil {
 		m.Store = r.store.child.PID
 	}
@@ -289,7 +296,7 @@ func (r *round) resume(old *pid1.Legacy) error {
 	if err := json.Unmarshal(old.Blobs[keptState], &m); err != nil {
 		return fmt.Errorf("take over from an agent that died: where it stood: %w", err)
 	}
-	r.state, r.timers = m.State, m.Timers
+	r.state, r.timers, r.line.host = m.State, m.Timers, m.Host
 	r.journal.head.State = m.State
 	r.scene = openScene(r.c)
 	r.scene.before = m.Before

@@ -66,10 +66,10 @@ func run(ctx context.Context, c Config, e *report.Ending) error {
 		talk, err = meet.connect(ctx) // and keep in touch
 		return err
 	}
-	if !c.takesOver() {
+	if !c.goesOn() {
 		asked, err = c.unlessAsked(ctx, desk.orders, find)
 	} else {
-		err = find(ctx) // whoever asks us to stop waits for the round: there are workers, who are to have their grace
+		err = find(ctx) // it waits for nobody, and whoever asks us to stop is heard in the round: workers are to have their grace
 	}
 	if err != nil {
 		return err

@@ -15,12 +15,11 @@ import (
 // node has no fleet: whatever is told, nobody hears.
 type line struct {
 	fleet *fleet.Fleet
-	alone chan fleet.Event // without one where there should be: why; else nil
-	host  string           // rank 0's node, as this node reaches it
+	host  string // rank 0's node, as this node reaches it
 	log   func(string)
 }
 
-// connect opens the line: group rank 0 leads, the others call it.
+// connect opens the line: group rank 0 leads, the others call it. An agent that goes on with a round waits for nobody.
 func (m *meeting) connect(ctx context.Context) (*line, error) {
 	w, rank := m.session.World, m.session.Rank
 	l := &line{log: func(s string) { m.c.Log.Warn(s) }}
@@ -39,19 +38,18 @@ func (m *meeting) connect(ctx context.Context) (*line, error) {
 		l.host = hostOf(w.Members[0].Addrs[0])
 		return l, nil
 	}
+	var err error
+	if m.c.goesOn() {
+		l.fleet, err = fleet.Rejoin(w, rank, w.Members[0].Addrs, options)
+		return l, err
+	}
 	within := fleetTime
 	if m.c.takesOver() { // the leader has been there
 		within = againTime
 	}
 	ctx, cancel := outlast(ctx, within)
 	defer cancel()
-	var err error
 	if l.fleet, err = fleet.Follow(ctx, w, rank, w.Members[0].Addrs, options); err != nil {
-		if m.c.takesOver() { // there may be workers, who are to be stopped in order
-			l.alone = make(chan fleet.Event, 1)
-			l.alone <- fleet.Event{Change: fleet.Lost, Why: err}
-			return l, nil
-		}
 		return nil, fail(job.ExitRetry, "its agent may have died; nodes must reach each other on these addresses",
 			"node 0 (%s) cannot be reached at %v: %w", w.Members[0].Name, w.Members[0].Addrs, err)
 	}
@@ -85,7 +83,7 @@ func hostOf(a job.Addr) string {
 // events is what the fleet has to say; a world of one node has nothing.
 func (l *line) events() <-chan fleet.Event {
 	if l.fleet == nil {
-		return l.alone
+		return nil
 	}
 	return l.fleet.Events()
 }

@@ -51,7 +51,7 @@ func openMeeting(ctx context.Context, c Config, h *heritage, d *desk) (*meeting,
 		return m, m.host(ctx, ln, hostOf(p.Endpoint))
 	}
 	if c.takesOver() {
-		return m, m.resume(ctx)
+		return m, m.resume()
 	}
 	if p.Endpoint == "" {
 		return m, nil

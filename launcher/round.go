@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/muster-run/muster/fleet"
 	"github.com/muster-run/muster/framework"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher/pid1"
@@ -66,7 +67,7 @@ func runRound(c Config, h *heritage, m *meeting, l *line, d *desk, asked any) (j
 		r.state.Nodes = append(r.state.Nodes, node{Name: m.Name})
 	}
 	r.journal.head = journalHead{Form: journalForm, Version: c.Version, Job: h.Plan.Spec.ID, Host: c.Host.Hostname, Policy: r.policy, State: r.state}
-	again := m.c.takesOver() && c.First.Legacy().Blobs[keptState] != nil // else it died before the round began
+	again := c.goesOn()
 	if err := r.enter(again); err != nil {
 		return VerdictOf(err), nil
 	}
@@ -128,6 +129,9 @@ func (r *round) loop() {
 			if !ok {
 				peers = nil
 				continue
+			}
+			if e.Change == fleet.Joined && !r.state.leads() {
+				r.c.letGo()
 			}
 			if event := translate(e); event != nil {
 				r.post(event)

@@ -323,6 +323,37 @@ func TestTakeOverEndsStrays(t *testing.T) {
 	p.ends(143, "saved 0", "was told to stop by muster ctl")
 }
 
+// An agent that takes over and finds no other one, be it that leads or that hosts the store, heeds a request to stop all the
+// same, and ends as if it had been told alone.
+func TestTakeOverAloneAndTerm(t *testing.T) {
+	t.Parallel()
+	for victim := range 2 {
+		t.Run(fmt.Sprintf("node %d", victim), func(t *testing.T) {
+			t.Parallel()
+			endpoint := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+			var all []*program
+			for n := range 2 { // the other one hosts the store
+				all = append(all, muster(t, t.TempDir(), nil, "run", "--nnodes", "2", "--node-rank", fmt.Sprint(n), "--nproc-per-node", "1", "--local-addr", fmt.Sprintf("127.0.0.%d", n+1),
+					"--rdzv-endpoint", endpoint, "--serve", []string{"no", "yes"}[(n+victim)%2], "--", "sh", "-c", training))
+			}
+			for n, p := range all {
+				p.says(fmt.Sprintf("up %d of 2", n))
+			}
+			other := []int{all[1-victim].cmd.Process.Pid, agentOf(t, all[1-victim].cmd.Process.Pid)}
+			for _, pid := range other {
+				syscall.Kill(pid, syscall.SIGSTOP)
+				defer syscall.Kill(pid, syscall.SIGKILL)
+			}
+			all[victim].killAgent()
+			all[victim].cmd.Process.Signal(syscall.SIGTERM)
+			told := time.Now()
+			all[victim].says(fmt.Sprintf("saved %d", victim))
+			t.Logf("its worker was told within %v", time.Since(told))
+			all[victim].ends(job.ExitTERM, fmt.Sprintf("saved %d", victim), fmt.Sprintf("node %d (", victim), "was told to stop by SIGTERM; exit 143")
+		})
+	}
+}
+
 // until waits for something while p runs.
 func (p *program) until(done func() bool) {
 	p.t.Helper()

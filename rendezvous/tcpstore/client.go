@@ -41,9 +41,7 @@ var (
 // Dial connects to the store at addr, host:port, finding out its dialect. It tries until it succeeds, ctx ends, or
 // the address turns out to be somebody else's (ErrNotStore).
 func Dial(ctx context.Context, addr string, opt Options) (*Client, error) {
-	c := &Client{addr: addr, opt: opt.withDefaults(), turn: make(chan struct{}, 1)}
-	c.life, c.end = context.WithCancel(context.Background())
-	c.turn <- struct{}{}
+	c := New(addr, opt)
 	l, err := c.connect(ctx)
 	if err != nil {
 		c.end()
@@ -54,6 +52,14 @@ func Dial(ctx context.Context, addr string, opt Options) (*Client, error) {
 		c.opt = Options{}.withDefaults()
 	}
 	return c, nil
+}
+
+// New returns a client that does what Dial does when it is first asked for something.
+func New(addr string, opt Options) *Client {
+	c := &Client{addr: addr, opt: opt.withDefaults(), turn: make(chan struct{}, 1)}
+	c.life, c.end = context.WithCancel(context.Background())
+	c.turn <- struct{}{}
+	return c
 }
 
 func (c *Client) use(l *link) {
