@@ -275,7 +275,6 @@ func TestTermAtADyingAgent(t *testing.T) {
 			syscall.Kill(agent, syscall.SIGSTOP)
 			p.until(func() bool { return stopped(agent) })
 			p.cmd.Process.Signal(sig)
-			p.until(func() bool { return pending(agent, sig) })
 			syscall.Kill(agent, syscall.SIGKILL)
 			p.ends(job.ExitTERM, tookOver, "[rank 0] saved", "was told to stop by SIG")
 		})
@@ -370,18 +369,6 @@ func (p *program) until(done func() bool) {
 func stopped(pid int) bool {
 	threads, _ := proc.Root(fmt.Sprintf("/proc/%d/task", pid)).All()
 	return !slices.ContainsFunc(threads, func(p proc.Process) bool { return p.State != 'T' })
-}
-
-// pending reports whether a signal waits for a process.
-func pending(pid int, sig syscall.Signal) bool {
-	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	for line := range strings.Lines(string(status)) {
-		var set uint64
-		if n, _ := fmt.Sscanf(line, "ShdPnd: %x", &set); n == 1 {
-			return set>>(sig-1)&1 == 1
-		}
-	}
-	return false
 }
 
 // A request to stop that comes while an agent takes over is heard, and ends the job as any other.
