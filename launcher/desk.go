@@ -33,7 +33,7 @@ type desk struct {
 // standing is how this node stands. Nobody changes what it points to.
 type standing struct {
 	phase string
-	since time.Time // the phase began
+	since time.Time // the phase began; zero: now, if it is another one than before
 	waits string
 	place *framework.Place // of the round that runs, or ran last; nil: there was none
 	state *state           // nil: there is no world yet
@@ -74,9 +74,11 @@ func (d *desk) show(s standing) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s.since = time.Now()
-	if s.phase == d.last.phase {
-		s.since = d.last.since
+	if s.since.IsZero() {
+		s.since = time.Now()
+		if s.phase == d.last.phase {
+			s.since = d.last.since
+		}
 	}
 	d.last = s
 }

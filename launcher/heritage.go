@@ -59,6 +59,8 @@ type heritage struct {
 // moment is where the run loop stands.
 type moment struct {
 	State  state          `json:"state"`
+	Phase  string         `json:"phase"`
+	Since  time.Duration  `json:"since"` // that phase began, since the loop did
 	Timers timers         `json:"timers"`
 	Before evidence.Usage `json:"before"` // of memory, when the round began
 	Host   string         `json:"host"`   // rank 0's node, as this node reaches it
@@ -262,7 +264,7 @@ func (c Config) holder() func(net.Conn) func() {
 
 // save leaves where the run loop stands, before anything is done that follows from it.
 func (r *round) save() {
-	m := moment{State: r.state, Timers: r.timers, Before: r.scene.before, Host: r.line.host}
+	m := moment{State: r.state, Phase: r.phase, Since: r.since, Timers: r.timers, Before: r.scene.before, Host: r.line.host}
 	if r.store != nil && r.store.child != nil {
 		m.Store = r.store.child.PID
 	}
@@ -296,7 +298,7 @@ func (r *round) resume(old *pid1.Legacy) error {
 	if err := json.Unmarshal(old.Blobs[keptState], &m); err != nil {
 		return fmt.Errorf("take over from an agent that died: where it stood: %w", err)
 	}
-	r.state, r.timers, r.line.host = m.State, m.Timers, m.Host
+	r.state, r.phase, r.since, r.timers, r.line.host = m.State, m.Phase, m.Since, m.Timers, m.Host
 	r.journal.head.State = m.State
 	r.scene = openScene(r.c)
 	r.scene.before = m.Before

@@ -34,6 +34,8 @@ type round struct {
 	desk    *desk
 	asking  chan<- answer // who gave the order that is being judged; nil: nobody
 	state   state
+	phase   string        // of state
+	since   time.Duration // that began, since the loop did
 	policy  policy
 	timers  timers
 	journal journal
@@ -200,6 +202,9 @@ func (r *round) post(event any) {
 	r.journal.add(now, event)
 	var todo []any
 	r.state, todo = decide(r.policy, r.state, now, event)
+	if phase, _ := r.state.phase(); phase != r.phase {
+		r.phase, r.since = phase, now
+	}
 	for _, deed := range todo {
 		r.timers.note(now, deed)
 	}
@@ -214,7 +219,7 @@ func (r *round) post(event any) {
 // of the journal never changes.
 func (r *round) show() {
 	state := r.state
-	s := standing{state: &state, place: r.place, saw: r.journal}
+	s := standing{state: &state, since: r.began.Add(r.since), place: r.place, saw: r.journal}
 	s.phase, s.waits = state.phase()
 	if r.group != nil {
 		s.pids = r.group.PIDs()

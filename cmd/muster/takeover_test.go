@@ -103,7 +103,7 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
-// The rounds after a take-over have log files as those before.
+// The rounds after a take-over have log files as those before. A job runs as long as its workers do, not its agent.
 func TestTakeOverAndLogs(t *testing.T) {
 	t.Parallel()
 	for name, vars := range map[string][]string{"log-dir": {"MUSTER_LOG_DIR=logs"}, "torchrun's variables": {"PET_LOG_DIR=logs", "PET_TEE=1"}} {
@@ -113,7 +113,12 @@ func TestTakeOverAndLogs(t *testing.T) {
 			p := muster(t, dir, vars, "run", "--max-restarts", "1", "--", "sh", "-c",
 				`echo "round $TORCHELASTIC_RESTART_COUNT"; while [ ! -e go ]; do sleep 0.01; done; exit 5`)
 			p.says("round 0")
+			p.reaches("running")
+			killed := time.Now()
 			p.killAgent()
+			if s := p.reaches("running"); s.Since.After(killed) {
+				t.Errorf("it seems to run since %v, when its agent was killed after %v", s.Since, killed)
+			}
 			signalFile(t, filepath.Join(dir, "go"))
 			p.ends(5)
 			all := under(t, filepath.Join(dir, "logs"))
