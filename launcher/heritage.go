@@ -172,6 +172,7 @@ func (h *heritage) met(c Config, m *meeting) {
 		return
 	}
 	w := m.session.World
+	c.warnBeyond(w.Size())
 	h.World, h.Rank, h.Loop, h.Policy = &w, m.session.Rank, clock(), h.Plan.policy(c)
 	c.keep(keptRun, h)
 }

@@ -35,6 +35,15 @@ func openLogs(c Config, p Plan) (output.Routes, error) {
 	return o, err
 }
 
+// warnBeyond tells of flags that name ranks which the world does not have.
+func (c Config) warnBeyond(size int) {
+	for flag, ranks := range map[string]output.Ranks{"ranks": c.Output.Ranks, "stdin": c.Output.Stdin} {
+		if rank := ranks.Beyond(size); rank >= 0 {
+			c.Log.Warn(fmt.Sprintf("--%s names rank %d, but the world has ranks 0 to %d", flag, rank, size-1))
+		}
+	}
+}
+
 // petOutput completes o with torchrun's variables, where no flag said it, and returns the base of the log files. A base alone
 // means that everything is wanted in files too.
 func (c Config) petOutput(o *output.Routes) (base string, err error) {

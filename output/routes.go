@@ -135,6 +135,16 @@ func (r Ranks) Has(rank int) bool {
 	return r == nil
 }
 
+// Beyond returns the first rank that r names and a world of this size does not have; -1 if there is none. A range may end where it likes.
+func (r Ranks) Beyond(size int) int {
+	for _, s := range r {
+		if s.first >= size {
+			return s.first
+		}
+	}
+	return -1
+}
+
 // filed reports whether a stream goes to a file, shown whether the console shows it.
 func (o Routes) filed(t job.Task, stream int) bool {
 	return o.Dir != "" && (o.Redirects.has(t.LocalRank, stream) || o.Tee.has(t.LocalRank, stream))

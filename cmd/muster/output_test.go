@@ -142,6 +142,13 @@ func TestConsoleStyles(t *testing.T) {
 	if got := run("--fold").out.String(); strings.Count(got, "hello\n") > 3 || strings.Count(got, "hello\n") < 1 {
 		t.Errorf("%q", got)
 	}
+	const missing = "but the world has ranks 0 to 2"
+	beyond := run("--ranks 0-7,9 --stdin 3").out.String()
+	for _, want := range []string{"--ranks names rank 9, " + missing, "--stdin names rank 3, " + missing} {
+		if !strings.Contains(beyond, want) {
+			t.Errorf("no %q in %q", want, beyond)
+		}
+	}
 	json := run("", "MUSTER_LOG_FORMAT=json")
 	host, _ := os.Hostname()
 	for rank := range 3 {
