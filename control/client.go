@@ -55,7 +55,7 @@ func talk(conn net.Conn, r Request) (a answer, err error) {
 		line, err = bufio.NewReader(io.LimitReader(conn, maxAnswer)).ReadBytes('\n')
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
-		return a, errors.New("it hung up: it is ending, or runs as another user")
+		return a, errors.New("it hung up: it is ending, was replaced, or runs as another user; nobody knows whether it has heard")
 	}
 	if err != nil {
 		return a, err

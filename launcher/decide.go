@@ -540,7 +540,9 @@ func (s *state) told(p policy, from int, n news) []any {
 	case from == 0 && n.Kind == newsStart && n.Start != nil:
 		return s.begun(*n.Start)
 	case s.leads() && n.Kind == newsOrder:
-		return s.passedOn(p, from, n.Order)
+		return s.passedOn(p, from, n)
+	case from == 0 && n.Kind == newsAnswer:
+		return s.answered(n)
 	case from == 0 && n.Kind == newsStop && n.Order != "":
 		return s.halt(p, n.Order, n.Why)
 	case from == 0 && n.Kind == newsStop:

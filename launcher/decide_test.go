@@ -709,7 +709,7 @@ func TestAllEndAlike(t *testing.T) {
 			w.laterDoom(r.IntN(nodes), time.Duration(r.IntN(600))*time.Millisecond)
 		}
 		w.run()
-		clear(w.doomed) // an order that an agent dies over is lost, and given again
+		clear(w.doomed) // an order that the agent which was asked dies over is given again
 		if w.states[0].Paused {
 			w.feed(r.IntN(nodes), ordered{orderResume})
 			w.run()

@@ -141,8 +141,10 @@ func (d *desk) ask(ctx context.Context, what string) (any, error) {
 	select {
 	case a := <-answers:
 		return a.text, a.err
+	case <-ctx.Done():
+		return nil, errors.New("the agent took the order, and is ending")
 	case <-late:
-		return nil, errors.New("the agent took the order and does not answer")
+		return nil, errors.New("the agent took the order and does not answer; muster status shows what became of it")
 	}
 }
 

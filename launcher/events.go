@@ -40,6 +40,8 @@ type state struct {
 	Round    int           `json:"round,omitempty"`  // rounds before this one
 	Order    string        `json:"order,omitempty"`  // what all nodes were told by order, and are about: restart, pause, resume
 	Paused   bool          `json:"paused,omitempty"` // the leader's: all nodes are clear, by order
+	Wishes   int           `json:"wishes,omitempty"` // a member's: orders that it passed on,
+	Wish     string        `json:"wish,omitempty"`   // and the last of them, while the leader has not answered
 	Free     int           `json:"free,omitempty"`   // the leader's: rounds that began by order and not because of a failure
 	Past     []job.Round   `json:"past,omitempty"`   // the leader's: those rounds, the last few
 	Ranks    []job.Ended   `json:"ranks,omitempty"`  // this node's workers that ended in this round; on the leader also those that members told of
@@ -53,6 +55,9 @@ type node struct {
 	Done  bool   `json:"done,omitempty"`  // all its workers ended well
 	Clear bool   `json:"clear,omitempty"` // it was told to stop, and nothing is left of its workers
 	Gone  bool   `json:"gone,omitempty"`  // its agent said goodbye or was lost
+
+	Wishes int    `json:"wishes,omitempty"` // orders that it passed on and the leader judged,
+	Answer *reply `json:"answer,omitempty"` // and the answer to the last of them
 }
 
 // cause is one thing that went wrong, at a time of this node's clock.
@@ -135,10 +140,10 @@ type (
 	open struct{}
 	// say: a line for people.
 	say struct{ Text string }
-	// reply: an answer to whoever gave the order.
+	// reply: an answer to whoever gave the order last.
 	reply struct {
-		Text    string
-		Refused bool
+		Text    string `json:"text"`
+		Refused bool   `json:"refused,omitempty"`
 	}
 )
 

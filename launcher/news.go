@@ -12,7 +12,9 @@ type news struct {
 	Verdict *job.Verdict `json:"verdict,omitempty"`
 	Ranks   []job.Ended  `json:"ranks,omitempty"` // how the teller's workers ended
 	Order   string       `json:"order,omitempty"`
-	Why     string       `json:"why,omitempty"` // of a stop by order
+	Why     string       `json:"why,omitempty"`    // of a stop by order
+	Number  int          `json:"number,omitempty"` // of an order among the teller's, or of an answer among the hearer's orders
+	Answer  *reply       `json:"answer,omitempty"`
 }
 
 // start lets a member start its workers.
@@ -33,6 +35,7 @@ const (
 	newsClear   = "clear"   // member: I was told to stop, and nothing is left of my workers
 	newsStop    = "stop"    // leader: something failed, or an order came; stop your workers
 	newsOrder   = "order"   // member: somebody on my node ordered this
+	newsAnswer  = "answer"  // leader: what became of your order
 	newsVerdict = "verdict" // leader: how the job ended
 	newsKill    = "kill"    // somebody will not wait for workers that were told to stop
 )

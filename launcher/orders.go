@@ -34,7 +34,8 @@ func (s *state) ordered(p policy, what string) []any {
 	case what == orderStop:
 		return append(s.askedToStop(p, byOrder, job.ExitTERM), reply{Text: "the job ends; workers have time for a checkpoint"})
 	case !s.leads():
-		return []any{tell{0, news{Kind: newsOrder, Order: what}}, reply{Text: fmt.Sprintf("passed on to node 0 (%s), which leads", s.Nodes[0].Name)}}
+		s.Wishes, s.Wish = s.Wishes+1, what
+		return []any{s.wish()}
 	}
 	return append(s.obey(p, s.Self, what), reply{Text: orderTexts[what]})
 }
@@ -46,15 +47,39 @@ var orderTexts = map[string]string{
 	orderResume:  "the next round follows",
 }
 
-// passedOn obeys an order that a member passed on. Who gave it is not waiting any more.
-func (s *state) passedOn(p policy, from int, what string) []any {
+// wish passes an order on. Whoever gave it waits until the leader has answered; and a leader whose agent was replaced
+// hears it again.
+func (s *state) wish() tell { return tell{0, news{Kind: newsOrder, Order: s.Wish, Number: s.Wishes}} }
+
+// passedOn obeys an order that a member passed on, once, and answers it as often as it comes.
+func (s *state) passedOn(p policy, from int, n news) []any {
+	me := &s.Nodes[from]
+	var todo []any
+	if n.Number > me.Wishes {
+		me.Wishes = n.Number
+		todo, me.Answer = s.judged(p, from, n.Order)
+	}
+	return append(todo, tell{from, news{Kind: newsAnswer, Number: me.Wishes, Answer: me.Answer}})
+}
+
+// judged is what to do at a member's order, and what to answer.
+func (s *state) judged(p policy, from int, what string) ([]any, *reply) {
 	if !slices.Contains(orderNames[1:], what) { // of a newer version
-		return nil
+		return nil, &reply{fmt.Sprintf("%s does not know this order", nodeName(s.Nodes, 0)), true}
 	}
 	if why := s.refuses(what); why != "" {
-		return []any{say{fmt.Sprintf("%s: refused: %s", s.who(from, what), why)}}
+		return []any{say{fmt.Sprintf("%s: refused: %s", s.who(from, what), why)}}, &reply{why, true}
 	}
-	return s.obey(p, from, what)
+	return s.obey(p, from, what), &reply{Text: orderTexts[what]}
+}
+
+// answered is a member's: the leader has judged what it passed on.
+func (s *state) answered(n news) []any {
+	if n.Number != s.Wishes || s.Wish == "" || n.Answer == nil {
+		return nil
+	}
+	s.Wish = ""
+	return []any{*n.Answer}
 }
 
 // refuses says why an order cannot be obeyed, as far as this node knows; "": it can.

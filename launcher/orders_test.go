@@ -64,6 +64,37 @@ func (w *world) inRound(number int) {
 	}
 }
 
+// What a member answers with success is done, and once, whichever agent dies meanwhile, and when: on its way to the leader,
+// there, or on the way back. Only the death of the member's own agent leaves whoever asked without an answer.
+func TestOrdersOutliveAgents(t *testing.T) {
+	const step = 250 * time.Microsecond
+	for _, order := range []string{orderRestart, orderPause} {
+		for first := range 2 * 24 {
+			for second := range 2 * 24 {
+				w := newWorld(t, 2).begin()
+				w.feed(1, ordered{order})
+				for _, death := range []int{first, second} {
+					after := time.Duration(death/2) * step
+					w.laterDoom(death%2, after)
+					w.later(death%2, after, noticed{1 - death%2, "suspect"})
+				}
+				w.run()
+				log := strings.Join(w.log, "\n")
+				answered := strings.Contains(log, "node 1: launcher.reply {Text:"+orderTexts[order]+" Refused:false}")
+				done := strings.Count(log, "node 1 (host-1) was told to "+order)
+				if !answered && first%2+second%2 == 0 || answered && done == 0 || strings.Count(log, "launcher.reply") > 1 {
+					t.Fatalf("%s, deaths %d and %d: answered %v\n%s", order, first, second, answered, log)
+				}
+				if order == orderPause && done > 0 {
+					w.feed(0, ordered{orderResume})
+					w.run()
+				}
+				w.inRound(min(done, 1))
+			}
+		}
+	}
+}
+
 // Rounds that were ordered are not among those that failures may be followed by.
 func TestOrdersAreFree(t *testing.T) {
 	w := newWorld(t, 2)

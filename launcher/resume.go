@@ -6,6 +6,7 @@ package launcher
 // resumed goes on with what the agent that died may not have come to do.
 func (s *state) resumed() []any {
 	to := 0
+	s.Wish = "" // who gave it knows that it was not answered
 	if s.leads() {
 		to = everyone
 	}
@@ -63,6 +64,9 @@ func (s *state) account(say func(news)) {
 	}
 	if me.Clear {
 		say(news{Kind: newsClear, Ranks: s.Ranks})
+	}
+	if s.Wish != "" {
+		say(s.wish().News)
 	}
 }
 

@@ -32,7 +32,8 @@ type round struct {
 	session *rendezvous.Session
 	line    *line
 	desk    *desk
-	asking  chan<- answer // who gave the order that is being judged; nil: nobody
+	asking  chan<- answer // who gave the order that is being judged; nil: nobody,
+	waiting chan<- answer // or the one that was passed on last
 	state   state
 	phase   string        // of state
 	since   time.Duration // that began, since the loop did
@@ -149,7 +150,9 @@ func (r *round) loop() {
 		case o := <-r.desk.orders:
 			r.asking = o.answer
 			r.post(ordered{o.what})
-			r.asking = nil
+			if r.asking != nil {
+				r.asking, r.waiting = nil, r.asking
+			}
 		case <-r.late:
 			deadline, _ := r.c.limits()
 			r.post(broken{deadline.verdict(r.c.Host.Hostname)})
@@ -257,13 +260,18 @@ func (r *round) do(deed any) {
 
 // reply answers who gave an order, if anybody waits for that.
 func (r *round) reply(d reply) {
-	switch {
-	case r.asking == nil:
-	case d.Refused:
-		r.asking <- answer{err: errors.New(d.Text)}
-	default:
-		r.asking <- answer{text: d.Text}
+	who := &r.asking
+	if *who == nil {
+		who = &r.waiting
 	}
+	switch {
+	case *who == nil:
+	case d.Refused:
+		*who <- answer{err: errors.New(d.Text)}
+	default:
+		*who <- answer{text: d.Text}
+	}
+	*who = nil
 }
 
 // begin starts this node's workers. Those of the round before are gone.

@@ -180,12 +180,17 @@ func (d *deadly) pause() {
 	d.order("resume")
 }
 
-// order gives an order until it is heard: an agent may die over it.
+// order gives an order until it is answered with success, after which it must be done, or was heard all the same: the agent that
+// is asked may die over it.
 func (d *deadly) order(what string) {
 	n := d.r.IntN(len(d.nodes))
 	for !strings.Contains(d.nodes[0].out.String(), "was told to "+what) {
+		asked := d.nodes[n].asks("ctl", what)
 		select {
-		case <-d.nodes[n].asks("ctl", what).done:
+		case <-asked.done:
+			if asked.cmd.ProcessState.ExitCode() == 0 {
+				return
+			}
 		case <-d.nodes[n].done:
 			d.t.Fatalf("it ended and was not told to %s", what)
 		}
