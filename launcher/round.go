@@ -284,6 +284,7 @@ func (r *round) begin(at start) {
 	r.place = r.placeOf(at)
 	tasks := r.plan.Framework.Tasks(*r.place, r.plan.Command, r.c.getenv)
 	r.debug(tasks)
+	r.show() // a worker may ask for its surroundings before we hear that it was started
 	group, err := worker.Start(context.Background(), tasks, worker.Options{
 		Processes: r.c.First, Console: r.c.Console.Number, Environ: r.c.Environ,
 		Job: r.plan.Spec.ID, Round: at.Round, Output: r.c.Output, Devices: r.plan.Devices, Heirs: r.heirs(tasks, r.c.First.Legacy()),

@@ -11,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-run/muster/control"
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/launcher"
 	"github.com/muster-run/muster/proc"
 )
 
@@ -356,6 +358,39 @@ func TestTakeOverAloneAndTerm(t *testing.T) {
 			all[victim].ends(job.ExitTERM, fmt.Sprintf("saved %d", victim), fmt.Sprintf("node %d (", victim), "was told to stop by SIGTERM; exit 143")
 		})
 	}
+}
+
+// An order on its way to the leader when its agent dies is carried out by the next one, and answered.
+func TestTakeOverAndOrder(t *testing.T) {
+	t.Parallel()
+	all := startNodes(t, 2, nil, "--", "sh", "-c", training)
+	up(all, 0)
+	leader := agentOf(t, all[0].cmd.Process.Pid)
+	if err := syscall.Kill(leader, syscall.SIGSTOP); err != nil { // it hears nothing any more
+		t.Fatal(err)
+	}
+	asked := all[1].asks("ctl", "restart")
+	all[1].until(func() bool { return strings.Contains(all[1].journal(), `"ordered"`) })
+	if err := syscall.Kill(leader, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	asked.ends(0, "the next round follows")
+	up(all, 1)
+	all[1].asks("ctl", "stop").ends(0)
+	for _, p := range all {
+		p.ends(job.ExitTERM)
+	}
+}
+
+// journal is what p's agent saw so far.
+func (p *program) journal() string {
+	p.t.Helper()
+	var r launcher.BugReport
+	if err := control.Find(p.tmp)[0].Ask(p.t.Context(), control.Request{Do: "bugreport"}, &r); err != nil {
+		p.t.Fatal(err)
+	}
+	i := slices.IndexFunc(r.Parts, func(part launcher.Part) bool { return part.Name == "journal" })
+	return string(r.Parts[max(i, 0)].Data)
 }
 
 // until waits for something while p runs.
