@@ -71,7 +71,8 @@ type trial struct {
 // begin starts argv, as PID 1 of a new namespace unless plain.
 func begin(t *testing.T, s scene, argv []string) *trial {
 	t.Helper()
-	p := &trial{t: t, mark: "TRIAL=" + t.TempDir(), done: make(chan struct{}), read: make(chan struct{})}
+	dir := t.TempDir()
+	p := &trial{t: t, mark: "TRIAL=" + dir, done: make(chan struct{}), read: make(chan struct{})}
 	if s.front != nil && s.front[0] == "sh" {
 		argv = slices.Concat([]string{"sh"}, argv)
 	}
@@ -82,7 +83,7 @@ func begin(t *testing.T, s scene, argv []string) *trial {
 	p.out.changed = make(chan struct{})
 	p.cmd = exec.Command(argv[0], argv[1:]...)
 	p.cmd.Dir = "/usr"
-	p.cmd.Env = append([]string{asMuster + "=1", "GORACE=atexit_sleep_ms=0", "PATH=" + os.Getenv("PATH"), p.mark}, strings.Fields(s.vars)...)
+	p.cmd.Env = append([]string{asMuster + "=1", "GORACE=atexit_sleep_ms=0", "PATH=" + os.Getenv("PATH"), "TMPDIR=" + dir, p.mark}, strings.Fields(s.vars)...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // who signals a group shall not find us
 	if !s.plain {
 		p.cmd.SysProcAttr.Cloneflags, p.cmd.SysProcAttr.Unshareflags = unix.CLONE_NEWPID, unix.CLONE_NEWNS

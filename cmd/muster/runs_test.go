@@ -25,8 +25,8 @@ func runScenes() []scene {
 		{name: "deadly", flags: asRun(""), argv: sh("kill -$0 $$"), runs: words("TERM KILL SEGV")},
 		{name: "orphans", flags: asRun("--stdin 0"), argv: py(orphans, "100"), do: onlyWorker((*trial).pid)},
 		{name: "orphans-user", flags: asRun("--stdin 0"), plain: true, front: unprivileged, argv: py(orphans, "100"), do: onlyWorker((*trial).child)},
-		{name: "orphans-tini", flags: asRun("--stdin 0"), front: []string{"tini", "--"}, argv: py(orphans, "100"), do: onlyWorker((*trial).child)},
-		{name: "orphans-dumb-init", flags: asRun("--stdin 0"), front: []string{"dumb-init", "--"}, argv: py(orphans, "100"), do: onlyWorker((*trial).child)},
+		{name: "orphans-tini", flags: asRun("--stdin 0"), front: []string{"tini", "--"}, argv: sh(daemon), do: adopted},
+		{name: "orphans-dumb-init", flags: asRun("--stdin 0"), front: []string{"dumb-init", "--"}, argv: sh(daemon), do: adopted},
 		{name: "zombie-orphan", flags: asRun("--stdin 0"), argv: py(zombieOrphan), do: onlyWorker((*trial).pid)},
 		{name: "entered", flags: asRun(""), argv: sh("echo up; exec sleep 1000"), do: entered},
 		{name: "no-subreaper", flags: asRun(""), plain: true, front: py(forbidden), argv: sh("exit 3"), do: spoken},
@@ -53,12 +53,13 @@ func runScenes() []scene {
 		{name: "round", flags: asRun("--max-restarts 1"), argv: py(hydra), do: (*trial).worker},
 		{name: "round-entered", flags: asRun("--max-restarts 1"), argv: sh(twoRounds), do: stranger},
 		{name: "leftover-inside", flags: asRun(""), argv: sh("sleep 1000 & setsid sleep 1000 & exit 0"), do: empty},
-		{name: "neighbours", flags: asRun(""), front: sh(`sleep 1000 & "$@"; code=$?; kill -0 $! && echo spared; exit $code`), argv: sh("setsid sleep 1000 & exit 4"), do: spared},
+		{name: "neighbours", flags: asRun(""), front: sh(neighbour), argv: sh("setsid sleep 1000 & >$TRIAL/up; until [ -e $TRIAL/go ]; do sleep 0.02; done; exit 4"), do: spared},
 
 		{name: "tasks", flags: asRun("--max-restarts 1"), front: sh(fewTasks), argv: sh(bomb), do: (*trial).worker},
 		{name: "signal-state", flags: asRun(""), front: py(deafAndBlocked), argv: []string{"grep", "^Sig", "/proc/self/status"}, do: maskOf},
-		{name: "descriptors", flags: asRun(""), front: sh(`ulimit -n 300; exec 7</etc/passwd; exec "$@"`), argv: sh("[ -e /proc/self/fd/7 ] || echo none; ulimit -n; ulimit -Sc"), do: (*trial).worker},
+		{name: "descriptors", flags: asRun(""), front: sh(`ulimit -n 300; ulimit -Sc $(ulimit -Hc); exec 7</etc/passwd; exec "$@"`), argv: sh("[ -e /proc/self/fd/7 ] || echo none; ulimit -n; ulimit -Sc"), do: (*trial).worker},
 		{name: "directories", flags: asRun(""), argv: sh("pwd"), do: (*trial).worker},
+		{name: "capabilities", flags: asRun(""), argv: sh(capable), do: (*trial).worker},
 		{name: "separation", flags: asRun(""), argv: sh(apart), do: (*trial).worker},
 	}
 }
@@ -99,20 +100,33 @@ func onlyWorker(first func(*trial) int) func(*trial) string {
 	return func(p *trial) string {
 		p.says("up")
 		pid := first(p)
-		seen := p.settlesPart(0, func() string { return fmt.Sprintf("%d left", pythons(pid)) })
+		seen := p.settlesPart(0, func() string { return fmt.Sprintf("%d left", named(pid, "python")) })
 		p.in.Close()
 		return seen + "; " + p.ended()
 	}
 }
 
-func pythons(parent int) (n int) {
+// named counts the children with a name that begins so.
+func named(parent int, name string) (n int) {
 	pids, _ := proc.Root("/proc").Children(parent)
 	for _, pid := range pids {
-		if now, _ := proc.Root("/proc").Process(pid); strings.HasPrefix(now.Name, "python") {
+		if now, _ := proc.Root("/proc").Process(pid); strings.HasPrefix(now.Name, name) {
 			n++
 		}
 	}
 	return n
+}
+
+// daemon leaves a process without parent.
+const daemon = `(setsid sleep 1000 &); echo up; read line; exit 0`
+
+// adopted tells how many such processes the first process has, which is a child of PID 1 here.
+func adopted(p *trial) string {
+	p.says("up")
+	first := p.child()
+	seen := p.settlesPart(0, func() string { return fmt.Sprintf("%d adopted", named(first, "sleep")) })
+	p.in.Close()
+	return seen + "; " + p.ended()
 }
 
 // unprivileged becomes PID 1 where it has no right over anything outside, and cannot get any.
@@ -147,6 +161,7 @@ func (p *trial) enter(pid int, script string) (*exec.Cmd, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.Background(), enough)
 	cmd := exec.CommandContext(ctx, "nsenter", slices.Concat([]string{"-t", strconv.Itoa(pid), "-p", "-m", "--"}, sh(script))...)
 	cmd.Env = append(os.Environ(), p.mark)
+	cmd.WaitDelay = enough // for the output of who outlives it
 	return cmd, cancel
 }
 
@@ -369,7 +384,7 @@ func stranger(p *trial) string {
 	}
 	gone := make(chan struct{})
 	go func() { _ = cmd.Wait(); close(gone) }()
-	defer func() { cancel(); <-gone }()
+	defer func() { cancel(); p.clear(); <-gone }()
 	p.says("here")
 	p.signal(unix.SIGUSR1)
 	p.says("up 1")
@@ -379,6 +394,15 @@ func stranger(p *trial) string {
 	p.until(func() bool { return closed(gone) }, "who came from outside is still there")
 	return there + ", " + code
 }
+
+// neighbour is PID 1 with another child, which is younger than the workers.
+const neighbour = `
+"$@" & muster=$!
+until [ -e $TRIAL/up ]; do sleep 0.02; done
+sleep 1000 & other=$!
+>$TRIAL/go; wait $muster; code=$?
+kill -0 $other && echo spared
+exit $code`
 
 func spared(p *trial) string {
 	if !strings.Contains(p.said(), "spared") {

@@ -90,6 +90,7 @@ func scenes() []scene {
 
 		{name: "directories", flags: all("--"), argv: sh("pwd; echo up; read line"), do: directories, odd: map[string]string{"muster as tini": "/ and /usr"}},
 		{name: "descriptors", flags: all("--"), front: sh(`ulimit -n 300; exec 7</etc/passwd; exec "$@"`), argv: sh("head -c4 <&7; echo; ulimit -n"), do: (*trial).words},
+		{name: "capabilities", flags: all("--"), argv: sh(capable), do: (*trial).words},
 		{name: "separation", flags: all("--"), argv: sh(apart), do: (*trial).words},
 		{name: "separation-session", flags: [3]string{"--session", lacks, "--"}, argv: sh(apart), do: (*trial).words},
 		{name: "separation-single", flags: [3]string{"-c", lacks, "-c"}, argv: sh(apart), do: (*trial).words},
@@ -98,8 +99,8 @@ func scenes() []scene {
 		{name: "terminal-exit", flags: all("--"), plain: true, front: terminal("1", "", "exit 7\n"), argv: []string{"sh"}},
 		{name: "terminal-ctrl-c", flags: all("--"), plain: true, front: terminal("1", "up", "\x03"), argv: sh("echo up; while :; do sleep 0.1; done")},
 		{name: "terminal-job-control", flags: all("--"), plain: true, front: terminal("1", "", "echo flags=$-=\nexit 0\n"), argv: []string{"bash", "--norc", "--noprofile", "-m"}, do: jobControl},
-		{name: "terminal-left", flags: [3]string{"--session -vv", lacks, "-v"}, plain: true, front: terminal("1", "signal 1 is about|hand-off signal 1.&up", "HUP"), argv: sh("echo up; exec sleep 1000")},
-		{name: "terminal-tostop", flags: [3]string{"-s -vvv", "-s -vvv --", "-v"}, plain: true, front: terminal("0", "", ""), argv: sh("stty tostop; kill -WINCH $PPID; exit 7")},
+		{name: "terminal-left", flags: [3]string{"--session -vv", lacks, "-v"}, plain: true, front: terminal("1", farewell+"&up", "HUP"), argv: sh("echo up; exec sleep 1000"), do: leftAlone},
+		{name: "terminal-tostop", flags: [3]string{"-s -vvv", "-s -vvv --", "-v"}, plain: true, front: append(terminal("0", "", ""), "/bin/bash", "-mc", `"$@"; exit $?`, "-"), argv: sh("stty tostop; kill -WINCH $PPID; exit 7")},
 	}
 }
 
@@ -425,6 +426,9 @@ func directories(p *trial) string {
 	})
 }
 
+// capable compares the capabilities with init's, and with none.
+const capable = `now=$(grep CapEff /proc/self/status); [ "$now" = "$(grep CapEff /proc/1/status)" ] && [ "${now%%*[1-9a-f]*}" != "$now" ] && echo as init`
+
 // apart tells whether the command leads a group and a session.
 const apart = `set -- $(cat /proc/$$/stat); group=$5; session=$6
 [ $group = $$ ] && echo own group || echo group of init; [ $session = $$ ] && echo own session || echo session of init`
@@ -433,6 +437,16 @@ func jobControl(p *trial) string {
 	_, flags, _ := strings.Cut(p.said(), "flags=")
 	flags, _, _ = strings.Cut(flags, "=")
 	return map[bool]string{true: "yes", false: "no"}[strings.Contains(flags, "m")] + ", " + p.ended()
+}
+
+// farewell is what muster or dumb-init says of the HUP with which the terminal leaves.
+const farewell = "signal 1 is about|hand-off signal 1."
+
+// leftAlone tells whether that one was dropped. The next one ends the command.
+func leftAlone(p *trial) string {
+	code := p.ended()
+	first := slices.ContainsFunc(strings.Split(farewell, "|"), func(text string) bool { return strings.Contains(p.said(), text) })
+	return map[bool]string{true: "dropped, ", false: "passed on, "}[first] + code
 }
 
 // terminal runs init as the leader of a session with a terminal, in a new PID namespace if inside is 1: it waits for texts (a|b&c: a or b, and
