@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -32,11 +33,13 @@ import (
 // anything is done that follows from it. Other agents hear no more of it than that this one is new to them: then each
 // side tells the other again how it stands.
 const (
-	keptRun   = "run"   // heritage: what was settled when the run began, and what all agreed on
-	keptState = "state" // moment: where the run loop stands
-	heldStore = "store" // the listener at which this node hosts the store, and other agents find this one
-	heldDoor  = "door"  // the listener at which they do where another node hosts it
-	heldPeers = "peer/" // connections to other agents; for them this agent lives as long as those
+	keptRun     = "run"     // heritage: what was settled when the run began, and what all agreed on
+	keptState   = "state"   // moment: where the run loop stands
+	keptJournal = "journal" // journalHead: the state before the first event that is kept
+	keptEvent   = "event/"  // journalEntry, each by its number
+	heldStore   = "store"   // the listener at which this node hosts the store, and other agents find this one
+	heldDoor    = "door"    // the listener at which they do where another node hosts it
+	heldPeers   = "peer/"   // connections to other agents; for them this agent lives as long as those
 )
 
 // heritageForm names the form of what is kept. A newer program that cannot read it leaves the job to the older one.
@@ -64,6 +67,7 @@ type moment struct {
 	Timers timers         `json:"timers"`
 	Before evidence.Usage `json:"before"` // of memory, when the round began
 	Host   string         `json:"host"`   // rank 0's node, as this node reaches it
+	Events int            `json:"events"` // that led here
 	Store  int            `json:"store"`  // PID of the workers' store; 0: there is none, or it is a worker's
 }
 
@@ -265,11 +269,44 @@ func (c Config) holder() func(net.Conn) func() {
 
 // save leaves where the run loop stands, before anything is done that follows from it.
 func (r *round) save() {
-	m := moment{State: r.state, Phase: r.phase, Since: r.since, Timers: r.timers, Before: r.scene.before, Host: r.line.host}
+	m := moment{State: r.state, Phase: r.phase, Since: r.since, Timers: r.timers, Before: r.scene.before, Host: r.line.host, Events: r.journal.next()}
 	if r.store != nil && r.store.child != nil {
 		m.Store = r.store.child.PID
 	}
 	r.c.keep(keptState, m)
+}
+
+// keepJournal leaves the last event, and takes back those that had to go for it, since the one with the number first.
+func (r *round) keepJournal(first int) {
+	j := &r.journal
+	r.c.keep(keptEvent+strconv.Itoa(j.next()-1), j.entries[len(j.entries)-1])
+	if first == j.head.First {
+		return
+	}
+	r.c.keep(keptJournal, j.head)
+	for ; first < j.head.First; first++ {
+		_ = r.c.First.Drop(keptEvent + strconv.Itoa(first)) // else it stays, and is not looked at
+	}
+}
+
+// inherit reads the journal of an agent that died, up to the event with this number, and reports whether that was possible.
+func (j *journal) inherit(old *pid1.Legacy, until int) bool {
+	again := journal{head: j.head, most: j.most}
+	if head := old.Blobs[keptJournal]; head != nil && json.Unmarshal(head, &again.head) != nil || until == 0 { // 0: its version kept none
+		return false
+	}
+	for again.next() < until {
+		var e journalEntry
+		if json.Unmarshal(old.Blobs[keptEvent+strconv.Itoa(again.next())], &e) != nil {
+			return false
+		}
+		if _, err := e.value(); err != nil { // of another version
+			return false
+		}
+		again.entries, again.bytes = append(again.entries, e), again.bytes+len(e.Event)
+	}
+	*j = again
+	return true
 }
 
 // note remembers when a deed is to have consequences.
@@ -300,7 +337,9 @@ func (r *round) resume(old *pid1.Legacy) error {
 		return fmt.Errorf("take over from an agent that died: where it stood: %w", err)
 	}
 	r.state, r.phase, r.since, r.timers, r.line.host = m.State, m.Phase, m.Since, m.Timers, m.Host
-	r.journal.head.State = m.State
+	if !r.journal.inherit(old, m.Events) {
+		r.journal.head.State, r.journal.head.First = m.State, m.Events
+	}
 	r.scene = openScene(r.c)
 	r.scene.before = m.Before
 	r.dir = r.roundDir(r.state.Round)

@@ -38,6 +38,7 @@ type journalHead struct {
 	Host    string `json:"host"`
 	Policy  policy `json:"policy"`
 	State   state  `json:"state"` // before the first entry
+	First   int    `json:"first"` // its number, which is also how many were dropped
 }
 
 // journalEntry is each other line: an event and its time since the run loop began.
@@ -61,8 +62,12 @@ func (j *journal) add(at time.Duration, event any) {
 		}
 		j.bytes -= len(j.entries[0].Event)
 		j.entries = j.entries[1:]
+		j.head.First++
 	}
 }
+
+// next is the number of the event that comes next.
+func (j *journal) next() int { return j.head.First + len(j.entries) }
 
 // decide repeats the judgement of one event.
 func (e journalEntry) decide(p policy, s state) (state, []any, error) {

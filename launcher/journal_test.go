@@ -6,10 +6,12 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/launcher/pid1"
 )
 
 // replays asserts that every node's journal leads to the verdict that the node had.
@@ -49,6 +51,40 @@ func TestReplayOtherwise(t *testing.T) {
 	v, err := replayFile(path, func(l *Limits) { l.MaxRestarts = 1 })
 	if err != nil || v != nil {
 		t.Errorf("with a restart: %v, %v", v, err)
+	}
+}
+
+// What one agent kept another one reads, up to the event that its state has seen; what is not whole it does without.
+func TestInheritJournal(t *testing.T) {
+	w := newWorld(t, 2).begin()
+	w.kept[0].most = 300
+	w.feed(1, failure(1, 0, job.Exit{Code: 3}))
+	w.run()
+	kept := w.kept[0]
+	head, _ := json.Marshal(kept.head)
+	old := &pid1.Legacy{Blobs: map[string][]byte{keptJournal: head}}
+	for i, e := range kept.entries {
+		old.Blobs[keptEvent+strconv.Itoa(kept.head.First+i)], _ = json.Marshal(e)
+	}
+	if kept.head.First == 0 || len(kept.entries) < 2 {
+		t.Fatalf("%d events from %d on prove nothing", len(kept.entries), kept.head.First)
+	}
+	for _, c := range []struct {
+		until int
+		whole bool
+		want  int
+	}{{kept.next(), true, len(kept.entries)}, {kept.next() - 1, true, len(kept.entries) - 1}, {kept.next() + 1, false, 0}, {0, false, 0}} {
+		j := journal{most: kept.most}
+		if ok := j.inherit(old, c.until); ok != c.whole || len(j.entries) != c.want {
+			t.Errorf("until %d: %v, %d events", c.until, ok, len(j.entries))
+		}
+		if c.until == kept.next() && !reflect.DeepEqual(j.lines(), kept.lines()) {
+			t.Errorf("%s\nis not\n%s", j.lines(), kept.lines())
+		}
+	}
+	old.Blobs[keptEvent+strconv.Itoa(kept.head.First)] = []byte(`{"kind":"news of tomorrow"}`)
+	if (&journal{}).inherit(old, kept.next()) {
+		t.Error("an event of another version is inherited")
 	}
 }
 

@@ -202,7 +202,9 @@ func (r *round) firstLost() job.Verdict {
 // post lets decide judge an event and does what it says.
 func (r *round) post(event any) {
 	now := time.Since(r.began)
+	first := r.journal.head.First
 	r.journal.add(now, event)
+	r.keepJournal(first)
 	var todo []any
 	r.state, todo = decide(r.policy, r.state, now, event)
 	if phase, _ := r.state.phase(); phase != r.phase {

@@ -105,14 +105,14 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
-// The rounds after a take-over have log files as those before. A job runs as long as its workers do, not its agent.
+// The rounds after a take-over have log files as those before, and its journal begins with the first. A job runs as long as its workers do, not its agent.
 func TestTakeOverAndLogs(t *testing.T) {
 	t.Parallel()
 	for name, vars := range map[string][]string{"log-dir": {"MUSTER_LOG_DIR=logs"}, "torchrun's variables": {"PET_LOG_DIR=logs", "PET_TEE=1"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			p := muster(t, dir, vars, "run", "--max-restarts", "1", "--", "sh", "-c",
+			p := muster(t, dir, vars, "run", "--max-restarts", "1", "--journal", "journal", "--", "sh", "-c",
 				`echo "round $TORCHELASTIC_RESTART_COUNT"; while [ ! -e go ]; do sleep 0.01; done; exit 5`)
 			p.says("round 0")
 			p.reaches("running")
@@ -128,6 +128,11 @@ func TestTakeOverAndLogs(t *testing.T) {
 				if got := all[fmt.Sprintf("attempt_%d/0/stdout.log", i)]; got != fmt.Sprintf("round %d\n", i) {
 					t.Errorf("attempt %d: %q", i, got)
 				}
+			}
+			again := muster(t, dir, nil, "replay", "journal")
+			again.ends(5, "  resumed {", "restart 1 of 1 follows")
+			if before, _, _ := strings.Cut(again.out.String(), "  resumed {"); !strings.Contains(before, "  opened {") {
+				t.Errorf("the journal begins with another agent: %s", again.out.String())
 			}
 		})
 	}

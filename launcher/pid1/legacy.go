@@ -73,7 +73,9 @@ func (f *first) serveLegacy(m message) {
 		}
 		closeAll(m.files)
 	case tellDrop:
-		l.drop(m.Text, l.agents)
+		closeAll(l.files[m.Text].fds)
+		delete(l.files, m.Text)
+		delete(l.blobs, m.Text)
 	case tellDropOld:
 		l.drop(m.Text, l.agents-1)
 	case askLegacy:
@@ -232,7 +234,7 @@ func (c *Client) Hold(name string, f syscall.Conn) error {
 	return c.send(message{Kind: tellHold, Text: name, files: fds})
 }
 
-// Drop ends Hold.
+// Drop ends Hold and Keep.
 func (c *Client) Drop(name string) error { return c.send(message{Kind: tellDrop, Text: name}) }
 
 // DropOld ends what agents before this one held under names that begin so.

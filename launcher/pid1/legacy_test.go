@@ -3,6 +3,7 @@ package pid1
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -28,7 +29,7 @@ func heirMain(c *Client) int {
 		old = bear(c)
 	} else {
 		text, _ := bufio.NewReader(old.Files["pipe"]).ReadString('\n')
-		say("inherited %s, and %q from the pipe", old.Blobs["life"], strings.TrimSpace(text))
+		say("inherited %s, %s%s, and %q from the pipe", old.Blobs["life"], old.Blobs["pipe"], old.Blobs["pip"], strings.TrimSpace(text))
 	}
 	n := len(old.Blobs["life"]) + 1
 	if err := c.Keep("life", []byte(strings.Repeat("i", n))); err != nil {
@@ -52,7 +53,12 @@ func bear(c *Client) *Legacy {
 		panic(err)
 	}
 	fmt.Fprintln(w, "the line")
-	if err := c.Hold("pipe", r); err != nil {
+	for _, name := range []string{"pipe", "pip"} {
+		if err := errors.Join(c.Hold(name, r), c.Keep(name, []byte(name))); err != nil {
+			panic(err)
+		}
+	}
+	if err := c.Drop("pip"); err != nil { // which is not "pipe"
 		panic(err)
 	}
 	r.Close()
@@ -104,7 +110,7 @@ func TestAgentIsFollowed(t *testing.T) {
 		code, all := l.end()
 		for _, want := range []string{
 			"muster: the agent died (signal 9); another one takes over, the workers go on",
-			`inherited i, and "the line" from the pipe`,
+			`inherited i, pipe, and "the line" from the pipe`,
 			`t/0/0/x [] false: exited with 3, tail ["up 0"]`,
 			`t/1/0/x [user defined signal 1] false: exited with 0, tail [`,
 		} {

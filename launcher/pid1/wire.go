@@ -36,8 +36,8 @@ const (
 	tellLines                // agent: Data, whole lines, is for Stream of Console
 	tellKeep                 // agent: Data is for the agent after this one, under the name Text
 	tellHold                 // agent: hold these descriptors, under the name Text, in place of those that were
-	tellDrop                 // agent: close those again
-	tellDropOld              // agent: the same of what agents before it gave, under all names that begin with Text
+	tellDrop                 // agent: what was kept or held under the name Text is not needed any more
+	tellDropOld              // agent: close what agents before it gave to hold, under all names that begin with Text
 	askLegacy                // agent: what did the one before leave? answer: Legacy, descriptors in the order of its Files
 	askSuccessor             // agent: after my end, which comes at once, start the program of this descriptor in my place
 	tellForget               // agent: PIDs have ended, and nobody will ask about them any more
