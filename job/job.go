@@ -3,6 +3,7 @@
 package job
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -42,16 +43,32 @@ func (p Place) Path() []string { return []string{p.Block, p.Rack, p.Domain, p.Sw
 
 // A Spec is what one node brings to a meeting: which job, how many nodes, and itself.
 type Spec struct {
-	ID    string // the job's id, the same on all its nodes; never "none"
-	Nodes int    // how many nodes make the world
-	Self  Node
+	ID string // the job's id, the same on all its nodes; never "none"
+	Terms
+	Self Node
 }
+
+// Terms are what all nodes of a job must have been told alike.
+type Terms struct {
+	Nodes  int  `json:"nodes"`            // how many nodes make the world, at most
+	Least  int  `json:"least,omitempty"`  // how many make one if need be; 0: all Nodes
+	Spares int  `json:"spares,omitempty"` // how many beyond the world stand by, to take a lost node's place
+	Uneven bool `json:"uneven,omitempty"` // nodes may bring different numbers of slots, or none
+	Debug  bool `json:"debug,omitempty"`  // nothing is trained
+}
+
+// Fewest is with how many nodes a world may begin.
+func (t Terms) Fewest() int { return cmp.Or(t.Least, t.Nodes) }
+
+// Standby reports whether a node that finds no place in a world waits for the next one.
+func (t Terms) Standby() bool { return t.Spares > 0 || t.Fewest() < t.Nodes }
 
 // A World is what the nodes agreed on: who takes part, in which order, and therefore every rank.
 type World struct {
 	ID         string   `json:"id"`
 	Nonce      string   `json:"nonce"`      // random, known to members only; opens the leader's channel
 	Generation int      `json:"generation"` // counts the worlds of this job, from 1
+	Terms      Terms    `json:"terms"`      // on which it was made
 	Members    []Member `json:"members"`    // by group rank
 }
 

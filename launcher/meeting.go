@@ -299,8 +299,6 @@ func (m *meeting) agree(ctx context.Context) (err error) {
 	show := newWaiting(m.c.Log, m.desk, "meeting for "+m.spec.ID)
 	m.session, err = rendezvous.Join(ctx, m.store, m.spec, rendezvous.Options{
 		Timeout:  max(time.Until(m.end), time.Millisecond), // 0 would be for ever
-		Uneven:   m.c.Uneven,
-		Debug:    m.c.Debug != "",
 		Progress: func(s rendezvous.Status) { show.tick(s.String()) },
 	})
 	var missing *rendezvous.Missing

@@ -28,7 +28,7 @@ func freeEndpoint(t *testing.T) job.Addr {
 // joiner is what one agent of this machine knows of a job; life tells agents apart.
 func joiner(at job.Addr, nodes, index int, life string) (Config, Plan) {
 	c := Config{JoinTimeout: time.Minute, Log: slog.New(slog.DiscardHandler)}
-	return c, Plan{Endpoint: at, MayServe: true, Spec: job.Spec{ID: "job7", Nodes: nodes, Self: job.Node{
+	return c, Plan{Endpoint: at, MayServe: true, Spec: job.Spec{ID: "job7", Terms: job.Terms{Nodes: nodes}, Self: job.Node{
 		Name: "host", Index: index, Slots: 1, Incarnation: life, Addrs: []job.Addr{"127.0.0.1"},
 	}}}
 }

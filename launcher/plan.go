@@ -128,6 +128,7 @@ func planNodes(c Config, found discovery.Finding, p *Plan) error {
 		return fail(job.ExitUsage, "", "%d nodes: the number must be from 1 to %d", p.Spec.Nodes, maxNodes)
 	}
 	p.set(c, "nnodes", strconv.Itoa(p.Spec.Nodes), found.Rule)
+	p.Spec.Uneven, p.Spec.Debug = c.Uneven, c.Debug != ""
 	return nil
 }
 

@@ -447,6 +447,7 @@ func (r *round) close() {
 	if r.state.leads() {
 		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 		defer cancel()
-		r.session.End(ctx) // best effort: newcomers find out by silence too
+		v := r.state.verdict()
+		r.session.End(ctx, rendezvous.Over{Verdict: &v}) // best effort: newcomers find out by silence too
 	}
 }

@@ -46,7 +46,7 @@ func dial(b testing.TB, addr string, n int) []store.Store {
 func meet(b testing.TB, id string, stores []store.Store) {
 	var all sync.WaitGroup
 	for i, s := range stores {
-		spec := job.Spec{ID: id, Nodes: len(stores), Self: job.Node{
+		spec := job.Spec{ID: id, Terms: job.Terms{Nodes: len(stores)}, Self: job.Node{
 			Name: fmt.Sprint("host", i), Index: -1, Slots: 8, Incarnation: fmt.Sprintf("%032x", i), Version: "v0.1.0",
 			Addrs: []job.Addr{job.Addr(fmt.Sprintf("10.1.%d.%d:29400", i/256, i%256)), job.Addr(fmt.Sprintf("[fd00::%x]:29400", i))},
 		}}

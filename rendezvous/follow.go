@@ -66,8 +66,11 @@ func (n *node) look(ctx context.Context, leader *watch) (lost bool, err error) {
 		for i, id := range s.Others {
 			s.Others[i] = plain(id, maxShownID)
 		}
-		n.tell(Status{Here: s.Here, Count: s.Count, Expected: n.spec.Nodes, Missing: s.Missing,
-			Unsaid: s.Unsaid, UnsaidFor: s.UnsaidFor, Others: s.Others})
+		if n.before.world == nil { // it was over when we came
+			s.Running = 0
+		}
+		n.tell(Status{Here: s.Here, Count: s.Count, Expected: n.spec.Nodes, Fewest: n.spec.Fewest(), Missing: s.Missing,
+			Closes: s.Closes, Running: s.Running, Alive: s.Alive, Unsaid: s.Unsaid, UnsaidFor: s.UnsaidFor, Others: s.Others})
 	}
 	return s.Resigned || leader.silent(fmt.Sprint(s.Beat)), nil
 }

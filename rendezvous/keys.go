@@ -10,7 +10,9 @@ import (
 	"fmt"
 	mathrand "math/rand/v2"
 	"net/url"
+	"path"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/muster-run/muster/rendezvous/store"
@@ -27,7 +29,7 @@ const (
 	keySummary     = "summary"     // the leader's, each second
 	keyOutcome     = "outcome"     // how the meeting ended
 	keyAlive       = "alive"       // counts up while the world lives
-	keyOver        = "over"        // the world has ended
+	keyOver        = "over"        // how the world ended
 )
 
 const (
@@ -63,6 +65,23 @@ func random() string {
 type shelf struct {
 	store.Store
 	prefix string
+}
+
+// meeting is the part of a job's keys that belongs to one generation.
+func (s shelf) meeting(generation int) shelf {
+	return shelf{s.Store, s.prefix + strconv.Itoa(generation) + "/"}
+}
+
+// above is the part of which s is one, and the name of s in it.
+func (s shelf) above() (shelf, string) {
+	prefix, last := path.Split(strings.TrimSuffix(s.prefix, "/"))
+	return shelf{s.Store, prefix}, last
+}
+
+// beside is the part of another generation than this one.
+func (s shelf) beside(generation int) shelf {
+	lives, _ := s.above()
+	return lives.meeting(generation)
 }
 
 // once sets key if nothing stands there, and returns what stands there afterwards.

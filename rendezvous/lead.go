@@ -28,6 +28,7 @@ type leader struct {
 	reached  int      // tickets that were read
 	doubtful int      // tickets up to this one were drawn before we led, and must show that they live
 
+	enough  time.Time // since when the fewest have been here; zero: they are not
 	drawn   int       // tickets that are known to be drawn,
 	since   time.Time // and since when
 	beats   int
@@ -53,12 +54,9 @@ func (n *node) lead(ctx context.Context) (*outcome, error) {
 		return nil, err
 	}
 	for n.leader == n.ticket {
-		end := l.settle()
-		if end != nil && end.World != nil { // somebody may have left since the last roll, and would never call
-			if err := l.roll(ctx); err != nil {
-				return nil, err
-			}
-			end = l.settle()
+		end, err := l.conclusion(ctx)
+		if err != nil {
+			return nil, err
 		}
 		if end != nil {
 			return l.publish(ctx, end)
@@ -75,6 +73,21 @@ func (n *node) lead(ctx context.Context) (*outcome, error) {
 		}
 	}
 	return nil, nil
+}
+
+// conclusion is the outcome, if it may be published now.
+func (l *leader) conclusion(ctx context.Context) (*outcome, error) {
+	end := l.settle()
+	if end == nil || end.World == nil {
+		return end, nil
+	}
+	if free, err := l.free(ctx, len(end.World.Members)); !free || err != nil {
+		return nil, err
+	}
+	if err := l.roll(ctx); err != nil { // somebody may have left since the last roll, and would never call
+		return nil, err
+	}
+	return l.settle(), nil
 }
 
 // begin counts the tickets of before. The first leader of a meeting has no reason for doubt: whoever
@@ -149,14 +162,47 @@ func (l *leader) settle() *outcome {
 	if l.refused != nil {
 		return &outcome{Refused: l.refused.Error()}
 	}
-	if l.here < l.spec.Nodes {
+	if v := l.before.last(l.spec.Terms); v != nil {
+		return &outcome{Ended: v}
+	}
+	if !l.complete(l.here) {
 		return nil
 	}
 	kept, _ := distinct(l.living())
-	if len(kept) < l.spec.Nodes {
+	if !l.complete(len(kept)) {
 		return nil
 	}
-	return l.close(kept[:l.spec.Nodes])
+	return l.close(l.choose(kept))
+}
+
+// complete reports whether so many nodes make a world now: all who are expected, or enough of them when they have waited long
+// enough for the others.
+func (l *leader) complete(count int) bool {
+	if count < l.spec.Fewest() {
+		l.enough = time.Time{}
+		return false
+	}
+	if l.enough.IsZero() {
+		l.enough = time.Now()
+	}
+	return count >= cmp.Or(l.before.expects(), l.spec.Nodes) || l.waited() >= l.patience(count)
+}
+
+// waited is how long the fewest have been here and free to begin.
+func (l *leader) waited() time.Duration {
+	if l.before.heard.After(l.enough) {
+		return time.Since(l.before.heard)
+	}
+	return time.Since(l.enough)
+}
+
+// patience is how long so many nodes wait for more. Where a world is full, it is for members of the one before, who have the first
+// claim.
+func (l *leader) patience(count int) time.Duration {
+	if count >= l.spec.Nodes {
+		return min(silent, l.LastCall)
+	}
+	return l.LastCall
 }
 
 // close makes the world of exactly these nodes.
@@ -169,7 +215,8 @@ func (l *leader) close(tickets []ticket) *outcome {
 		nodes[i] = t.Node
 	}
 	return &outcome{World: &job.World{
-		ID: l.spec.ID, Nonce: random(), Generation: l.generation, Members: assign(nodes, l.Previous),
+		ID: l.spec.ID, Nonce: random(), Generation: l.generation, Terms: l.spec.Terms,
+		Members: assign(nodes, cmp.Or(l.Previous, l.before.members())),
 	}}
 }
 
@@ -212,12 +259,25 @@ func (l *leader) tick(ctx context.Context) (*outcome, error) {
 	if found {
 		return l.read(b)
 	}
-	for _, duty := range []func(context.Context) error{l.yield, l.roll, l.holes, l.board, l.summarise} {
+	if lost, err := l.forgotten(ctx); err != nil {
+		return nil, err
+	} else if lost {
+		return l.publish(ctx, &outcome{Moved: l.generation})
+	}
+	for _, duty := range []func(context.Context) error{l.before.look, l.yield, l.roll, l.holes, l.board, l.summarise} {
 		if err := duty(ctx); err != nil {
 			return nil, err
 		}
 	}
 	return nil, nil
+}
+
+// forgotten reports whether the store came back empty while we met: those who come now meet under another incarnation of it.
+func (l *leader) forgotten(ctx context.Context) (bool, error) {
+	lives, _ := l.meeting.above()
+	root, life := lives.above()
+	b, _, err := root.peek(ctx, keyIncarnation)
+	return err == nil && string(b) != life, err
 }
 
 // yield makes way for a node that took over because it had not heard from us.
@@ -314,6 +374,7 @@ func (l *leader) summarise(ctx context.Context) error {
 	s := l.count(kept)
 	b, err := json.Marshal(summary{
 		Epoch: l.epoch, Beat: l.beats, Here: s.Here, Count: s.Count, Missing: s.Missing, Replaced: some(byWhom),
+		Closes: s.Closes, Running: s.Running, Alive: s.Alive,
 		Unsaid: s.Unsaid, UnsaidFor: s.UnsaidFor, Others: s.Others,
 	})
 	if err != nil {
@@ -354,7 +415,11 @@ func (l *leader) announce(s Status) {
 
 // count says who is here, who is missing as far as indices tell, and what may be the reason.
 func (l *leader) count(kept []ticket) Status {
-	s := Status{Count: len(kept), Expected: l.spec.Nodes, Others: l.others()}
+	s := Status{Count: len(kept), Expected: l.spec.Nodes, Fewest: l.spec.Fewest(), Others: l.others(),
+		Running: l.before.running(), Alive: l.before.alive}
+	if !l.enough.IsZero() && s.Running == 0 {
+		s.Closes = max(l.patience(s.Count)-l.waited(), 0).Round(time.Second)
+	}
 	if quiet := time.Since(l.since); l.reached < l.drawn && quiet >= 2*beat {
 		s.Unsaid, s.UnsaidFor = l.reached+1, quiet.Truncate(time.Second)
 	}

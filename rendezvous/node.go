@@ -25,7 +25,9 @@ type node struct {
 	seen   int // highest generation that is behind us
 	status Status
 
-	meeting    shelf // the keys of the current meeting
+	timer      *time.Timer // ends the wait; nil: nothing does
+	meeting    shelf       // the keys of the current meeting
+	before     past
 	generation int
 	ticket     int
 	epoch      int   // of the lead, as far as we know
@@ -55,7 +57,14 @@ func (n *node) meet(ctx context.Context) (*Session, error) {
 		return n.conclude(past)
 	}
 	if past != nil {
-		return nil, n.outlive(ctx, past)
+		n.seen = max(n.seen, n.generation, past.Moved-1)
+		n.status.Before = past.Refused
+		return nil, errAgain
+	}
+	if n.before.running() > 0 {
+		if err := n.standBy(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if err := n.enter(ctx); err != nil {
 		return nil, err
@@ -71,17 +80,31 @@ func (n *node) meet(ctx context.Context) (*Session, error) {
 
 // arrive learns which meeting is the current one. It returns its outcome if it has one already.
 func (n *node) arrive(ctx context.Context) (*outcome, error) {
-	root := shelf{n.store, jobPath(n.spec.ID)}
-	life, err := root.once(ctx, keyIncarnation, []byte(random()))
+	root, err := n.root(ctx)
 	if err != nil {
 		return nil, err
 	}
-	root.prefix += fmt.Sprintf("%.64s/", life)
 	if n.generation, err = n.current(ctx, root); err != nil {
 		return nil, err
 	}
-	n.meeting = shelf{n.store, root.prefix + strconv.Itoa(n.generation) + "/"}
-	b, found, err := n.meeting.peek(ctx, keyOutcome)
+	n.meeting = root.meeting(n.generation)
+	if end, err := n.outcome(ctx, n.meeting); end != nil || err != nil {
+		return end, err
+	}
+	return n.lookBack(ctx)
+}
+
+// root is the part of the store that belongs to this job, in this life of the store.
+func (n *node) root(ctx context.Context) (shelf, error) {
+	root := shelf{n.store, jobPath(n.spec.ID)}
+	life, err := root.once(ctx, keyIncarnation, []byte(random()))
+	root.prefix += fmt.Sprintf("%.64s/", life)
+	return root, err
+}
+
+// outcome is how a meeting ended; nil: it has not.
+func (n *node) outcome(ctx context.Context, meeting shelf) (*outcome, error) {
+	b, found, err := meeting.peek(ctx, keyOutcome)
 	if err != nil || !found {
 		return nil, err
 	}
@@ -112,7 +135,7 @@ func (n *node) move(ctx context.Context, root shelf, old int) error {
 	if err != nil {
 		return err
 	}
-	_, err = shelf{root.Store, root.prefix + strconv.Itoa(old) + "/"}.once(ctx, keyOutcome, b)
+	_, err = root.meeting(old).once(ctx, keyOutcome, b)
 	return err
 }
 
@@ -125,6 +148,7 @@ func (n *node) read(b []byte) (*outcome, error) {
 	if end.Refused != "" {
 		end.Refused = cmp.Or(plain(end.Refused, maxReason), "no reason was given")
 	}
+	end.Ended = brief(end.Ended)
 	if end.World == nil {
 		return end, nil
 	}
@@ -157,7 +181,7 @@ func (n *node) enter(ctx context.Context) error {
 
 // record is what we say of ourselves.
 func (n *node) record() record {
-	return record{Protocol: Protocol, Nodes: n.spec.Nodes, Uneven: n.Uneven, Debug: n.Debug, Node: n.spec.Self}
+	return record{Protocol: Protocol, Terms: n.spec.Terms, Node: n.spec.Self}
 }
 
 // draw reports false when the ticket was declared void before the record came.
@@ -218,6 +242,8 @@ func (n *node) conclude(end *outcome) (*Session, error) {
 		return n.enrol(end.World)
 	case end.Refused != "":
 		return nil, &Refusal{end.Refused}
+	case end.Ended != nil:
+		return nil, &Ended{*end.Ended}
 	}
 	n.seen = max(n.seen, end.Moved-1)
 	return nil, errAgain
@@ -226,13 +252,17 @@ func (n *node) conclude(end *outcome) (*Session, error) {
 // enrol finds our rank in the world. Nodes without one came too many, or were taken for dead.
 func (n *node) enrol(w *job.World) (*Session, error) {
 	if rank, ok := w.GroupRank(n.spec.Self.Incarnation); ok {
-		n.tell(Status{Here: here(w), Count: len(w.Members), Expected: n.spec.Nodes})
+		n.tell(Status{Here: here(w), Count: len(w.Members), Expected: len(w.Members), Fewest: n.spec.Fewest()})
 		return begin(n.meeting, *w, rank), nil
 	}
 	for _, m := range w.Members {
 		if same(m.Node, n.spec.Self) {
 			return nil, &Excluded{Reason: taken(n.spec.Self, fmt.Sprintf("%v, incarnation %.8s", m.Node, m.Incarnation))}
 		}
+	}
+	if n.spec.Standby() {
+		n.seen = max(n.seen, n.generation)
+		return nil, errAgain
 	}
 	return nil, &Excluded{Reason: fmt.Sprintf("this job has %d nodes and they are here without %v: %s; give all nodes a higher --nnodes, or start fewer",
 		len(w.Members), n.spec.Self, names(here(w), len(w.Members)))}
@@ -249,51 +279,6 @@ func here(w *job.World) []string {
 		list = append(list, m.Node.String())
 	}
 	return list
-}
-
-// outlive waits until a meeting that ended before we came is history, and makes way for the next.
-func (n *node) outlive(ctx context.Context, past *outcome) error {
-	n.seen = max(n.seen, n.generation, past.Moved-1)
-	n.status.Before = past.Refused
-	if past.World == nil {
-		return errAgain
-	}
-	if why := contradiction(n.record(), n.record()); why != nil {
-		return &Refusal{why.Error()}
-	}
-	n.tell(Status{Here: here(past.World), Count: len(past.World.Members), Expected: n.spec.Nodes, Running: n.generation})
-	if err := n.mourn(ctx); err != nil {
-		return err
-	}
-	n.tell(Status{Here: []string{n.spec.Self.String()}, Count: 1, Expected: n.spec.Nodes})
-	return errAgain
-}
-
-// mourn returns when the running world is marked over, or its leader has been silent for long.
-func (n *node) mourn(ctx context.Context) error {
-	var w watch
-	for {
-		b, _, err := n.meeting.peek(ctx, keyAlive)
-		if err != nil {
-			return err
-		}
-		if w.silent(string(b)) {
-			return nil
-		}
-		n.running(b)
-		if _, over, err := n.meeting.await(ctx, keyOver, time.Now().Add(beat)); over || err != nil {
-			return err
-		}
-	}
-}
-
-// running tells how long the world has lived: its leader counts once a beat.
-func (n *node) running(alive []byte) {
-	s := n.status
-	if beats, err := number(keyAlive, alive); err == nil {
-		s.Alive = time.Duration(beats) * beat
-	}
-	n.tell(s)
 }
 
 // withdraw lets the others know at once that we do not wait any longer, when there is still a store to tell. A leader
@@ -325,8 +310,14 @@ func (n *node) withdraw(ctx context.Context) *outcome {
 	return end
 }
 
-// tell passes the status on.
+// tell passes the status on. Who stands by waits as long as there is a world.
 func (n *node) tell(s Status) {
+	if s.Running > 0 {
+		s.World, s.Size = here(n.before.world), len(n.before.world.Members)
+		if n.timer != nil && n.spec.Standby() {
+			n.timer.Reset(n.Timeout)
+		}
+	}
 	s.Before = n.status.Before
 	s.Here = slices.Clone(s.Here)
 	n.status = s
@@ -350,5 +341,8 @@ func (w *watch) silent(sign string) bool {
 		w.last, w.moved = sign, now
 	}
 	w.read = now
-	return now.Sub(w.moved) >= silent
+	return w.still() >= silent
 }
+
+// still is how long nothing had moved when it was read.
+func (w *watch) still() time.Duration { return w.read.Sub(w.moved) }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -20,11 +21,9 @@ const (
 
 // A record is what a node writes under its ticket.
 type record struct {
-	Protocol int      `json:"protocol"`
-	Nodes    int      `json:"nodes"` // how many make the world, as this node was told
-	Uneven   bool     `json:"uneven,omitempty"`
-	Debug    bool     `json:"debug,omitempty"`
-	Node     job.Node `json:"node"`
+	Protocol int `json:"protocol"`
+	job.Terms
+	Node job.Node `json:"node"`
 }
 
 func (r record) String() string { return r.Node.String() }
@@ -34,6 +33,9 @@ type outcome struct {
 	World   *job.World `json:"world,omitempty"`
 	Refused string     `json:"refused,omitempty"`
 	Moved   int        `json:"moved,omitempty"` // the generation in which to go on
+
+	// Ended: the world before is over, and no other one follows for those who stood by.
+	Ended *job.Verdict `json:"ended,omitempty"`
 }
 
 // has reports whether there is an outcome, and it is a world with n, in this incarnation.
@@ -54,6 +56,10 @@ type summary struct {
 	Count    int            `json:"count"`
 	Missing  []int          `json:"missing,omitempty"`
 	Replaced map[int]string `json:"replaced,omitempty"` // ticket whose node was taken over → by whom
+
+	Closes  time.Duration `json:"closes,omitempty"`  // in this time, with whoever is here
+	Running int           `json:"running,omitempty"` // a generation that must end first
+	Alive   time.Duration `json:"alive,omitempty"`   // how long it has been
 
 	Unsaid    int           `json:"unsaid,omitempty"`
 	UnsaidFor time.Duration `json:"unsaid_for,omitempty"`
@@ -169,8 +175,11 @@ func contradiction(a, b record) error {
 		return fmt.Errorf("%v runs muster %s, which speaks meeting protocol %d, and %v runs muster %s, which speaks %d; "+
 			"use the same image on all nodes", a, version(a), a.Protocol, b, version(b), b.Protocol)
 	}
-	if a.Nodes != b.Nodes {
-		return fmt.Errorf("%v expects %d nodes, %v expects %d; give all nodes the same --nnodes", a, a.Nodes, b, b.Nodes)
+	if a.Nodes != b.Nodes || a.Fewest() != b.Fewest() {
+		return fmt.Errorf("%v expects %s nodes, %v expects %s; give all nodes the same --nnodes", a, size(a), b, size(b))
+	}
+	if a.Spares != b.Spares {
+		return fmt.Errorf("%v expects %d spares, %v expects %d; give all nodes the same --spares", a, a.Spares, b, b.Spares)
 	}
 	if a.Debug != b.Debug {
 		with, without := a, b
@@ -179,10 +188,18 @@ func contradiction(a, b record) error {
 		}
 		return fmt.Errorf("%v was started with --debug, %v without; say it on all nodes or on none", with, without)
 	}
-	if b.Node.Index >= b.Nodes {
-		return fmt.Errorf("%v has an index beyond the last of %d nodes, which is %d", b, b.Nodes, b.Nodes-1)
+	if all := b.Nodes + b.Spares; b.Node.Index >= all {
+		return fmt.Errorf("%v has an index beyond the last of %d nodes, which is %d", b, all, all-1)
 	}
 	return slots(a, b)
+}
+
+// size is how many nodes a record wants, as --nnodes says it.
+func size(r record) string {
+	if r.Fewest() == r.Nodes {
+		return strconv.Itoa(r.Nodes)
+	}
+	return fmt.Sprintf("%d:%d", r.Fewest(), r.Nodes)
 }
 
 func slots(a, b record) error {

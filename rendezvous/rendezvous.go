@@ -8,15 +8,15 @@
 //
 //	    ┌────────────── again: the store came back empty, or the meeting moved on ◄─┐
 //	    ▼                                                                          │
-//	[arrive] ── learn the store's incarnation and the current generation           │
-//	    │                                                                          │
-//	    ├── its world exists already ──► [wait] until it is over, or its leader ───┤
-//	    │                                       has been silent for 5 s: next generation
+//	[arrive] ── learn the store's incarnation, and the first generation that ──────┤
+//	    │       has no outcome yet: while a world lives, that is the one after it  │
 //	    ▼                                                                          │
 //	[enter]  ── draw a ticket, show presence, write the record                     │
 //	    │                                                                          │
 //	    ├── first to claim the lead ──► [lead] ── reads ticket after ticket; ──────┤
-//	    │                                  ▲      publishes the outcome once       │
+//	    │                                  ▲      publishes the outcome once, when │
+//	    │                                  │      the world before is over, or its │
+//	    │                                  │      leader has been silent for 5 s   │
 //	    ▼                                  │                                       │
 //	[follow] ── leader silent for 5 s, and its place claimed                       │
 //	    │                                                                          │
@@ -48,9 +48,8 @@ const (
 
 // Options are what a node may ask for beyond its [job.Spec]. The zero value is ready for use.
 type Options struct {
-	Timeout  time.Duration // how long to wait for the world; 0: until ctx ends
-	Uneven   bool          // nodes may bring different numbers of slots, or none; all nodes must say so
-	Debug    bool          // nothing is trained; all nodes must say so, or none
+	Timeout  time.Duration // how long to wait for the world; 0: until ctx ends. Who stands by waits as long as a world lives
+	LastCall time.Duration // how long to wait for more nodes when the fewest are here
 	Seen     int           // the highest generation that this agent has been part of; the next world's is higher
 	Previous *job.World    // the world before, whose order of ranks is kept as far as its nodes come back
 	Progress func(Status)  // called by Join when something changed, and each second; nil: nobody looks
@@ -66,10 +65,14 @@ func Join(ctx context.Context, s store.Store, spec job.Spec, o Options) (*Sessio
 		return nil, fmt.Errorf("rendezvous: %w", err)
 	}
 	begun := time.Now()
-	ctx, cancel := within(ctx, o.Timeout)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	n := &node{store: s, spec: spec, Options: o, seen: o.Seen}
-	n.status = Status{Here: []string{spec.Self.String()}, Count: 1, Expected: spec.Nodes}
+	if o.Timeout > 0 {
+		n.timer = time.AfterFunc(o.Timeout, func() { cancel(context.DeadlineExceeded) })
+		defer n.timer.Stop()
+	}
+	n.status = Status{Here: []string{spec.Self.String()}, Count: 1, Expected: spec.Nodes, Fewest: spec.Fewest()}
 	session, err := n.join(ctx)
 	if ctx.Err() != nil && err != nil && !decided(err) {
 		err = tooLate(ctx, n.status, time.Since(begun)-n.lingered)
@@ -87,22 +90,17 @@ func complete(spec job.Spec) error {
 		return errors.New("the job has no id")
 	case spec.Nodes < 1:
 		return fmt.Errorf("a world of %d nodes was asked for; give at least 1", spec.Nodes)
+	case spec.Fewest() < 1 || spec.Fewest() > spec.Nodes || spec.Spares < 0:
+		return fmt.Errorf("a world of %d to %d nodes and %d spares was asked for", spec.Fewest(), spec.Nodes, spec.Spares)
 	case spec.Self.Incarnation == "":
 		return errors.New("this node has no incarnation")
 	}
 	return check(spec.Self)
 }
 
-func within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	if d <= 0 {
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeout(ctx, d)
-}
-
 // decided reports whether the meeting itself ended, however late.
 func decided(err error) bool {
-	return errors.As(err, new(*Refusal)) || errors.As(err, new(*Excluded))
+	return errors.As(err, new(*Refusal)) || errors.As(err, new(*Excluded)) || errors.As(err, new(*Ended))
 }
 
 // tooLate tells the end of patience from being called off.
@@ -135,3 +133,10 @@ type Excluded struct {
 }
 
 func (e *Excluded) Error() string { return e.Reason }
+
+// An Ended error says that the job ended while this node stood by.
+type Ended struct{ Verdict job.Verdict }
+
+func (e *Ended) Error() string {
+	return "the job ended while this node stood by: " + e.Verdict.Sentence
+}

@@ -15,7 +15,7 @@ import (
 
 // agent is a node without an index.
 func agent(name string, nodes int) job.Spec {
-	return job.Spec{ID: "job7", Nodes: nodes, Self: job.Node{
+	return job.Spec{ID: "job7", Terms: job.Terms{Nodes: nodes}, Self: job.Node{
 		Name: name, Index: -1, Slots: 8, Incarnation: name + "-life1", Version: "v0.1.0",
 	}}
 }

@@ -448,6 +448,11 @@ func TestContradictions(t *testing.T) {
 	}
 }
 
+func debugged(s job.Spec, debug bool) job.Spec {
+	s.Debug = debug
+	return s
+}
+
 // Whoever would train with nodes that only look around is told so, whichever of them leads the meeting.
 func TestDebugOnSomeNodes(t *testing.T) {
 	for last, want := range map[bool]string{
@@ -455,16 +460,16 @@ func TestDebugOnSomeNodes(t *testing.T) {
 		false: "host0 (node 0) was started with --debug, host2 (node 2) without; say it on all nodes or on none",
 	} {
 		play(t, func(s *scene) {
-			a := s.comes(numberedAgent(0, 3), Options{Debug: !last})
-			b := s.comes(numberedAgent(1, 3), Options{Debug: !last})
-			c := s.comes(numberedAgent(2, 3), Options{Debug: last})
+			a := s.comes(debugged(numberedAgent(0, 3), !last), Options{})
+			b := s.comes(debugged(numberedAgent(1, 3), !last), Options{})
+			c := s.comes(debugged(numberedAgent(2, 3), last), Options{})
 			for _, each := range []*arrival{a, b, c} {
 				s.fails(each, want, new(*Refusal))
 			}
 		})
 	}
 	play(t, func(s *scene) {
-		a, b := s.comes(agent("a", 2), Options{Debug: true}), s.comes(agent("b", 2), Options{Debug: true})
+		a, b := s.comes(debugged(agent("a", 2), true), Options{}), s.comes(debugged(agent("b", 2), true), Options{})
 		s.agree([]string{"a", "b"}, a, b)
 	})
 }
@@ -486,15 +491,16 @@ func TestAfterARefusal(t *testing.T) {
 func TestUneven(t *testing.T) {
 	play(t, func(s *scene) {
 		small := agent("b", 2)
-		small.Self.Slots = 0
-		a := s.comes(agent("a", 2), Options{Uneven: true})
-		b := s.comes(small, Options{Uneven: true})
+		small.Self.Slots, small.Uneven = 0, true
+		big := agent("a", 2)
+		big.Uneven = true
+		a, b := s.comes(big, Options{}), s.comes(small, Options{})
 		s.agree([]string{"a", "b"}, a, b)
 	})
 	play(t, func(s *scene) {
-		none := func(name string) job.Spec { n := agent(name, 2); n.Self.Slots = 0; return n }
-		a := s.comes(none("a"), Options{Uneven: true})
-		b := s.comes(none("b"), Options{Uneven: true})
+		none := func(name string) job.Spec { n := agent(name, 2); n.Self.Slots, n.Uneven = 0, true; return n }
+		a := s.comes(none("a"), Options{})
+		b := s.comes(none("b"), Options{})
 		s.fails(a, "no node brings a slot", new(*Refusal))
 		s.fails(b, "no node brings a slot", new(*Refusal))
 	})
@@ -503,7 +509,7 @@ func TestUneven(t *testing.T) {
 // Records of other versions of muster, and of nobody.
 func TestForeignRecords(t *testing.T) {
 	record := func(protocol int) string {
-		b, _ := json.Marshal(record{Protocol: protocol, Nodes: 2, Node: job.Node{
+		b, _ := json.Marshal(record{Protocol: protocol, Terms: job.Terms{Nodes: 2}, Node: job.Node{
 			Name: "new", Index: -1, Slots: 8, Incarnation: "newlife", Version: "v9.0.0",
 		}})
 		return strings.Replace(string(b), "{", `{"unheard_of":[1,2],`, 1)
@@ -529,6 +535,9 @@ func TestForeignRecords(t *testing.T) {
 	}
 }
 
+// well is the verdict of a job that ended well.
+var well = &job.Verdict{Class: job.Succeeded, Sentence: "all workers ended well"}
+
 func TestLateComerWaitsForTheEnd(t *testing.T) {
 	play(t, func(s *scene) {
 		a := s.comes(agent("a", 2), Options{})
@@ -542,7 +551,7 @@ func TestLateComerWaitsForTheEnd(t *testing.T) {
 		if got := c.last().String(); got != want {
 			t.Errorf("c was told %q, want %q", got, want)
 		}
-		if err := a.session.End(t.Context()); err != nil {
+		if err := a.session.End(t.Context(), Over{Verdict: well}); err != nil {
 			t.Fatal(err)
 		}
 		d := s.comes(agent("d", 2), Options{})
@@ -576,7 +585,9 @@ func TestNextRound(t *testing.T) {
 		a := s.comes(agent("a", 2), Options{})
 		b := s.comes(agent("b", 2), Options{})
 		s.agree([]string{"a", "b"}, a, b)
-		a.session.Close()
+		if err := a.session.End(t.Context(), Over{Expect: 2}); err != nil {
+			t.Fatal(err)
+		}
 		w := a.session.World
 		again := Options{Seen: w.Generation, Previous: &w}
 		b2 := s.comes(life(agent("b", 2), "b-life1"), again)
@@ -601,7 +612,7 @@ func TestStoreGoesAwayUnderTheWorld(t *testing.T) {
 		if n, err := number(keyAlive, b); err != nil || n > 5 {
 			t.Errorf("alive is %d, %v", n, err)
 		}
-		if err := a.session.End(t.Context()); err != nil {
+		if err := a.session.End(t.Context(), Over{Verdict: well}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -631,7 +642,7 @@ func TestWorldIsMadeKnownAgain(t *testing.T) {
 				t.Errorf("c was told %q", got)
 			}
 		}
-		if err := leader.session.End(t.Context()); err != nil {
+		if err := leader.session.End(t.Context(), Over{Verdict: well}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -752,9 +763,9 @@ func TestProgress(t *testing.T) {
 
 func TestIncomplete(t *testing.T) {
 	for want, spec := range map[string]job.Spec{
-		"the job has no id":            {Nodes: 1, Self: job.Node{Incarnation: "x"}},
+		"the job has no id":            {Terms: job.Terms{Nodes: 1}, Self: job.Node{Incarnation: "x"}},
 		"a world of 0 nodes":           {ID: "x", Self: job.Node{Incarnation: "x"}},
-		"this node has no incarnation": {ID: "x", Nodes: 1},
+		"this node has no incarnation": {ID: "x", Terms: job.Terms{Nodes: 1}},
 	} {
 		if _, err := Join(t.Context(), new(store.Memory), spec, Options{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)

@@ -2,7 +2,6 @@ package rendezvous
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -18,14 +17,15 @@ type Session struct {
 	World job.World
 	Rank  int // group rank of this node
 
-	meeting shelf
-	stop    context.CancelFunc
-	stopped chan struct{} // closed when the key is not counted up any more
+	meeting   shelf
+	newcomers chan int
+	stop      context.CancelFunc
+	stopped   chan struct{} // closed when the key is not counted up any more
 }
 
 func begin(meeting shelf, w job.World, rank int) *Session {
 	ctx, stop := context.WithCancel(context.Background())
-	s := &Session{World: w, Rank: rank, meeting: meeting, stop: stop, stopped: make(chan struct{})}
+	s := &Session{World: w, Rank: rank, meeting: meeting, newcomers: make(chan int, 1), stop: stop, stopped: make(chan struct{})}
 	if rank != 0 {
 		close(s.stopped)
 		return s
@@ -40,21 +40,20 @@ func Resume(s store.Store, w job.World, rank int) *Session {
 	return begin(shelf{Store: s}, w, rank)
 }
 
-// live counts up the world's key each beat. A store that does not answer is asked again at the next beat. A count that does
-// not go up by itself means that the store came back empty.
+// Newcomers delivers how many nodes wait for the next world, each time that this changes, on group rank 0. Who does not
+// listen finds the latest number.
+func (s *Session) Newcomers() <-chan int { return s.newcomers }
+
+// live counts up the world's key each beat. A store that does not answer is asked again at the next beat.
 func (s *Session) live(ctx context.Context) {
 	defer close(s.stopped)
 	ticks := time.NewTicker(beat)
 	defer ticks.Stop()
-	var signs int64
-	for known := s.meeting.prefix != ""; ; {
-		if known {
-			now, err := s.meeting.add(ctx, keyAlive, 1)
-			known = err != nil || now > signs
-			signs = max(now, signs)
-		}
-		if !known && s.publish(ctx) == nil {
-			known, signs = true, 0
+	var next queue
+	for {
+		if s.known(ctx) || s.publish(ctx) == nil {
+			_, _ = s.meeting.add(ctx, keyAlive, 1) // else at the next beat
+			s.announce(&next, next.look(ctx, s.meeting.beside(s.World.Generation+1)))
 		}
 		select {
 		case <-ctx.Done():
@@ -64,25 +63,71 @@ func (s *Session) live(ctx context.Context) {
 	}
 }
 
+// known reports whether the store knows of this world, as far as it says: it may have come back empty.
+func (s *Session) known(ctx context.Context) bool {
+	if s.meeting.prefix == "" {
+		return false
+	}
+	known, err := s.meeting.Check(ctx, s.meeting.prefix+keyOutcome)
+	return known || err != nil
+}
+
+// A queue is the meeting for the next world, as the present one sees it.
+type queue struct {
+	watch
+	told int
+}
+
+// look counts those who wait. What is not known changes nothing.
+func (q *queue) look(ctx context.Context, meeting shelf) int {
+	b, found, err := meeting.peek(ctx, keySummary)
+	if err != nil {
+		return q.told
+	}
+	var s summary
+	if found {
+		if s, err = decode[summary](b, maxSummary); err != nil {
+			return q.told
+		}
+	}
+	if s.Resigned || q.silent(fmt.Sprint(s.Epoch, s.Beat)) {
+		return 0
+	}
+	return max(s.Count, 0)
+}
+
+func (s *Session) announce(q *queue, waiting int) {
+	if waiting == q.told {
+		return
+	}
+	q.told = waiting
+	select {
+	case <-s.newcomers: // nobody has seen it
+	default:
+	}
+	s.newcomers <- waiting
+}
+
 // publish makes the world known again, for those who come late.
 func (s *Session) publish(ctx context.Context) error {
 	n := &node{store: s.meeting.Store, spec: job.Spec{ID: s.World.ID}, seen: s.World.Generation - 1}
-	past, err := n.arrive(ctx)
+	root, err := n.root(ctx)
 	if err != nil {
 		return err
 	}
-	if past == nil {
-		b, err := encodeOutcome(&outcome{World: &s.World})
-		if err != nil {
-			return err
-		}
-		if _, err := n.meeting.once(ctx, keyOutcome, b); err != nil {
-			return err
-		}
+	if _, err := n.current(ctx, root); err != nil {
+		return err
 	}
-	s.meeting = n.meeting
-	_, err = s.meeting.add(ctx, keyAlive, 1)
-	return err
+	b, err := encodeOutcome(&outcome{World: &s.World})
+	if err != nil {
+		return err
+	}
+	meeting := root.meeting(s.World.Generation)
+	if _, err := meeting.once(ctx, keyOutcome, b); err != nil {
+		return err
+	}
+	s.meeting = meeting
+	return nil
 }
 
 // Close ends this node's part without a word: newcomers find out when the leader has been silent for 5 s.
@@ -92,16 +137,17 @@ func (s *Session) Close() error {
 	return nil
 }
 
-// End says that the world is over, so that whoever waits for the next one need not find out by silence.
-// Any member may say it, also twice. The error is the store's, and no reason to do anything.
-func (s *Session) End(ctx context.Context) error {
+// End says how the world ended, so that whoever waits for the next one need not find out by silence.
+// Any member may say it; the first word stands. The error is the store's, and no reason to do anything.
+func (s *Session) End(ctx context.Context, how Over) error {
 	_ = s.Close()
 	if s.meeting.prefix == "" {
 		return nil // resumed, and not known again yet
 	}
-	b, err := json.Marshal(s.World.Generation)
+	how.Generation = s.World.Generation
+	b, err := how.encode()
 	if err == nil {
-		err = s.meeting.put(ctx, keyOver, b)
+		_, err = s.meeting.once(ctx, keyOver, b)
 	}
 	if err != nil {
 		return fmt.Errorf("rendezvous: end generation %d: %w", s.World.Generation, err)

@@ -14,10 +14,14 @@ const shown = 32
 type Status struct {
 	Here     []string      // names of nodes that are here, in the order of their coming; at most 32
 	Count    int           // how many are here
-	Expected int           // how many make the world
+	Expected int           // how many make the world, at most
+	Fewest   int           // how many make one if need be
+	Closes   time.Duration // in which time the fewest begin without the others; 0: they are not here, or nobody is waited for
 	Missing  []int         // indices that nobody here has, when all who are here gave theirs; at most 32
 	Running  int           // the generation that must end before this node can join; 0: none
 	Alive    time.Duration // how long the Running world has been alive, about
+	World    []string      // names of its nodes; at most 32
+	Size     int           // how many they are
 	Before   string        // why an earlier meeting of this job was refused, if it was
 
 	Unsaid    int           // a ticket whose node has not said who it is; 0: none
@@ -28,10 +32,17 @@ type Status struct {
 // String says it in a line: "3 of 4 nodes here, missing node 2".
 func (s Status) String() string {
 	if s.Running > 0 {
-		return fmt.Sprintf("generation %d of this job has been running for %v on %s; waiting for its end",
-			s.Running, s.Alive, names(s.Here, s.Count))
+		text := fmt.Sprintf("generation %d of this job has been running for %v on %s; waiting for its end",
+			s.Running, s.Alive, names(s.World, s.Size))
+		if s.Count > 1 {
+			text += fmt.Sprintf(" with %d nodes (%s)", s.Count, names(s.Here, s.Count))
+		}
+		return text
 	}
-	text := fmt.Sprintf("%d of %d nodes here (%s)%s", s.Count, s.Expected, names(s.Here, s.Count), s.missing())
+	text := fmt.Sprintf("%d of %s nodes here (%s)%s", s.Count, s.wanted(), names(s.Here, s.Count), s.missing())
+	if s.Closes > 0 {
+		text += fmt.Sprintf("; they begin in %v", s.Closes)
+	}
 	if s.Unsaid > 0 {
 		text += fmt.Sprintf("; ticket %d was drawn %d s ago and has not said who it is", s.Unsaid, s.UnsaidFor/time.Second)
 	}
@@ -42,6 +53,14 @@ func (s Status) String() string {
 		text += "; an earlier meeting was refused: " + s.Before
 	}
 	return text
+}
+
+// wanted is how many nodes are waited for, as people write it.
+func (s Status) wanted() string {
+	if s.Fewest == 0 || s.Fewest == s.Expected {
+		return strconv.Itoa(s.Expected)
+	}
+	return fmt.Sprintf("%d:%d", s.Fewest, s.Expected)
 }
 
 func (s Status) missing() string {

@@ -1,0 +1,208 @@
+package rendezvous
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/muster-run/muster/job"
+)
+
+// The meeting for the next world is always open. Nodes that come while a world lives meet under its successor's
+// generation, and stand by there; the meeting ends when the world before is over, and its members have joined.
+
+// A past is the world before a meeting; the zero value is none, or one that was over when we came.
+type past struct {
+	meeting shelf
+	world   *job.World
+	watch   watch         // of its sign of life
+	alive   time.Duration // how long it has been, about
+	over    *Over
+	heard   time.Time // when we heard that it is over
+}
+
+// An Over is how a world ended, for whoever waits for the next one.
+type Over struct {
+	Generation int          `json:"generation"`
+	Expect     int          `json:"expect,omitempty"`  // how many nodes come to the next meeting, as far as is known
+	Verdict    *job.Verdict `json:"verdict,omitempty"` // how the job ended; nil: it goes on in another world
+}
+
+// maxOver bounds the word on a world's end.
+const maxOver = 16 << 10
+
+// lookBack learns which world is before this meeting. One that has us in it is returned: an agent before this one entered,
+// and died.
+func (n *node) lookBack(ctx context.Context) (*outcome, error) {
+	was := n.before
+	n.before = past{}
+	last := n.generation - 1
+	if last < 1 {
+		return nil, nil
+	}
+	at := n.meeting.beside(last)
+	end, err := n.outcome(ctx, at)
+	if err == nil && end == nil && was.running() == last { // the store came back empty; the world's leader will tell it again
+		end = &outcome{World: was.world}
+	}
+	switch {
+	case err != nil || end == nil || end.World == nil:
+		return nil, err
+	case last > n.Seen && end.has(n.spec.Self):
+		n.meeting = at
+		return end, nil
+	}
+	n.before = past{meeting: at, world: end.World}
+	over, err := n.before.ended(ctx)
+	if over && n.before.over.Verdict != nil {
+		n.before = past{} // history: the job begins anew
+	}
+	return nil, err
+}
+
+// standBy says that a world must end first, unless this node could not be part of the next one either.
+func (n *node) standBy(ctx context.Context) error {
+	if err := n.fits(); err != nil {
+		return err
+	}
+	err := n.before.look(ctx)
+	n.tell(Status{Here: []string{n.spec.Self.String()}, Count: 1, Expected: n.spec.Nodes, Fewest: n.spec.Fewest(),
+		Running: n.before.running(), Alive: n.before.alive})
+	return err
+}
+
+// fits refuses a node that could be part of no world of this job: it need not wait for the next one.
+func (n *node) fits() error {
+	own := n.record()
+	if w := n.before.world; w != nil && len(w.Members) > 0 {
+		theirs := record{Protocol: own.Protocol, Terms: w.Terms, Node: w.Members[0].Node}
+		if why := contradiction(theirs, own); why != nil {
+			return &Refusal{why.Error()}
+		}
+	}
+	if why := contradiction(own, own); why != nil {
+		return &Refusal{why.Error()}
+	}
+	return nil
+}
+
+// ended reports whether the world is over. A store is asked once a beat, and when somebody came.
+func (p *past) ended(ctx context.Context) (bool, error) {
+	if p.world == nil || p.over != nil {
+		return true, nil
+	}
+	b, found, err := p.meeting.peek(ctx, keyOver)
+	if err != nil || !found {
+		return false, err
+	}
+	over, err := decode[Over](b, maxOver)
+	if err == nil {
+		p.over, p.heard = &over, time.Now()
+	}
+	return err == nil, name(err, "read", keyOver)
+}
+
+// look hears whether the world before still lives.
+func (p *past) look(ctx context.Context) error {
+	if over, err := p.ended(ctx); over || err != nil {
+		return err
+	}
+	b, _, err := p.meeting.peek(ctx, keyAlive)
+	if err != nil {
+		return err
+	}
+	p.watch.silent(string(b))
+	if beats, err := number(keyAlive, b); err == nil {
+		p.alive = time.Duration(beats) * beat
+	}
+	return nil
+}
+
+// running is the generation that must end first; 0: none.
+func (p *past) running() int {
+	if p.world == nil || p.over != nil {
+		return 0
+	}
+	return p.world.Generation
+}
+
+// members are those of the world before, unless the job began anew.
+func (p *past) members() *job.World {
+	if p.over != nil && p.over.Verdict != nil {
+		return nil
+	}
+	return p.world
+}
+
+// expects is how many nodes are known to come; 0: nobody knows.
+func (p *past) expects() int {
+	if p.over == nil {
+		return 0
+	}
+	return p.over.Expect
+}
+
+// last is the verdict with which a node that stood by ends; nil: another world may follow.
+func (p *past) last(t job.Terms) *job.Verdict {
+	if p.over == nil || !t.Standby() {
+		return nil
+	}
+	return p.over.Verdict
+}
+
+// free reports whether so many nodes may make the next world. A world that has not ended may go on although nothing is heard of
+// it, by a store that is away. That others came in full number says that it does not; of fewer a longer silence is asked.
+func (l *leader) free(ctx context.Context, count int) (bool, error) {
+	if l.before.world == nil { // it may have been made known again in a store that came back empty
+		if _, err := l.lookBack(ctx); err != nil {
+			return false, err
+		}
+	}
+	over, err := l.before.ended(ctx)
+	if over || err != nil {
+		return over, err
+	}
+	need := silent
+	if count < l.spec.Nodes {
+		need += l.LastCall
+	}
+	return l.before.watch.still() >= need, nil
+}
+
+// choose picks who makes the world: members of the one before, then others as they came.
+func (l *leader) choose(tickets []ticket) []ticket {
+	before := cmp.Or(l.Previous, l.before.members())
+	if len(tickets) <= l.spec.Nodes || before == nil {
+		return tickets[:min(len(tickets), l.spec.Nodes)]
+	}
+	known := map[string]bool{}
+	for _, m := range before.Members {
+		for _, id := range identities(m.Node) {
+			known[id] = true
+		}
+	}
+	stranger := func(t ticket) int {
+		if slices.ContainsFunc(identities(t.Node), func(id string) bool { return known[id] }) {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(tickets, func(a, b ticket) int { return stranger(a) - stranger(b) })
+	return tickets[:l.spec.Nodes]
+}
+
+// brief is a verdict as it travels: without what fills pages.
+func brief(v *job.Verdict) *job.Verdict {
+	if v == nil {
+		return nil
+	}
+	return &job.Verdict{Code: v.Code, Origin: v.Origin, Class: v.Class,
+		Sentence: plain(v.Sentence, maxReason), Hint: plain(v.Hint, maxReason)}
+}
+
+func (o Over) encode() ([]byte, error) {
+	o.Verdict = brief(o.Verdict)
+	return json.Marshal(o)
+}

@@ -1,0 +1,287 @@
+package rendezvous
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-run/muster/job"
+)
+
+// elastic is a node of a job that begins with the fewest nodes if need be.
+func elastic(name string, fewest, nodes int) job.Spec {
+	s := agent(name, nodes)
+	s.Least = fewest
+	return s
+}
+
+// spared is a node of a job with one spare.
+func spared(name string, nodes int) job.Spec {
+	s := agent(name, nodes)
+	s.Spares = 1
+	return s
+}
+
+var lastCall = Options{LastCall: 30 * time.Second}
+
+// again is what a member of a world brings to the next meeting.
+func again(a *arrival) Options {
+	w := a.session.World
+	return Options{LastCall: lastCall.LastCall, Seen: w.Generation, Previous: &w}
+}
+
+// goesOn ends a world that another one follows, and makes its members meet again.
+func (s *scene) goesOn(expect int, all ...*arrival) []*arrival {
+	s.Helper()
+	var next []*arrival
+	for _, a := range all {
+		if err := a.session.End(s.Context(), Over{Expect: expect}); err != nil {
+			s.Fatal(err)
+		}
+	}
+	for _, a := range all {
+		w := a.session.World
+		spec := job.Spec{ID: w.ID, Terms: w.Terms, Self: w.Members[a.session.Rank].Node}
+		next = append(next, s.comes(spec, again(a)))
+	}
+	return next
+}
+
+// The fewest nodes begin when they have waited long enough for others; all of them at once.
+func TestLastCall(t *testing.T) {
+	play(t, func(s *scene) {
+		a := s.comes(elastic("a", 2, 4), lastCall)
+		s.passes(time.Minute)
+		b := s.comes(elastic("b", 2, 4), lastCall)
+		s.passes(10500 * time.Millisecond)
+		if got := b.last().String(); !regexp.MustCompile(`^2 of 2:4 nodes here \(a, b\); they begin in (19|20|21)s$`).MatchString(got) {
+			t.Errorf("b was told %q", got)
+		}
+		c := s.comes(elastic("c", 2, 4), lastCall)
+		s.waits(a, b, c)
+		s.agree([]string{"a", "b", "c"}, a, b, c)
+		if b.after < 30*time.Second || b.after > 32*time.Second {
+			t.Errorf("they waited %v", b.after)
+		}
+	})
+	play(t, func(s *scene) {
+		a, b, c := s.comes(elastic("a", 2, 3), lastCall), s.comes(elastic("b", 2, 3), lastCall), s.comes(elastic("c", 2, 3), lastCall)
+		s.agree([]string{"a", "b", "c"}, a, b, c)
+		if a.after > 0 {
+			t.Errorf("they waited %v", a.after)
+		}
+	})
+}
+
+// When one of the fewest goes away, the time begins anew with the next.
+func TestLastCallBeginsAnew(t *testing.T) {
+	play(t, func(s *scene) {
+		a := s.comes(elastic("a", 2, 3), lastCall)
+		b := s.comes(elastic("b", 2, 3), lastCall)
+		s.passes(20 * time.Second)
+		b.cancel()
+		s.passes(20 * time.Second)
+		c := s.comes(elastic("c", 2, 3), lastCall)
+		s.passes(29 * time.Second)
+		s.waits(a, c)
+		s.agree([]string{"a", "c"}, a, c)
+	})
+}
+
+// A node that finds no place stands by, and takes the place of a member that was lost; the others keep theirs.
+func TestSpareTakesAPlace(t *testing.T) {
+	play(t, func(s *scene) {
+		a, b := s.comes(spared("a", 2), lastCall), s.comes(spared("b", 2), lastCall)
+		s.agree([]string{"a", "b"}, a, b)
+		x := s.comes(spared("x", 2), lastCall)
+		s.passes(time.Hour)
+		s.waits(x)
+		if got := x.last().String(); !regexp.MustCompile(`^generation 1 of this job has been running for 1h0m[01]s on a, b; waiting for its end$`).MatchString(got) {
+			t.Errorf("x was told %q", got)
+		}
+		if n := <-a.session.Newcomers(); n != 1 {
+			t.Errorf("the world knows of %d newcomers", n)
+		}
+		s.dies(a)
+		a.session.Close()
+		next := s.goesOn(2, b)
+		s.agree([]string{"x", "b"}, x, next[0])
+		if g := x.session.World.Generation; g != 2 || next[0].after > 0 {
+			t.Errorf("generation %d after %v", g, next[0].after)
+		}
+	})
+}
+
+// Members come before those who stood by, whoever is faster; and who finds no place stands by.
+func TestMembersComeFirst(t *testing.T) {
+	play(t, func(s *scene) {
+		a, b := s.comes(spared("a", 2), lastCall), s.comes(spared("b", 2), lastCall)
+		s.agree([]string{"a", "b"}, a, b)
+		x := s.comes(spared("x", 2), lastCall)
+		y := s.comes(spared("y", 2), lastCall)
+		s.passes(2500 * time.Millisecond)
+		if got := y.last().String(); !strings.HasSuffix(got, "waiting for its end with 2 nodes (x, y)") {
+			t.Errorf("y was told %q", got)
+		}
+		next := s.goesOn(4, a, b)
+		s.agree([]string{"a", "b"}, next...)
+		s.passes(time.Minute)
+		s.waits(x, y)
+		if n := <-next[0].session.Newcomers(); n != 2 {
+			t.Errorf("the world knows of %d newcomers", n)
+		}
+	})
+}
+
+// meeting is the prefix of a generation's keys.
+func (s *scene) meeting(generation int) string {
+	s.Helper()
+	keys, _ := s.store.ListKeys(s.Context())
+	for _, k := range keys {
+		if prefix, ok := strings.CutSuffix(k, fmt.Sprintf("/%d/%s", generation, keyTickets)); ok {
+			return fmt.Sprintf("%s/%d/", prefix, generation)
+		}
+	}
+	s.Fatalf("there is no meeting for generation %d", generation)
+	return ""
+}
+
+// A world shrinks to those who are left without waiting for others, and grows again.
+func TestScaleDownAndUp(t *testing.T) {
+	play(t, func(s *scene) {
+		var all []*arrival
+		for _, name := range []string{"a", "b", "c", "d"} {
+			all = append(all, s.comes(elastic(name, 2, 4), lastCall))
+		}
+		s.agree([]string{"a", "b", "c", "d"}, all...)
+		s.dies(all[1])
+		next := s.goesOn(3, all[0], all[2], all[3])
+		s.agree([]string{"a", "c", "d"}, next...)
+		if next[2].after > 0 {
+			t.Errorf("they waited %v", next[2].after)
+		}
+		e := s.comes(elastic("e", 2, 4), lastCall)
+		s.passes(2 * time.Second)
+		if n := <-next[0].session.Newcomers(); n != 1 {
+			t.Errorf("the world knows of %d newcomers", n)
+		}
+		s.agree([]string{"a", "c", "d", "e"}, append(s.goesOn(4, next...), e)...)
+	})
+}
+
+// A job that ended takes its spares with it; one that comes afterwards begins anew.
+func TestSparesEndWithTheJob(t *testing.T) {
+	play(t, func(s *scene) {
+		a := s.comes(spared("a", 1), lastCall)
+		s.agree([]string{"a"}, a)
+		x, y := s.comes(spared("x", 1), lastCall), s.comes(spared("y", 1), lastCall)
+		failed := &job.Verdict{Code: 3, Class: job.Failed, Sentence: "rank 0 exited with code 3"}
+		if err := a.session.End(t.Context(), Over{Verdict: failed}); err != nil {
+			t.Fatal(err)
+		}
+		for _, spare := range []*arrival{x, y} {
+			over := new(Ended)
+			s.fails(spare, "the job ended while this node stood by: rank 0 exited with code 3", &over)
+			if over.Verdict.Code != 3 {
+				t.Errorf("verdict %+v", over.Verdict)
+			}
+		}
+		z := s.comes(spared("z", 1), lastCall)
+		s.agree([]string{"z"}, z)
+	})
+}
+
+// Who stands by waits as long as there is a world, and its patience begins when there is none.
+func TestPatienceOfSpares(t *testing.T) {
+	play(t, func(s *scene) {
+		a, b := s.comes(spared("a", 2), lastCall), s.comes(spared("b", 2), lastCall)
+		s.agree([]string{"a", "b"}, a, b)
+		x := s.comes(spared("x", 2), Options{Timeout: 5 * time.Minute})
+		s.passes(time.Hour)
+		s.waits(x)
+		a.session.End(t.Context(), Over{Expect: 1})
+		s.fails(x, "1 of 2 nodes here (x)", new(*Missing))
+		if d := x.after - time.Hour; d < 5*time.Minute || d > 6*time.Minute {
+			t.Errorf("it gave up %v after the world's end", d)
+		}
+	})
+}
+
+// A world of which nothing is heard may go on. Fewer nodes than it had wait longer before they take its place.
+func TestSilentWorld(t *testing.T) {
+	play(t, func(s *scene) {
+		a, b := s.comes(elastic("a", 1, 2), lastCall), s.comes(elastic("b", 1, 2), lastCall)
+		s.agree([]string{"a", "b"}, a, b)
+		x := s.comes(elastic("x", 1, 2), lastCall)
+		s.passes(time.Hour)
+		s.waits(x)
+		a.session.Close()
+		s.passes(30 * time.Second)
+		s.waits(x)
+		s.agree([]string{"x"}, x)
+	})
+}
+
+// Whoever was told otherwise than a world that lives is refused alone.
+func TestNewcomerWithOtherTerms(t *testing.T) {
+	play(t, func(s *scene) {
+		a, b := s.comes(spared("a", 2), lastCall), s.comes(spared("b", 2), lastCall)
+		s.agree([]string{"a", "b"}, a, b)
+		for want, change := range map[string]func(*job.Spec){
+			"a expects 2 nodes, x expects 3":          func(s *job.Spec) { s.Nodes = 3 },
+			"a expects 2 nodes, x expects 1:2":        func(s *job.Spec) { s.Least = 1 },
+			"a expects 1 spares, x expects 0":         func(s *job.Spec) { s.Spares = 0 },
+			"a brings 8 slots, x brings 4":            func(s *job.Spec) { s.Self.Slots = 4 },
+			"x was started with --debug, a without":   func(s *job.Spec) { s.Debug = true },
+			"x (node 3) has an index beyond the last": func(s *job.Spec) { s.Self.Index = 3 },
+		} {
+			spec := spared("x", 2)
+			change(&spec)
+			s.fails(s.comes(spec, lastCall), want, new(*Refusal))
+		}
+		next := s.goesOn(2, a, b)
+		s.agree([]string{"a", "b"}, next...)
+	})
+}
+
+// The first of those who stand by leads their meeting. When it dies, nobody is lost.
+func TestFirstSpareDies(t *testing.T) {
+	play(t, func(s *scene) {
+		a, b := s.comes(spared("a", 2), lastCall), s.comes(spared("b", 2), lastCall)
+		s.agree([]string{"a", "b"}, a, b)
+		x, y := s.comes(spared("x", 2), lastCall), s.comes(spared("y", 2), lastCall)
+		s.dies(x)
+		s.passes(20 * time.Second)
+		if n := <-a.session.Newcomers(); n != 1 {
+			t.Errorf("the world knows of %d newcomers", n)
+		}
+		a.session.Close()
+		next := s.goesOn(2, b)
+		s.agree([]string{"y", "b"}, y, next[0])
+	})
+}
+
+// A store that comes back empty knows the world again before those who stood by could take it for gone.
+func TestStandbyInAnEmptyStore(t *testing.T) {
+	play(t, func(s *scene) {
+		a, b := s.comes(spared("a", 2), lastCall), s.comes(spared("b", 2), lastCall)
+		s.agree([]string{"a", "b"}, a, b)
+		x := s.comes(spared("x", 2), lastCall)
+		y := s.comes(spared("y", 2), lastCall)
+		s.store.empty()
+		s.passes(time.Minute)
+		s.waits(x, y)
+		a.session.Close()
+		next := s.goesOn(3, b)
+		<-next[0].done
+		if err := next[0].err; err != nil {
+			t.Fatal(err)
+		}
+		if w := next[0].session.World; w.Generation < 2 || !slices.ContainsFunc(w.Members, func(m job.Member) bool { return m.Name == "b" }) {
+			t.Errorf("the world is %+v", w)
+		}
+	})
+}

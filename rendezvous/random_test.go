@@ -1,0 +1,229 @@
+package rendezvous
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/muster-run/muster/job"
+)
+
+var (
+	seeds = flag.Int("meetings", 150, "how many random meetings to play")
+	first = flag.Uint64("meeting", 0, "the seed of the first")
+)
+
+// A crowd is the nodes of one job that come, die, go on and leave at random.
+type crowd struct {
+	*scene
+	dice  *rand.Rand
+	terms job.Terms
+	lives int
+	alive map[*arrival]job.Spec
+	log   []string
+}
+
+// Whatever happens, there is one world per generation with each node once, and when peace comes those who are there make one.
+func TestRandomMeetings(t *testing.T) {
+	for seed := *first; seed < *first+uint64(*seeds) && !t.Failed(); seed++ {
+		play(t, func(s *scene) {
+			dice := rand.New(rand.NewPCG(seed, 0))
+			nodes := 1 + dice.IntN(4)
+			c := &crowd{scene: s, dice: dice, alive: map[*arrival]job.Spec{},
+				terms: job.Terms{Nodes: nodes, Least: 1 + dice.IntN(nodes), Spares: dice.IntN(3)}}
+			for range 30 {
+				c.happens()
+				c.check()
+			}
+			c.peace()
+			if t.Failed() {
+				t.Logf("seed %d, %+v:", seed, c.terms)
+				for _, line := range c.log {
+					t.Log(line)
+				}
+			}
+		})
+	}
+}
+
+func (c *crowd) note(format string, args ...any) { c.log = append(c.log, fmt.Sprintf(format, args...)) }
+
+// happens lets one thing happen, and some time pass.
+func (c *crowd) happens() {
+	switch n := c.dice.IntN(20); {
+	case n < 8 && len(c.alive) < c.terms.Nodes+c.terms.Spares+1:
+		c.newcomer()
+	case n < 10:
+		if a := c.any(); a != nil {
+			c.note("%s dies", c.alive[a].Self.Incarnation)
+			c.end(a, func() { c.dies(a) })
+			c.bereaved(a)
+		}
+	case n < 11:
+		if a := c.any(); a != nil && a.session == nil {
+			c.note("%s leaves", c.alive[a].Self.Incarnation)
+			c.end(a, a.cancel)
+		}
+	case n < 14:
+		c.meetAgain()
+	case n < 16:
+		c.store.torn.Store(c.dice.Int64N(5))
+	case n < 17:
+		c.note("the store comes back empty")
+		c.store.empty()
+		c.passes(2 * time.Second)
+	}
+	d := time.Duration(c.dice.Int64N(int64(8 * time.Second)))
+	if c.dice.IntN(3) == 0 {
+		d /= 1000
+	}
+	c.passes(d)
+}
+
+func (c *crowd) newcomer() {
+	c.lives++
+	spec := agent(fmt.Sprint("n", c.lives), c.terms.Nodes)
+	spec.Terms = c.terms
+	c.note("%s comes", spec.Self.Incarnation)
+	c.alive[c.comes(spec, lastCall)] = spec
+}
+
+// living are all who live, in the same order for each seed.
+func (c *crowd) living() []*arrival {
+	return slices.SortedFunc(maps.Keys(c.alive), func(a, b *arrival) int {
+		return natural(c.alive[a].Self.Name, c.alive[b].Self.Name)
+	})
+}
+
+// any is one of the living.
+func (c *crowd) any() *arrival {
+	list := c.living()
+	if len(list) == 0 {
+		return nil
+	}
+	return list[c.dice.IntN(len(list))]
+}
+
+func (c *crowd) end(a *arrival, how func()) {
+	how()
+	if a.session != nil {
+		a.session.Close()
+	}
+	a.cancel()
+	delete(c.alive, a)
+}
+
+// bereaved tells the other members of a world that one of them died, as their connections to it do; they meet again.
+func (c *crowd) bereaved(lost *arrival) {
+	if lost.session == nil {
+		return
+	}
+	c.passes(time.Duration(c.dice.Int64N(int64(10 * time.Second))))
+	c.goOn(slices.DeleteFunc(c.living(), func(a *arrival) bool {
+		return a.session == nil || a.session.World.Nonce != lost.session.World.Nonce
+	}))
+}
+
+// latest are the living members of the newest world.
+func (c *crowd) latest() (members []*arrival) {
+	newest := 0
+	for _, a := range c.living() {
+		if a.session != nil {
+			newest = max(newest, a.session.World.Generation)
+		}
+	}
+	for _, a := range c.living() {
+		if a.session != nil && a.session.World.Generation == newest {
+			members = append(members, a)
+		}
+	}
+	return members
+}
+
+// meetAgain ends the newest world for all of its members that live, and has them meet again.
+func (c *crowd) meetAgain() {
+	members := c.latest()
+	c.note("%d of the newest world meet again", len(members))
+	c.goOn(members)
+}
+
+// goOn makes members of one world meet again.
+func (c *crowd) goOn(members []*arrival) {
+	for _, a := range members {
+		a.session.End(c.Context(), Over{Expect: len(c.alive)})
+	}
+	for _, a := range members {
+		c.note("%s goes on from generation %d: %v", c.alive[a].Self.Name, a.session.World.Generation, here(&a.session.World))
+		spec := c.alive[a]
+		a.session.Close()
+		delete(c.alive, a)
+		c.alive[c.comes(spec, again(a))] = spec
+	}
+}
+
+// check looks at all worlds that anybody is in.
+func (c *crowd) check() {
+	nonces := map[int]string{}
+	for _, a := range c.living() {
+		spec := c.alive[a]
+		select {
+		case <-a.done:
+		default:
+			continue
+		}
+		if a.err != nil {
+			c.note("%s: %v", spec.Self.Incarnation, a.err)
+			if c.dice == nil || !decided(a.err) {
+				c.Errorf("%s ended with %v", spec.Self.Incarnation, a.err)
+			}
+			delete(c.alive, a)
+			continue
+		}
+		c.checkWorld(a.session, nonces)
+	}
+}
+
+func (c *crowd) checkWorld(s *Session, nonces map[int]string) {
+	w := s.World
+	if known, ok := nonces[w.Generation]; ok && known != w.Nonce {
+		c.Errorf("two worlds of generation %d", w.Generation)
+	}
+	nonces[w.Generation] = w.Nonce
+	if n := len(w.Members); n < c.terms.Fewest() || n > c.terms.Nodes {
+		c.Errorf("a world of %d nodes", n)
+	}
+	seen, next := map[string]bool{}, 0
+	for _, m := range w.Members {
+		if seen[m.Incarnation] || m.First != next {
+			c.Errorf("member %v twice, or at rank %d, want %d", m.Node, m.First, next)
+		}
+		seen[m.Incarnation], next = true, next+m.Slots
+	}
+}
+
+// peace lets the living come to rest: those in a world that has lost somebody meet again until none has.
+func (c *crowd) peace() {
+	c.store.torn.Store(0)
+	c.note("peace")
+	c.passes(2 * time.Minute)
+	c.check()
+	c.meetAgain()
+	c.passes(3 * time.Minute)
+	c.check()
+	inWorld := len(c.latest())
+	if all := len(c.alive); all >= c.terms.Fewest() && inWorld != min(all, c.terms.Nodes) {
+		c.Errorf("%d nodes live, %d of them are in a world", all, inWorld)
+		for _, a := range c.living() {
+			c.note("%s: %+v, last told %v", c.alive[a].Self.Name, a.session, a.last())
+		}
+	}
+	for a := range c.alive {
+		if a.session != nil {
+			a.session.Close()
+		}
+	}
+}
