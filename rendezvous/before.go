@@ -21,6 +21,7 @@ type past struct {
 	alive   time.Duration // how long it has been, about
 	over    *Over
 	heard   time.Time // when we heard that it is over
+	history bool      // there is none to wait for: the job began anew
 }
 
 // An Over is how a world ended, for whoever waits for the next one.
@@ -57,7 +58,7 @@ func (n *node) lookBack(ctx context.Context) (*outcome, error) {
 	n.before = past{meeting: at, world: end.World}
 	over, err := n.before.ended(ctx)
 	if over && n.before.over.Verdict != nil {
-		n.before = past{} // history: the job begins anew
+		n.before = past{history: true}
 	}
 	return nil, err
 }
@@ -162,13 +163,23 @@ func (l *leader) free(ctx context.Context, count int) (bool, error) {
 	}
 	over, err := l.before.ended(ctx)
 	if over || err != nil {
-		return over, err
+		return over && !l.unsure(), err
 	}
 	need := silent
 	if count < l.spec.Nodes {
 		need += l.LastCall
 	}
 	return l.before.watch.still() >= need, nil
+}
+
+// unsure reports whether a world may live of which a store that came back empty does not know yet. Its leader makes it known
+// again within a beat.
+func (l *leader) unsure() bool {
+	if l.generation == 1 || l.before.world != nil || l.before.history {
+		return false
+	}
+	member := func(g *guest) bool { return g.Seen == l.generation-1 }
+	return !slices.ContainsFunc(l.guests, member) && time.Since(l.enough) < 3*beat
 }
 
 // choose picks who makes the world: members of the one before, then others as they came.

@@ -181,7 +181,7 @@ func (n *node) enter(ctx context.Context) error {
 
 // record is what we say of ourselves.
 func (n *node) record() record {
-	return record{Protocol: Protocol, Terms: n.spec.Terms, Node: n.spec.Self}
+	return record{Protocol: Protocol, Terms: n.spec.Terms, Seen: n.Seen, Node: n.spec.Self}
 }
 
 // draw reports false when the ticket was declared void before the record came.

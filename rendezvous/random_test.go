@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("meetings", 150, "how many random meetings to play")
+	seeds = flag.Int("meetings", 60, "how many random meetings to play")
 	first = flag.Uint64("meeting", 0, "the seed of the first")
 )
 
@@ -61,10 +61,10 @@ func (c *crowd) happens() {
 		if a := c.any(); a != nil {
 			c.note("%s dies", c.alive[a].Self.Incarnation)
 			c.end(a, func() { c.dies(a) })
-			c.bereaved(a)
+			c.passes(time.Duration(c.dice.Int64N(int64(10 * time.Second))))
 		}
 	case n < 11:
-		if a := c.any(); a != nil && a.session == nil {
+		if a := c.any(); a != nil && a.in() == nil {
 			c.note("%s leaves", c.alive[a].Self.Incarnation)
 			c.end(a, a.cancel)
 		}
@@ -82,6 +82,7 @@ func (c *crowd) happens() {
 		d /= 1000
 	}
 	c.passes(d)
+	c.mourn()
 }
 
 func (c *crowd) newcomer() {
@@ -90,6 +91,16 @@ func (c *crowd) newcomer() {
 	spec.Terms = c.terms
 	c.note("%s comes", spec.Self.Incarnation)
 	c.alive[c.comes(spec, lastCall)] = spec
+}
+
+// in is the session of a node that is in a world.
+func (a *arrival) in() *Session {
+	select {
+	case <-a.done:
+		return a.session
+	default:
+		return nil
+	}
 }
 
 // living are all who live, in the same order for each seed.
@@ -110,34 +121,42 @@ func (c *crowd) any() *arrival {
 
 func (c *crowd) end(a *arrival, how func()) {
 	how()
+	a.cancel()
+	<-a.done
 	if a.session != nil {
 		a.session.Close()
 	}
-	a.cancel()
 	delete(c.alive, a)
 }
 
-// bereaved tells the other members of a world that one of them died, as their connections to it do; they meet again.
-func (c *crowd) bereaved(lost *arrival) {
-	if lost.session == nil {
-		return
+// mourn tells the members of worlds in which somebody died, as their connections to it do; they meet again.
+func (c *crowd) mourn() {
+	lives := map[string]bool{}
+	for _, spec := range c.alive {
+		lives[spec.Self.Incarnation] = true
 	}
-	c.passes(time.Duration(c.dice.Int64N(int64(10 * time.Second))))
-	c.goOn(slices.DeleteFunc(c.living(), func(a *arrival) bool {
-		return a.session == nil || a.session.World.Nonce != lost.session.World.Nonce
-	}))
+	broken := map[string][]*arrival{}
+	for _, a := range c.living() {
+		dead := func(m job.Member) bool { return !lives[m.Incarnation] }
+		if a.in() != nil && slices.ContainsFunc(a.session.World.Members, dead) {
+			broken[a.session.World.Nonce] = append(broken[a.session.World.Nonce], a)
+		}
+	}
+	for _, nonce := range slices.Sorted(maps.Keys(broken)) {
+		c.goOn(broken[nonce])
+	}
 }
 
 // latest are the living members of the newest world.
 func (c *crowd) latest() (members []*arrival) {
 	newest := 0
 	for _, a := range c.living() {
-		if a.session != nil {
+		if a.in() != nil {
 			newest = max(newest, a.session.World.Generation)
 		}
 	}
 	for _, a := range c.living() {
-		if a.session != nil && a.session.World.Generation == newest {
+		if a.in() != nil && a.session.World.Generation == newest {
 			members = append(members, a)
 		}
 	}
@@ -211,6 +230,8 @@ func (c *crowd) peace() {
 	c.note("peace")
 	c.passes(2 * time.Minute)
 	c.check()
+	c.mourn()
+	c.passes(2 * time.Minute)
 	c.meetAgain()
 	c.passes(3 * time.Minute)
 	c.check()
@@ -218,11 +239,11 @@ func (c *crowd) peace() {
 	if all := len(c.alive); all >= c.terms.Fewest() && inWorld != min(all, c.terms.Nodes) {
 		c.Errorf("%d nodes live, %d of them are in a world", all, inWorld)
 		for _, a := range c.living() {
-			c.note("%s: %+v, last told %v", c.alive[a].Self.Name, a.session, a.last())
+			c.note("%s: %+v, last told %v", c.alive[a].Self.Name, a.in(), a.last())
 		}
 	}
 	for a := range c.alive {
-		if a.session != nil {
+		if a.in() != nil {
 			a.session.Close()
 		}
 	}

@@ -23,6 +23,7 @@ const (
 type record struct {
 	Protocol int `json:"protocol"`
 	job.Terms
+	Seen int      `json:"seen,omitempty"` // the newest generation whose world it was a member of
 	Node job.Node `json:"node"`
 }
 

@@ -115,15 +115,15 @@ func (s *Session) publish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := n.current(ctx, root); err != nil {
-		return err
-	}
 	b, err := encodeOutcome(&outcome{World: &s.World})
 	if err != nil {
 		return err
 	}
 	meeting := root.meeting(s.World.Generation)
-	if _, err := meeting.once(ctx, keyOutcome, b); err != nil {
+	if _, err := meeting.once(ctx, keyOutcome, b); err != nil { // before others find its generation, and move on from it
+		return err
+	}
+	if _, err := n.current(ctx, root); err != nil {
 		return err
 	}
 	s.meeting = meeting
