@@ -37,6 +37,7 @@ func runScenes() []scene {
 		{name: "stopped-outside", flags: asRun(""), argv: py(tells), do: stoppedOutside},
 		{name: "killed-outside", flags: asRun(""), argv: sh("echo up; setsid sleep 1000; :"), do: killedOutside},
 		{name: "deaf-to-int", flags: asRun(""), front: sh(`trap "" INT; exec "$@"`), argv: sh("echo up; exec sleep 1000"), do: sent(unix.SIGTERM)},
+		{name: "told-as-systemd", flags: asRun(""), argv: sh("echo up; exec sleep 1000"), do: sent(37)},
 		{name: "int", flags: asRun(""), argv: sh("echo up; exec sleep 1000"), do: sent(unix.SIGINT)},
 		{name: "int-twice", flags: asRun("--grace 1h"), argv: sh(`trap "" TERM; echo up; while :; do sleep 0.05; done`), do: interrupted},
 		{name: "term-twice", flags: asRun("--stdin 0 --grace 1h"), argv: py(answers), do: toldTwice},

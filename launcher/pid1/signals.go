@@ -16,6 +16,9 @@ import (
 // Not URG: Go's scheduler sends itself dozens a second under load. Not CHLD: it is news for us.
 var control = []os.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH}
 
+// systemdStop is RTMIN+3, by which images that were made for systemd are told to stop (STOPSIGNAL). To PID 1 it means TERM.
+const systemdStop = syscall.Signal(37)
+
 // catch directs the signals to c that have a meaning for the first process.
 //
 // Nothing is ever ignored with signal.Ignore: children would inherit it. A signal caught is reset to its default in a child.
@@ -32,6 +35,7 @@ func catch(c chan os.Signal, isInit bool) {
 	}
 	switch {
 	case isInit: // nobody could say "fg" to us; the kernel drops stop signals
+		ossignal.Notify(c, systemdStop)
 		drop(faults)
 		drop([]syscall.Signal{unix.SIGSTKFLT, unix.SIGXCPU, unix.SIGXFSZ})
 	case !ignored(unix.SIGTSTP):
@@ -66,9 +70,12 @@ func ignoredSignals() func(os.Signal) bool {
 
 // control handles a signal that came to the first process.
 func (f *first) control(s os.Signal) {
-	if s == unix.SIGTSTP {
+	switch s {
+	case unix.SIGTSTP:
 		f.suspend()
 		return
+	case systemdStop:
+		s = unix.SIGTERM
 	}
 	f.held = append(f.held, s)
 	if f.hello {
