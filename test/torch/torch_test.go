@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/rendezvous"
 	"github.com/muster-run/muster/rendezvous/tcpstore"
 )
 
@@ -170,9 +172,49 @@ func (s *stage) useStore(t *testing.T, kind string) {
 	s.useVerbs(t, ctx, c, kind)
 	s.probe(t, ctx, c, port)
 	s.crossing(t, ctx, c, dial(t, ctx, port))
+	meet(t, ctx, port)
 	check(t, "set done", c.Set(ctx, "done", []byte("yes")))
 	check(t, "wait seen", c.Wait(ctx, "seen"))
 	check(t, "set bye", c.Set(ctx, "bye", []byte("yes")))
+}
+
+// meet makes nodes agree on a world, and a spare take a place in the next one, in a store that PyTorch hosts.
+func meet(t *testing.T, ctx context.Context, port int) {
+	terms := job.Terms{Nodes: 2, Spares: 1}
+	var all [3]*rendezvous.Session
+	join := func(i int, o rendezvous.Options) {
+		var err error
+		all[i], err = rendezvous.Join(ctx, dial(t, ctx, port), job.Spec{ID: "meeting", Terms: terms, Self: job.Node{
+			Name: fmt.Sprint("host", i), Index: i, Slots: 8, Incarnation: fmt.Sprint("life", i)}}, o)
+		check(t, "join", err)
+	}
+	var first, spare sync.WaitGroup
+	for i := range 2 {
+		first.Go(func() { join(i, rendezvous.Options{}) })
+	}
+	first.Wait()
+	if t.Failed() {
+		return
+	}
+	standing := make(chan struct{})
+	var once sync.Once
+	spare.Go(func() {
+		join(2, rendezvous.Options{Progress: func(rendezvous.Status) { once.Do(func() { close(standing) }) }})
+	})
+	<-standing
+	before := all[0].World
+	check(t, "end", all[0].End(ctx, rendezvous.Over{Expect: 2}))
+	join(1, rendezvous.Options{Seen: before.Generation, Previous: &before})
+	spare.Wait()
+	if t.Failed() {
+		return
+	}
+	for i, rank := range map[int]int{1: 1, 2: 0} {
+		if s := all[i]; s.Rank != rank || s.World.Generation != before.Generation+1 || s.World.Nonce != all[1].World.Nonce {
+			t.Errorf("node %d has rank %d in %+v", i, s.Rank, s.World)
+		}
+		all[i].Close()
+	}
 }
 
 func check(t *testing.T, what string, err error) {
