@@ -192,7 +192,7 @@ func (p *trial) settlesOn(want string, see func() string) (seen string) {
 func (p *trial) signal(s syscall.Signal) {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil {
-		p.t.Fatal(err)
+		p.fatal(fmt.Sprintf("signal %d: %v", int(s), err))
 	}
 }
 

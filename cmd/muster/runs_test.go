@@ -226,7 +226,7 @@ func killedOutside(p *trial) string {
 func interrupted(p *trial) string {
 	p.says("up")
 	p.until(func() bool {
-		p.signal(unix.SIGINT)
+		_ = p.cmd.Process.Signal(unix.SIGINT) // it may just have ended
 		return comes(300*time.Millisecond, func() bool { return closed(p.done) })
 	}, "it does not end")
 	return p.ended()
