@@ -23,10 +23,24 @@ func (t *tail) add(parts ...[]byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, b := range parts {
+		if end := b[max(0, len(b)-tailBytes):]; short(end) {
+			t.keep(end)
+			continue
+		}
 		for line := range bytes.Lines(lastLines(b)) {
-			t.keep(line)
+			t.keepLine(line)
 		}
 	}
+}
+
+// short reports, at a glance, whether no line is much longer than what is kept of one.
+func short(b []byte) bool {
+	for ; len(b) > tailLine; b = b[tailLine:] {
+		if !bytes.Contains(b[:tailLine], newline) {
+			return false
+		}
+	}
+	return true
 }
 
 // lastLines returns those lines at the end of b that a tail can keep.
@@ -50,16 +64,21 @@ func lastNewline(b []byte) int {
 	return -1
 }
 
-// keep appends a line, or a part of one.
-func (t *tail) keep(line []byte) {
-	if len(t.buf)+tailLine+1 > 2*tailBytes {
+// keepLine appends a line, or a part of one, as far as it is kept.
+func (t *tail) keepLine(line []byte) {
+	head := line[:min(len(line), tailLine)]
+	t.keep(head)
+	if bytes.HasSuffix(line[len(head):], newline) {
+		t.keep(newline)
+	}
+}
+
+// keep appends at most tailBytes.
+func (t *tail) keep(b []byte) {
+	if len(t.buf)+len(b) > 2*tailBytes {
 		t.buf = t.buf[:copy(t.buf, t.buf[len(t.buf)-tailBytes:])]
 	}
-	head := line[:min(len(line), tailLine)]
-	t.buf = append(t.buf, head...)
-	if bytes.HasSuffix(line[len(head):], newline) {
-		t.buf = append(t.buf, '\n')
-	}
+	t.buf = append(t.buf, b...)
 }
 
 // lines returns the last lines, as valid UTF-8.
