@@ -491,25 +491,28 @@ func TestStrangers(t *testing.T) {
 	other := func(change func(w *job.World)) job.World { w := world(3); change(&w); return w }
 	for _, c := range []struct {
 		name       string
+		token      string
 		world      job.World
 		self       int
 		told, said string // by the member, and in the leader's log
 	}{
-		{"job", other(func(w *job.World) { w.ID = "job8" }), 1, "refused: this is job \\\"job7\\\", it wants job \\\"job8\\\"", "it wants job"},
-		{"generation", other(func(w *job.World) { w.Generation = 2 }), 1, "refused: this is generation 3 of the job, it wants 2", "it wants 2"},
-		{"nonce", other(func(w *job.World) { w.Nonce = "guess" }), 1, "who answers there does not know this world's nonce", "node 1: it did not go on"},
-		{"process", other(func(w *job.World) { w.Members[1].Incarnation = "old" }), 1, "refused: it is another process than the member host1 (node 1)", "another process"},
-		{"rank", world(5), 4, "refused: it says it is node 4, and this world expects no such node to call", "no such node"},
+		{"job", "ours", other(func(w *job.World) { w.ID = "job8" }), 1, "refused: this is job \\\"job7\\\", it wants job \\\"job8\\\"", "it wants job"},
+		{"generation", "ours", other(func(w *job.World) { w.Generation = 2 }), 1, "refused: this is generation 3 of the job, it wants 2", "it wants 2"},
+		{"nonce", "ours", other(func(w *job.World) { w.Nonce = "guess" }), 1, "who answers there does not know this world's secret", "node 1: it did not go on"},
+		{"token", "guess", world(3), 1, "who answers there does not know this world's secret", "node 1: it did not go on"},
+		{"no token", "", world(3), 1, "who answers there does not know this world's secret", "node 1: it did not go on"},
+		{"process", "ours", other(func(w *job.World) { w.Members[1].Incarnation = "old" }), 1, "refused: it is another process than the member host1 (node 1)", "another process"},
+		{"rank", "ours", world(5), 4, "refused: it says it is node 4, and this world expects no such node to call", "no such node"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var log syncBuffer
 				all := &slog.HandlerOptions{Level: slog.LevelDebug}
-				w := &wire{leader: Lead(world(3), Options{Arrival: time.Hour, Log: slog.New(slog.NewTextHandler(&log, all))})}
+				w := &wire{leader: Lead(world(3), Options{Token: "ours", Arrival: time.Hour, Log: slog.New(slog.NewTextHandler(&log, all))})}
 				defer closeAll(w.leader)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
-				_, err := Follow(ctx, c.world, c.self, []job.Addr{"leader"}, Options{Dial: w.dial})
+				_, err := Follow(ctx, c.world, c.self, []job.Addr{"leader"}, Options{Token: c.token, Dial: w.dial})
 				if err == nil || !strings.Contains(err.Error(), strings.ReplaceAll(c.told, `\"`, `"`)) || !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("the stranger was told %v", err)
 				}
@@ -554,7 +557,7 @@ func TestImpostor(t *testing.T) {
 			t.Fatalf("%+v, %v", a, err)
 		}
 		send(c, ready{Proof: a.Proof}) // the leader's own proof will not do
-		if err := readFrame(in, &a, maxHello); err != nil || a.Refused != "it does not know this world's nonce" {
+		if err := readFrame(in, &a, maxHello); err != nil || a.Refused != "it does not know this world's secret" {
 			t.Errorf("%+v, %v", a, err)
 		}
 		c.Close()

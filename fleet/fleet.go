@@ -75,6 +75,9 @@ type Options struct {
 	Redial      time.Duration // how long a closed connection may stay closed; 0: 250 ms
 	Arrival     time.Duration // how long a member may take to join, for the leader, and for itself when it comes back; 0: 30 s
 	Log         *slog.Logger  // strangers, redials; nil: none
+	// Token is the job's, which only its nodes have: to know the world's nonce, as all do who can read the store, is then not
+	// enough.
+	Token string
 	// Life is how many agents of this node there were before this one, which takes over from the last.
 	Life int
 	// Hold keeps a connection open beyond this process's death, until free; nil: the peer sees that it breaks.

@@ -15,7 +15,7 @@ import (
 	"unicode"
 )
 
-// The opening of a connection. Neither side gives away the world's nonce: both prove that they know it.
+// The opening of a connection. Neither side gives away the world's secret: both prove that they know it.
 //
 //	member: Magic, hello{who I am, salt}
 //	leader: welcome{salt of its own, proof over the member's salt}, or welcome{refused}
@@ -51,9 +51,12 @@ type ready struct {
 	Got   uint64 `json:"got"`
 }
 
-// proof shows that its maker knows the nonce, for this one opening, in this role.
-func proof(nonce, role, salt string, h hello) string {
-	mac := hmac.New(sha256.New, []byte(nonce))
+// secret is what the agents of one world share.
+func (f *Fleet) secret() string { return f.world.Nonce + f.Token }
+
+// proof shows that its maker knows the secret, for this one opening, in this role.
+func proof(secret, role, salt string, h hello) string {
+	mac := hmac.New(sha256.New, []byte(secret))
 	fmt.Fprintf(mac, "muster fleet %s %q %d %d %q %d %q", role, h.Job, h.Generation, h.Rank, h.Incarnation, h.Life, salt)
 	return hex.EncodeToString(mac.Sum(nil))
 }
@@ -114,15 +117,15 @@ func (f *Fleet) admit(c net.Conn) error {
 		return refuse(c, err, false)
 	}
 	mine := salt()
-	if err := send(c, welcome{Protocol: Protocol, Salt: mine, Life: f.Life, Proof: proof(f.world.Nonce, "leader", h.Salt, h)}); err != nil {
+	if err := send(c, welcome{Protocol: Protocol, Salt: mine, Life: f.Life, Proof: proof(f.secret(), "leader", h.Salt, h)}); err != nil {
 		return err
 	}
 	var r ready
 	if err := readFrame(in, &r, maxHello); err != nil {
 		return fmt.Errorf("node %d: %w: %w", h.Rank, errElsewhere, ended(err))
 	}
-	if !hmac.Equal([]byte(r.Proof), []byte(proof(f.world.Nonce, "member", mine, h))) {
-		return refuse(c, errors.New("it does not know this world's nonce"), false)
+	if !hmac.Equal([]byte(r.Proof), []byte(proof(f.secret(), "member", mine, h))) {
+		return refuse(c, errors.New("it does not know this world's secret"), false)
 	}
 	return f.seat(c, in, h, r.Got)
 }
@@ -230,8 +233,8 @@ func (f *Fleet) call(c net.Conn) (*call, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !hmac.Equal([]byte(w.Proof), []byte(proof(f.world.Nonce, "leader", k.me.Salt, k.me))) {
-		return nil, errors.New("who answers there does not know this world's nonce")
+	if !hmac.Equal([]byte(w.Proof), []byte(proof(f.secret(), "leader", k.me.Salt, k.me))) {
+		return nil, errors.New("who answers there does not know this world's secret")
 	}
 	k.salt, k.life = w.Salt, w.Life
 	return k, nil
@@ -244,7 +247,7 @@ func (f *Fleet) commit(k *call, p *peer) error {
 		p.mu.Unlock()
 		return errOld
 	}
-	r := ready{Proof: proof(f.world.Nonce, "member", k.salt, k.me), Got: p.got}
+	r := ready{Proof: proof(f.secret(), "member", k.salt, k.me), Got: p.got}
 	p.mu.Unlock()
 	if err := send(k, r); err != nil {
 		return err

@@ -50,11 +50,12 @@ type Spec struct {
 
 // Terms are what all nodes of a job must have been told alike.
 type Terms struct {
-	Nodes  int  `json:"nodes"`            // how many nodes make the world, at most
-	Least  int  `json:"least,omitempty"`  // how many make one if need be; 0: all Nodes
-	Spares int  `json:"spares,omitempty"` // how many beyond the world stand by, to take a lost node's place
-	Uneven bool `json:"uneven,omitempty"` // nodes may bring different numbers of slots, or none
-	Debug  bool `json:"debug,omitempty"`  // nothing is trained
+	Nodes  int    `json:"nodes"`            // how many nodes make the world, at most
+	Least  int    `json:"least,omitempty"`  // how many make one if need be; 0: all Nodes
+	Spares int    `json:"spares,omitempty"` // how many beyond the world stand by, to take a lost node's place
+	Uneven bool   `json:"uneven,omitempty"` // nodes may bring different numbers of slots, or none
+	Debug  bool   `json:"debug,omitempty"`  // nothing is trained
+	Token  string `json:"token,omitempty"`  // by what the job's token is recognised; it does not give it away
 }
 
 // Fewest is with how many nodes a world may begin.

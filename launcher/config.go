@@ -32,6 +32,7 @@ type Config struct {
 	Endpoint   string // --rdzv-endpoint: HOST[:PORT], IPv6 in brackets
 	MasterAddr string // --master-addr: where node 0 runs
 	MasterPort int    // --master-port
+	TokenFile  string // --token-file: the job's token, which its nodes prove to each other that they have
 	LocalAddr  string // --local-addr: the address that this node announces first
 	Serve      string // --serve: auto, yes, no: whether this node hosts the meeting point
 

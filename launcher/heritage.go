@@ -243,8 +243,8 @@ func (c Config) letGo() {
 }
 
 // fleetOptions make the line to the others one that another agent can take over.
-func (c Config) fleetOptions() fleet.Options {
-	o := fleet.Options{Log: c.Log, Beat: beats()}
+func (c Config) fleetOptions(token string) fleet.Options {
+	o := fleet.Options{Log: c.Log, Beat: beats(), Token: token}
 	if c.First != nil { // no test of a line alone
 		o.Life, o.Hold = c.First.Life(), c.holder()
 	}

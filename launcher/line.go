@@ -27,7 +27,7 @@ func (m *meeting) connect(ctx context.Context) (*line, error) {
 		l.host = "127.0.0.1"
 		return l, nil
 	}
-	options := m.c.fleetOptions()
+	options := m.c.fleetOptions(m.token)
 	if rank != 0 {
 		m.door.close() // nobody has business here: another node leads
 	}

@@ -25,6 +25,7 @@ type meeting struct {
 	c       Config
 	spec    job.Spec
 	port    job.Addr // the endpoint
+	token   string   // the job's
 	store   store.Store
 	door    door
 	servers sync.WaitGroup
@@ -41,7 +42,7 @@ type meeting struct {
 // openMeeting hosts the store or finds the node that does.
 func openMeeting(ctx context.Context, c Config, h *heritage, d *desk) (*meeting, error) {
 	p := h.Plan
-	m := &meeting{c: c, desk: d, spec: p.Spec, port: p.Endpoint, hosts: p.Spec.Self.Addrs, end: time.Now().Add(c.JoinTimeout)}
+	m := &meeting{c: c, desk: d, spec: p.Spec, token: p.Token, port: p.Endpoint, hosts: p.Spec.Self.Addrs, end: time.Now().Add(c.JoinTimeout)}
 	if p.Endpoint == "" {
 		m.store = &store.Memory{}
 	}

@@ -31,6 +31,7 @@ type Setting struct{ Name, Value, From string }
 // A Plan is what this node will do: flags, environment and platform settled against each other.
 type Plan struct {
 	Spec      job.Spec
+	Token     string   // of the job, which its nodes share; "": they have none
 	Endpoint  job.Addr // where the nodes meet; "" when this node is the whole world
 	Serve     bool     // this node hosts the meeting point
 	MayServe  bool     // it may, where the endpoint turns out to be this machine
@@ -52,7 +53,7 @@ func NewPlan(c Config) (Plan, error) {
 	}
 	p.Notes = slices.Concat(c.Notes, found.Warnings)
 	for _, step := range []func(Config, discovery.Finding, *Plan) error{
-		planCommand, planNodes, planSelf, planSlots, planEndpoint, planID, planFramework, planRestarts,
+		planCommand, planNodes, planSelf, planSlots, planEndpoint, planID, planToken, planFramework, planRestarts,
 	} {
 		if err := step(c, found, &p); err != nil {
 			return p, err

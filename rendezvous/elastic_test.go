@@ -1,7 +1,6 @@
 package rendezvous
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -136,19 +135,6 @@ func TestMembersComeFirst(t *testing.T) {
 	})
 }
 
-// meeting is the prefix of a generation's keys.
-func (s *scene) meeting(generation int) string {
-	s.Helper()
-	keys, _ := s.store.ListKeys(s.Context())
-	for _, k := range keys {
-		if prefix, ok := strings.CutSuffix(k, fmt.Sprintf("/%d/%s", generation, keyTickets)); ok {
-			return fmt.Sprintf("%s/%d/", prefix, generation)
-		}
-	}
-	s.Fatalf("there is no meeting for generation %d", generation)
-	return ""
-}
-
 // A world shrinks to those who are left without waiting for others, and grows again.
 func TestScaleDownAndUp(t *testing.T) {
 	play(t, func(s *scene) {
@@ -235,6 +221,7 @@ func TestNewcomerWithOtherTerms(t *testing.T) {
 			"a expects 2 nodes, x expects 1:2":        func(s *job.Spec) { s.Least = 1 },
 			"a expects 1 spares, x expects 0":         func(s *job.Spec) { s.Spares = 0 },
 			"a brings 8 slots, x brings 4":            func(s *job.Spec) { s.Self.Slots = 4 },
+			"a and x do not have the same job token":  func(s *job.Spec) { s.Token = "guess" },
 			"x was started with --debug, a without":   func(s *job.Spec) { s.Debug = true },
 			"x (node 3) has an index beyond the last": func(s *job.Spec) { s.Self.Index = 3 },
 		} {

@@ -182,6 +182,9 @@ func contradiction(a, b record) error {
 	if a.Spares != b.Spares {
 		return fmt.Errorf("%v expects %d spares, %v expects %d; give all nodes the same --spares", a, a.Spares, b, b.Spares)
 	}
+	if a.Token != b.Token {
+		return fmt.Errorf("%v and %v do not have the same job token; give all nodes the same one, or none", a, b)
+	}
 	if a.Debug != b.Debug {
 		with, without := a, b
 		if b.Debug {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/muster-run/muster/launcher"
 	"github.com/muster-run/muster/proc"
 )
 
@@ -83,7 +84,7 @@ func misspelt(flags []cli.Flag, environ []string) (notes []string) {
 	for _, f := range flags {
 		names = append(names, variable(f.Names()[0]))
 	}
-	names = append(names, terminationLog, proc.TagName)
+	names = append(names, terminationLog, proc.TagName, launcher.TokenVariable)
 	for _, kv := range environ {
 		name, value, _ := strings.Cut(kv, "=")
 		if !strings.HasPrefix(name, variable("")) || slices.Contains(names, name) || strings.HasPrefix(value, "tcp://") {

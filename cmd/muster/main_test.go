@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -146,12 +147,18 @@ func freePort(t *testing.T) int {
 // nodes starts one agent per node on this machine, each on a loopback address of its own.
 func startNodes(t *testing.T, count int, vars []string, args ...string) []*program {
 	t.Helper()
+	return startEach(t, slices.Repeat([][]string{vars}, count), args...)
+}
+
+// startEach starts a node with each of the environments.
+func startEach(t *testing.T, vars [][]string, args ...string) []*program {
+	t.Helper()
 	endpoint := fmt.Sprintf("127.0.0.1:%d", freePort(t))
 	var all []*program
-	for n := range count {
-		flags := []string{"run", "--nnodes", strconv.Itoa(count), "--node-rank", strconv.Itoa(n), "--nproc-per-node", "2",
+	for n := range vars {
+		flags := []string{"run", "--nnodes", strconv.Itoa(len(vars)), "--node-rank", strconv.Itoa(n), "--nproc-per-node", "2",
 			"--local-addr", fmt.Sprintf("127.0.0.%d", n+1), "--rdzv-endpoint", endpoint, "--join-timeout", "2m"}
-		all = append(all, muster(t, t.TempDir(), vars, append(flags, args...)...))
+		all = append(all, muster(t, t.TempDir(), vars[n], append(flags, args...)...))
 	}
 	return all
 }

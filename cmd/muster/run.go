@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -38,6 +39,7 @@ func jobFlags(c *launcher.Config) []cli.Flag {
 		&cli.GenericFlag{Name: "debug", Value: &debugged{&c.Debug}, Hidden: true, Usage: "`[=CMD]` that each worker runs instead of training, sleep if not given; see muster exec"},
 		&cli.StringFlag{Name: "verdict", Destination: &c.VerdictFile, Usage: "`FILE` for the verdict as JSON, when the job has ended"},
 		&cli.StringFlag{Name: "journal", Destination: &c.JournalFile, Hidden: true, Usage: "`FILE` for the events of the job, for muster replay"},
+		&cli.StringFlag{Name: "token-file", Destination: &c.TokenFile, Hidden: true, Usage: "`FILE` with a secret of the job's nodes, the same on all; or MUSTER_TOKEN"},
 		&cli.StringFlag{Name: "local-addr", Destination: &c.LocalAddr, Hidden: true, Usage: "`ADDR` at which this node is reached best"},
 		&cli.GenericFlag{Name: "serve", Value: choice{&c.Serve, "auto yes no"}, Hidden: true, Usage: "`auto|yes|no` whether this node hosts the meeting point"},
 		&cli.GenericFlag{Name: "worker-port", Value: port(&c.WorkerPort), Hidden: true, Usage: "`PORT` of the workers' store; a free one"},
@@ -59,7 +61,7 @@ func configure(x *cli.Context, c *launcher.Config) {
 	c.From = givenBy(x)
 	c.Host = job.Host{Getenv: os.Getenv, ReadFile: os.ReadFile, Hostname: hostname}
 	c.Root = topology.Root("/")
-	c.Environ = os.Environ()
+	c.Environ = slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, launcher.TokenVariable+"=") })
 	c.Version = version()
 	c.Notes = append(c.Notes, misspelt(allFlags(x), c.Environ)...)
 }

@@ -1,0 +1,72 @@
+package launcher
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/muster-run/muster/discovery"
+	"github.com/muster-run/muster/job"
+)
+
+// TokenVariable holds the job's token where no file does. It is not for the workers.
+const TokenVariable = "MUSTER_TOKEN"
+
+// A token is no password that a person keeps in mind: whoever can read the store can guess at it for years.
+const (
+	leastToken = 16 // bytes
+	mostToken  = 4 << 10
+)
+
+// planToken reads the token that only the nodes of this job have, if there is one. The nodes compare a digest of it when they meet,
+// and prove to each other that they have it when they connect.
+func planToken(c Config, _ discovery.Finding, p *Plan) error {
+	token, from, err := c.token()
+	if err == nil && from != "" && (len(token) < leastToken || len(token) > mostToken) {
+		err = fmt.Errorf("it has %d bytes, and may have %d to %d", len(token), leastToken, mostToken)
+	}
+	if err != nil {
+		return fail(job.ExitUsage, "for instance: openssl rand -hex 32", "the job's token, from %s: %w", from, err)
+	}
+	if token != "" {
+		p.Token, p.Spec.Token = token, digest(token, p.Spec.ID)
+	}
+	return nil
+}
+
+// token returns the token and who gave it; "": nobody did.
+func (c Config) token() (token, from string, err error) {
+	value := c.Host.Getenv(TokenVariable) // the workers' environment does not have it
+	switch {
+	case c.TokenFile != "" && value != "":
+		return "", c.by("token-file") + " and " + TokenVariable, errors.New("both are given; drop one of them")
+	case c.TokenFile != "":
+		token, err = readToken(c.TokenFile)
+		return token, c.said("token-file", c.TokenFile), err
+	case value != "":
+		return strings.TrimSpace(value), TokenVariable, nil
+	}
+	return "", "", nil
+}
+
+func readToken(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, 2*mostToken))
+	return strings.TrimSpace(string(b)), err
+}
+
+// digest is by what a token is recognised, in one job.
+func digest(token, id string) string {
+	mac := hmac.New(sha256.New, []byte(token))
+	fmt.Fprintf(mac, "muster job token %q", id)
+	return hex.EncodeToString(mac.Sum(nil)[:16])
+}
