@@ -36,6 +36,7 @@ const (
 	keptRun     = "run"     // heritage: what was settled when the run began, and what all agreed on
 	keptState   = "state"   // moment: where the run loop stands
 	keptJournal = "journal" // journalHead: the state before the first event that is kept
+	keptWorld   = "world"   // what the nodes agreed on in the store that this node hosts, as rendezvous.Host wants it
 	keptEvent   = "event/"  // journalEntry, each by its number
 	heldStore   = "store"   // the listener at which this node hosts the store, and other agents find this one
 	heldDoor    = "door"    // the listener at which they do where another node hosts it
@@ -248,10 +249,20 @@ func (c Config) fleetOptions(token string) fleet.Options {
 	if c.First != nil { // no test of a line alone
 		o.Life, o.Hold = c.First.Life(), c.holder()
 	}
-	if o.Life > 0 { // they have all been there
+	if c.goesOn() { // they have all been there
 		o.Arrival = againTime
 	}
 	return o
+}
+
+// remember leaves what the meeting came to in the store that this node hosts: others may know it before this one does.
+func (m *meeting) remember(b []byte) {
+	if m.c.First == nil {
+		return
+	}
+	if err := m.c.First.Keep(keptWorld, b); err != nil {
+		m.c.Log.Debug(fmt.Sprintf("no other agent could take over from this one: %v", err))
+	}
 }
 
 // holder keeps connections open beyond this agent's death.

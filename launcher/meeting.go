@@ -49,7 +49,7 @@ func openMeeting(ctx context.Context, c Config, h *heritage, d *desk) (*meeting,
 	if ln, err := m.inherited(heldStore); err != nil {
 		return m, err
 	} else if ln != nil {
-		return m, m.host(ctx, ln, hostOf(p.Endpoint))
+		return m, m.host(ctx, ln, hostOf(p.Endpoint), c.First.Legacy().Blobs[keptWorld])
 	}
 	if c.takesOver() {
 		return m, m.resume()
@@ -80,7 +80,7 @@ func (m *meeting) serve(ctx context.Context, sure bool) error {
 		ln, err := net.Listen("tcp", addr)
 		switch {
 		case err == nil:
-			return m.host(ctx, ln, host)
+			return m.host(ctx, ln, host, nil)
 		case !errors.Is(err, syscall.EADDRINUSE):
 			return fail(job.ExitSystem, "", "host the meeting point: %w", err)
 		case time.Now().After(late):
@@ -102,10 +102,10 @@ func (m *meeting) serve(ctx context.Context, sure bool) error {
 	}
 }
 
-// host serves the store to a listener, and to ourselves.
-func (m *meeting) host(ctx context.Context, ln net.Listener, host string) error {
+// host serves the store to a listener, and to ourselves. It begins with what an agent before this one kept of it.
+func (m *meeting) host(ctx context.Context, ln net.Listener, host string, kept []byte) error {
 	free := m.hold(heldStore, ln)
-	server := &tcpstore.Server{Log: m.c.Log, Magic: fleet.Magic, Foreign: m.door.handle}
+	server := &tcpstore.Server{Log: m.c.Log, Magic: fleet.Magic, Foreign: m.door.handle, Store: rendezvous.Host(tcpstore.Prefix, m.spec.ID, kept, m.remember)}
 	ctx, cancel := context.WithDeadlineCause(ctx, m.end, errors.New("no answer from ourselves"))
 	defer cancel()
 	m.run(func() {

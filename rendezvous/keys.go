@@ -67,6 +67,11 @@ type shelf struct {
 	prefix string
 }
 
+// life is the part of a job's keys that belongs to one life of the store.
+func (s shelf) life(incarnation []byte) shelf {
+	return shelf{s.Store, s.prefix + fmt.Sprintf("%.64s/", incarnation)}
+}
+
 // meeting is the part of a job's keys that belongs to one generation.
 func (s shelf) meeting(generation int) shelf {
 	return shelf{s.Store, s.prefix + strconv.Itoa(generation) + "/"}

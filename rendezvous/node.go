@@ -97,9 +97,8 @@ func (n *node) arrive(ctx context.Context) (*outcome, error) {
 // root is the part of the store that belongs to this job, in this life of the store.
 func (n *node) root(ctx context.Context) (shelf, error) {
 	root := shelf{n.store, jobPath(n.spec.ID)}
-	life, err := root.once(ctx, keyIncarnation, []byte(random()))
-	root.prefix += fmt.Sprintf("%.64s/", life)
-	return root, err
+	incarnation, err := root.once(ctx, keyIncarnation, []byte(random()))
+	return root.life(incarnation), err
 }
 
 // outcome is how a meeting ended; nil: it has not.

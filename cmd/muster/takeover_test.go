@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,9 +13,12 @@ import (
 	"time"
 
 	"github.com/muster-run/muster/control"
+	"github.com/muster-run/muster/fleet"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher"
 	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/rendezvous"
+	"github.com/muster-run/muster/rendezvous/tcpstore"
 )
 
 // killAgent kills the agent of p, and returns when another one has taken over.
@@ -361,6 +365,42 @@ func TestTakeOverAloneAndTerm(t *testing.T) {
 			all[victim].says(fmt.Sprintf("saved %d", victim))
 			t.Logf("its worker was told within %v", time.Since(told))
 			all[victim].ends(job.ExitTERM, fmt.Sprintf("saved %d", victim), fmt.Sprintf("node %d (", victim), "was told to stop by SIGTERM; exit 143")
+		})
+	}
+}
+
+// The agent that hosts the store and leads is killed when the world was published, which another node knows and its own first
+// process perhaps not yet. The next one is in that world.
+func TestTakeOverAsTheWorldIsMade(t *testing.T) {
+	t.Parallel()
+	for try := range 4 {
+		t.Run(fmt.Sprint(try), func(t *testing.T) {
+			t.Parallel()
+			endpoint := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+			p := muster(t, t.TempDir(), nil, "run", "--nnodes", "2", "--node-rank", "0", "--nproc-per-node", "1", "--rdzv-id", "j7", "--rdzv-endpoint", endpoint,
+				"--", "sh", "-c", training)
+			p.says("1 of 2 nodes here")
+			agent := agentOf(t, p.cmd.Process.Pid)
+			s, err := tcpstore.Dial(t.Context(), endpoint, tcpstore.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			session, err := rendezvous.Join(t.Context(), s, job.Spec{ID: "j7", Terms: job.Terms{Nodes: 2}, Self: job.Node{Name: "other", Index: 1, Slots: 1, Incarnation: "1"}}, rendezvous.Options{})
+			syscall.Kill(agent, syscall.SIGKILL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer session.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			member, err := fleet.Follow(ctx, session.World, 1, session.World.Members[0].Addrs, fleet.Options{})
+			if err != nil {
+				t.Fatalf("%v:\n%s", err, p.out.String())
+			}
+			p.says("up 0 of 2")
+			member.Close()
+			p.ends(job.ExitRetry, "another one takes over", "node 1 (other) was lost: its agent left the job")
 		})
 	}
 }

@@ -222,7 +222,8 @@ const (
 
 // A Watcher is told every change of the keys that it watches.
 type Watcher struct {
-	// Tell is called from inside the call on the table that made the change. It must not call the table.
+	// Tell is called from inside the call on the table that made the change, before whoever waits is woken. It must not call the
+	// table, but to watch another key.
 	Tell  func(c Change, key string, old, now []byte)
 	slots []*slot
 }

@@ -288,14 +288,17 @@ func (c *Client) cancelWait() error {
 	return errInStep
 }
 
-// initKey is the workers' counter, which PyTorch's clients write without the '/' in front.
+// Prefix is what a client puts before a key, as PyTorch's do, and so what its name in the server's table begins with.
+const Prefix = "/"
+
+// initKey is the workers' counter, which PyTorch's clients write without the prefix.
 const initKey = "init/"
 
 func wireKey(key string) []byte {
 	if key == initKey {
 		return []byte(key)
 	}
-	return append([]byte{'/'}, key...)
+	return append([]byte(Prefix), key...)
 }
 
 func wireKeys(keys []string) [][]byte {
