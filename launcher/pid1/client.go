@@ -30,7 +30,6 @@ type Client struct {
 	signals chan os.Signal
 	direct  chan os.Signal // came to this process itself
 	lost    chan struct{}  // closed when the first process is gone
-	done    chan struct{}  // closed when receive has returned
 	closing chan struct{}  // closed by Close
 	warm    chan struct{}  // closed when this process has all threads that it may need
 
