@@ -44,7 +44,7 @@ const (
 )
 
 // heritageForm names the form of what is kept. A newer program that cannot read it leaves the job to the older one.
-const heritageForm = "muster.heritage/1"
+const heritageForm = "muster.heritage/2"
 
 // heritage is what does not change in the life of a job, once it is known.
 type heritage struct {

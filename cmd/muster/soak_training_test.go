@@ -30,7 +30,9 @@ func TestSoakTraining(t *testing.T) {
 	calm.begins()
 	deaths := disturbed.disturb(length, pause)
 	last := max(disturbed.step(), calm.step()) + 100 // which no rank has taken yet
-	a, b := disturbed.end(last), calm.end(last)
+	disturbed.last(last)
+	calm.last(last) // before the other's end is waited for
+	a, b := disturbed.ends(last), calm.ends(last)
 	if !slices.Equal(a, b) {
 		t.Errorf("what the ranks learned while agents died: %q, and undisturbed: %q", a, b)
 	}
@@ -89,8 +91,8 @@ var (
 	longest = regexp.MustCompile(`\[rank \d\] longest .*`)
 )
 
-// end lets the training end after so many steps, and returns what each rank learned.
-func (d ddp) end(last int) (all []string) {
+// last lets the training end after so many steps.
+func (d ddp) last(last int) {
 	d.t.Helper()
 	draft := d.told + "~"
 	if err := os.WriteFile(draft, []byte(strconv.Itoa(last)), 0o644); err != nil {
@@ -99,6 +101,11 @@ func (d ddp) end(last int) (all []string) {
 	if err := os.Rename(draft, d.told); err != nil {
 		d.t.Fatal(err)
 	}
+}
+
+// ends waits until it has, and returns what each rank learned.
+func (d ddp) ends(last int) (all []string) {
+	d.t.Helper()
 	for n, p := range d.nodes {
 		p.ends(0, fmt.Sprintf("[rank %d] last %d\n", 2*n, last), fmt.Sprintf("[rank %d] last %d\n", 2*n+1, last))
 		wholeLines(d.t, p.out.String(), 1, 2*n, 2*n+1)
