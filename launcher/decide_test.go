@@ -639,6 +639,27 @@ func TestSecondInterruptKillsEverywhere(t *testing.T) {
 	}
 }
 
+// An agent that took over and is told to stop before it has found the others stops its workers at once, and ends as told,
+// whether they are lost in the end or only silent.
+func TestToldToStopAlone(t *testing.T) {
+	for self := range 2 {
+		for _, found := range []bool{true, false} {
+			w := newWorld(t, 2).begin()
+			w.dead[1-self] = true
+			if found {
+				w.later(self, 10*time.Second, lost{1 - self, "it was not reached within 10s"})
+			}
+			w.feed(self, resumed{})
+			w.feed(self, signalled{syscall.SIGTERM})
+			if got := strings.Join(w.log, "\n"); !strings.Contains(got, fmt.Sprintf("node %d: launcher.stop {Within:25s Preempt:true}", self)) {
+				t.Errorf("node %d does not stop its workers:\n%s", self, got)
+			}
+			w.run()
+			w.all(job.ExitTERM, fmt.Sprintf("node %d (host-%d) was told to stop by SIGTERM", self, self))
+		}
+	}
+}
+
 // Preemption leaves time for a checkpoint on every node, a failure does not.
 func TestGraceIsForPreemption(t *testing.T) {
 	for _, c := range []struct {

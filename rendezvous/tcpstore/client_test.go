@@ -325,6 +325,31 @@ func TestFirstOnly(t *testing.T) {
 	}
 }
 
+// A client that nobody has asked for anything needs no server; when it is asked it finds one that came meanwhile.
+func TestNew(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := ln.Addr().String()
+	ln.Close()
+	c := New(addr, Options{})
+	defer c.Close()
+	if _, err := c.Add(within(t, 50*time.Millisecond), "n", 1); err == nil {
+		t.Error("it asked nobody, and was answered")
+	}
+	if ln, err = net.Listen("tcp", addr); err != nil {
+		t.Fatal(err)
+	}
+	serveOn(t, &Server{}, ln)
+	if sum, err := c.Add(within(t, 10*time.Second), "n", 1); err != nil || sum != 1 {
+		t.Errorf("%d, %v", sum, err)
+	}
+	if err := New(addr, Options{}).Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A relay stands between client and server, and breaks connections when told.
 type relay struct {
 	to    string
