@@ -89,11 +89,16 @@ func (p *program) says(text string) {
 // muster starts the program with args in dir, with variables over a small environment.
 func muster(t *testing.T, dir string, vars []string, args ...string) *program {
 	t.Helper()
+	return startProgram(t, dir, vars, append([]string{executable(t)}, args...)...)
+}
+
+func executable(t *testing.T) string {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return startProgram(t, dir, vars, append([]string{self}, args...)...)
+	return self
 }
 
 // startProgram starts a command line, at the end of which stands muster.

@@ -75,6 +75,7 @@ func Main(cfg Config) int {
 		words:     openWords(cfg.TerminationLog),
 	}
 	f.cpus = prepare(f.isInit)
+	f.cages = openCages("/")
 	f.known = registry{pids: map[int]bool{}, inherited: inherited()}
 	for _, p := range f.known.inherited {
 		f.known.add(p.PID)
@@ -97,6 +98,7 @@ type first struct {
 	signals  chan os.Signal
 	children map[int]*child // by PID; workers until the agent forgets them
 	consoles map[int]*console
+	cages    cages
 	known    registry
 	since    uint64 // proc.Process.Start of the first worker since there was none
 
@@ -129,6 +131,7 @@ type child struct {
 	pipes   []int           // read ends of its stdout and stderr, on their way to who reads them
 	carrier *output.Carrier // that does; nil: the agent
 	lines   *proc.Lines
+	cage    cage
 }
 
 // registry is who may be a child of ours without being an orphan that we adopted.
@@ -358,7 +361,7 @@ func (f *first) start(m message) {
 		}
 		f.started(m.ID, c, err)
 	}
-	s.drop = func() { closeAll(s.closeAfter); closeAll(c.pipes) }
+	s.drop = func() { closeAll(s.closeAfter); closeAll(c.pipes); c.cage.remove() }
 	f.queue = append(f.queue, s)
 }
 
@@ -367,6 +370,8 @@ func (f *first) spawnOf(m message, c *child) (spawn, error) {
 	s := spawn{argv: in.Argv, env: slices.Clip(in.Env), dir: in.Dir, core: in.Core, oom: in.OOM, closeAfter: m.files}
 	if in.Tag != "" {
 		s.env = append(s.env, proc.TagName+"="+in.Tag)
+		c.cage = f.cages.next()
+		s.sys.UseCgroupFD, s.sys.CgroupFD = c.cage.dir != "", c.cage.fd
 	}
 	// Its own process group, but our session: a signal from the terminal is not for it, a hang-up reaches us all. Who reads
 	// from the terminal must be in its foreground, which is where we are; then Ctrl-C is for it too.
@@ -399,6 +404,7 @@ func (f *first) spawnOf(m message, c *child) (spawn, error) {
 func (f *first) started(id uint64, c *child, err error) {
 	if err != nil {
 		closeAll(c.pipes)
+		c.cage.remove()
 		text, code := err.Error(), 125
 		if e, ok := err.(*proc.StartError); ok {
 			code = e.Code
@@ -496,6 +502,7 @@ func (f *first) kill(m message) {
 		for _, k := range carriers {
 			k.Close()
 		}
+		trees.clear()
 		f.spawner.done <- func() {
 			f.reap() // so that the agent hears of the leaders' ends before it hears that their trees are gone
 			f.tell(message{Kind: answer, ID: m.ID, Text: left})

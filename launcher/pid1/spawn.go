@@ -94,12 +94,22 @@ func fork(w spawn) (int, error) {
 func forkPatiently(path string, argv []string, attr *syscall.ProcAttr) (pid int, err error) {
 	for pause := 10 * time.Millisecond; pause < time.Second; pause *= 2 {
 		pid, err = syscall.ForkExec(path, argv, attr)
+		if attr.Sys.UseCgroupFD && caged(err) {
+			attr.Sys.UseCgroupFD = false
+			continue
+		}
 		if !errors.Is(err, syscall.EAGAIN) {
 			return pid, err
 		}
 		time.Sleep(pause)
 	}
 	return pid, err
+}
+
+// caged reports whether a process could not be started because of the cgroup that it was to be in: clone3(2) is not let through
+// by a container's filter, or the cgroup takes no processes, or somebody removed it. What has another reason will fail again.
+func caged(err error) bool {
+	return err != nil && !errors.Is(err, syscall.EAGAIN)
 }
 
 // limitCore sets the soft RLIMIT_CORE that the next child inherits to 0, unless it may keep ours, and returns what undoes it.

@@ -73,6 +73,10 @@ func (f *first) stopWorkers() {
 // uninterruptible sleep does not die, and our caller waits for us.
 func (f *first) sweep() {
 	f.reap()
+	for _, c := range f.children {
+		c.cage.kill()
+		defer c.cage.remove()
+	}
 	if !childless() {
 		f.killAll()
 	}
@@ -137,6 +141,7 @@ type trees struct {
 	since   uint64 // proc.Process.Start of the first worker of those that lived together
 	known   *registry
 	ended   func() int64 // counts orphans
+	cages   []cage
 }
 
 func (f *first) treesOf(pids []int) trees {
@@ -145,6 +150,8 @@ func (f *first) treesOf(pids []int) trees {
 		switch {
 		case slices.Contains(pids, pid):
 			t.targets = append(t.targets, proc.Target{PID: pid, Start: c.started, Tag: c.tag})
+			t.cages = append(t.cages, c.cage)
+			c.cage = cage{}
 		case c.alive && c.tag != "":
 			t.last = false
 		}
@@ -157,7 +164,17 @@ func (t trees) kill(ctx context.Context) string {
 	if len(t.targets) == 0 {
 		return ""
 	}
+	for _, c := range t.cages {
+		c.kill()
+	}
 	return describe(table.Kill(ctx, proc.Hunt{Find: t.find, Ended: t.ended}))
+}
+
+// clear removes what is left of the workers that were killed but no process.
+func (t trees) clear() {
+	for _, c := range t.cages {
+		c.remove()
+	}
 }
 
 // find picks the members of the trees. Once those are gone, and no other worker lives, every orphan that we adopted since
