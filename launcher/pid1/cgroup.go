@@ -44,12 +44,24 @@ func openCages(root string) cages {
 		dir := filepath.Join(root, at, path)
 		var word [8]byte
 		n, err := unix.Getxattr(dir, "user.delegate", word[:])
-		if path == "/" || path == "." || err == nil && string(word[:n]) == "1" {
+		if (path == "/" || path == "." || err == nil && string(word[:n]) == "1") && !limited(dir) {
 			clean(dir)
 			return cages{dir: dir}
 		}
 	}
 	return cages{}
+}
+
+// limited reports whether a cgroup has limits of its own. Some programs (Go's and Java's runtimes) look for them in their own
+// cgroup and not above it: they would take a cage for freedom.
+func limited(dir string) bool {
+	for _, file := range []string{"cpu.max", "memory.max", "memory.high", "cpuset.cpus", "pids.max"} {
+		b, err := os.ReadFile(filepath.Join(dir, file))
+		if text := strings.TrimSpace(string(b)); err == nil && text != "" && !strings.HasPrefix(text, "max") {
+			return true
+		}
+	}
+	return false
 }
 
 // clean removes the cages of a first process that was killed. Those that hold a process stay, and those that are being filled,

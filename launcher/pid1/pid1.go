@@ -75,7 +75,6 @@ func Main(cfg Config) int {
 		words:     openWords(cfg.TerminationLog),
 	}
 	f.cpus = prepare(f.isInit)
-	f.cages = openCages("/")
 	f.known = registry{pids: map[int]bool{}, inherited: inherited()}
 	for _, p := range f.known.inherited {
 		f.known.add(p.PID)
@@ -163,8 +162,9 @@ func (f *first) run() int {
 			}
 			break
 		}
-		if first {
-			warm(16) // while the agent begins
+		if first { // while the agent begins
+			warm(16)
+			f.cages = openCages("/")
 		}
 		f.loop(func() bool { return f.agentEnd != nil }, nil)
 		f.loop(func() bool { return f.inbox == nil }, time.After(time.Second)) // its last messages
