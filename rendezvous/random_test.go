@@ -73,6 +73,8 @@ func (c *crowd) happens() {
 	case n < 16:
 		c.store.torn.Store(c.dice.Int64N(5))
 	case n < 17:
+		c.store.torn.Store(0)
+		c.passes(2 * time.Second) // who is just arriving at a world could not know of it, nor it of him
 		c.note("the store comes back empty")
 		c.store.empty()
 		c.passes(2 * time.Second)
