@@ -78,7 +78,7 @@ func TestPlan(t *testing.T) {
 		{"a short token", "MUSTER_TOKEN=secret", nil, "", "the job's token, from MUSTER_TOKEN: it has 6 bytes, and may have 16 to 4096"},
 		{"two tokens", "MUSTER_TOKEN=0123456789abcdef", func(c *Config) { c.TokenFile = "/x" }, "", "--token-file and MUSTER_TOKEN: both are given"},
 		{"a token that is not there", "", func(c *Config) { c.TokenFile = "/not/there" }, "", "from --token-file /not/there: open /not/there: no such file"},
-		{"a token without end", "", func(c *Config) { c.TokenFile = "/dev/zero" }, "", "from --token-file /dev/zero: it has 8192 bytes"},
+		{"a token without end", "", func(c *Config) { c.TokenFile = "/dev/zero" }, "", "from --token-file /dev/zero: it is no regular file"},
 		{"one port for two things", "", func(c *Config) { c.Nodes, c.Endpoint, c.WorkerPort = 2, "h:7", 7 },
 			"", "--worker-port 7 is also where the nodes meet (--rdzv-endpoint h:7)"},
 		{"one port for two things, by default", "MASTER_ADDR=h WORLD_SIZE=2", func(c *Config) { c.WorkerPort = DefaultPort },

@@ -55,6 +55,9 @@ func (c Config) token() (token, from string, err error) {
 }
 
 func readToken(path string) (string, error) {
+	if i, err := os.Stat(path); err == nil && !i.Mode().IsRegular() {
+		return "", errors.New("it is no regular file") // to open a FIFO may take for ever
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err

@@ -15,21 +15,21 @@ import (
 // Where we may, each worker gets a cgroup of its own, for one reason: to write 1 to its cgroup.kill ends whatever the worker
 // started, wherever it went, in one stroke. It limits nothing. Documentation/admin-guide/cgroup-v2.rst, Linux 5.14.
 
-// A cage is a worker's cgroup. The zero cage is none.
-type cage struct {
+// A cgroup is a worker's. The zero cgroup is none.
+type cgroup struct {
 	dir string
 	fd  int // of dir
 }
 
-// cages makes them, below the cgroup of this process.
-type cages struct {
+// cgroups makes them, below the cgroup of this process.
+type cgroups struct {
 	dir string // "": we may not
 }
 
-// openCages finds out whether this process may divide its cgroup: as the root of what a container sees, or because systemd has
+// openCgroups finds out whether this process may divide its cgroup: as the root of what a container sees, or because systemd has
 // handed it over (systemd.resource-control(5), Delegate=). Anybody else's cgroup is not ours to divide. root is where the file
 // system begins.
-func openCages(root string) cages {
+func openCgroups(root string) cgroups {
 	groups, _ := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	mounts, _ := os.ReadFile(filepath.Join(root, "proc/self/mountinfo"))
 	at, top := mountOf(string(mounts), "cgroup2")
@@ -46,14 +46,14 @@ func openCages(root string) cages {
 		n, err := unix.Getxattr(dir, "user.delegate", word[:])
 		if (path == "/" || path == "." || err == nil && string(word[:n]) == "1") && !limited(dir) {
 			clean(dir)
-			return cages{dir: dir}
+			return cgroups{dir: dir}
 		}
 	}
-	return cages{}
+	return cgroups{}
 }
 
 // limited reports whether a cgroup has limits of its own. Some programs (Go's and Java's runtimes) look for them in their own
-// cgroup and not above it: they would take a cage for freedom.
+// cgroup and not above it: they would find none.
 func limited(dir string) bool {
 	for _, file := range []string{"cpu.max", "memory.max", "memory.high", "cpuset.cpus", "pids.max"} {
 		b, err := os.ReadFile(filepath.Join(dir, file))
@@ -64,13 +64,13 @@ func limited(dir string) bool {
 	return false
 }
 
-// clean removes the cages of a first process that was killed. Those that hold a process stay, and those that are being filled,
+// clean removes the cgroups of a first process that was killed. Those that hold a process stay, and those that are being filled,
 // perhaps by a process of another PID namespace.
 func clean(dir string) {
 	old, _ := filepath.Glob(filepath.Join(dir, "muster-*-*"))
-	for _, cage := range old {
-		if i, err := os.Stat(cage); err == nil && time.Since(i.ModTime()) > time.Minute {
-			os.Remove(cage)
+	for _, dir := range old {
+		if i, err := os.Stat(dir); err == nil && time.Since(i.ModTime()) > time.Minute {
+			os.Remove(dir)
 		}
 	}
 }
@@ -88,15 +88,15 @@ func mountOf(mounts, kind string) (at, top string) {
 	return at, top
 }
 
-// next makes a cage. A file system that is read-only, as containers mostly have it, ends the trying.
-func (c *cages) next() cage {
+// next makes a cgroup. A file system that is read-only, as containers mostly have it, ends the trying.
+func (c *cgroups) next() cgroup {
 	if c.dir == "" {
-		return cage{}
+		return cgroup{}
 	}
 	dir, err := os.MkdirTemp(c.dir, fmt.Sprintf("muster-%d-", os.Getpid()))
 	if err != nil {
 		c.dir = ""
-		return cage{}
+		return cgroup{}
 	}
 	fd, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err == nil {
@@ -105,20 +105,20 @@ func (c *cages) next() cage {
 	if err != nil {
 		c.dir = ""
 		os.Remove(dir)
-		return cage{}
+		return cgroup{}
 	}
-	return cage{dir, fd}
+	return cgroup{dir, fd}
 }
 
-// kill ends all that is in the cage.
-func (c cage) kill() {
+// kill ends all that is in the cgroup.
+func (c cgroup) kill() {
 	if c.dir != "" {
 		_ = os.WriteFile(filepath.Join(c.dir, "cgroup.kill"), []byte("1"), 0) // the hunt sees whether it did
 	}
 }
 
-// remove takes the cage away, and what a worker made in it. One that still holds a process stays.
-func (c cage) remove() {
+// remove takes the cgroup away, and what a worker made in it. One that still holds a process stays.
+func (c cgroup) remove() {
 	if c.dir == "" {
 		return
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // A cgroup is divided where it is ours and has no limits that a worker would miss.
-func TestOpenCages(t *testing.T) {
+func TestOpenCgroups(t *testing.T) {
 	const mounted = "30 20 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
 	for _, c := range []struct {
 		name, group, mounts string
@@ -44,7 +44,7 @@ func TestOpenCages(t *testing.T) {
 		if c.want != "" {
 			want = filepath.Join(root, c.want)
 		}
-		if got := openCages(root).dir; got != want {
+		if got := openCgroups(root).dir; got != want {
 			t.Errorf("%s: %q, want %q", c.name, got, want)
 		}
 	}

@@ -162,7 +162,7 @@ func (f *first) tellTail(m message) {
 func (f *first) forget(pids []int) {
 	for _, pid := range pids {
 		if c := f.children[pid]; c != nil && !c.alive {
-			c.cage.remove()
+			c.cgroup.remove()
 			delete(f.children, pid)
 		}
 	}

@@ -97,7 +97,7 @@ type first struct {
 	signals  chan os.Signal
 	children map[int]*child // by PID; workers until the agent forgets them
 	consoles map[int]*console
-	cages    cages
+	cgroups  cgroups
 	known    registry
 	since    uint64 // proc.Process.Start of the first worker since there was none
 
@@ -130,7 +130,7 @@ type child struct {
 	pipes   []int           // read ends of its stdout and stderr, on their way to who reads them
 	carrier *output.Carrier // that does; nil: the agent
 	lines   *proc.Lines
-	cage    cage
+	cgroup  cgroup
 }
 
 // registry is who may be a child of ours without being an orphan that we adopted.
@@ -164,7 +164,7 @@ func (f *first) run() int {
 		}
 		if first { // while the agent begins
 			warm(16)
-			f.cages = openCages("/")
+			f.cgroups = openCgroups("/")
 		}
 		f.loop(func() bool { return f.agentEnd != nil }, nil)
 		f.loop(func() bool { return f.inbox == nil }, time.After(time.Second)) // its last messages
@@ -361,7 +361,7 @@ func (f *first) start(m message) {
 		}
 		f.started(m.ID, c, err)
 	}
-	s.drop = func() { closeAll(s.closeAfter); closeAll(c.pipes); c.cage.remove() }
+	s.drop = func() { closeAll(s.closeAfter); closeAll(c.pipes); c.cgroup.remove() }
 	f.queue = append(f.queue, s)
 }
 
@@ -370,8 +370,8 @@ func (f *first) spawnOf(m message, c *child) (spawn, error) {
 	s := spawn{argv: in.Argv, env: slices.Clip(in.Env), dir: in.Dir, core: in.Core, oom: in.OOM, closeAfter: m.files}
 	if in.Tag != "" {
 		s.env = append(s.env, proc.TagName+"="+in.Tag)
-		c.cage = f.cages.next()
-		s.sys.UseCgroupFD, s.sys.CgroupFD = c.cage.dir != "", c.cage.fd
+		c.cgroup = f.cgroups.next()
+		s.sys.UseCgroupFD, s.sys.CgroupFD = c.cgroup.dir != "", c.cgroup.fd
 	}
 	// Its own process group, but our session: a signal from the terminal is not for it, a hang-up reaches us all. Who reads
 	// from the terminal must be in its foreground, which is where we are; then Ctrl-C is for it too.
@@ -404,7 +404,7 @@ func (f *first) spawnOf(m message, c *child) (spawn, error) {
 func (f *first) started(id uint64, c *child, err error) {
 	if err != nil {
 		closeAll(c.pipes)
-		c.cage.remove()
+		c.cgroup.remove()
 		text, code := err.Error(), 125
 		if e, ok := err.(*proc.StartError); ok {
 			code = e.Code

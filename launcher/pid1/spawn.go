@@ -94,7 +94,7 @@ func fork(w spawn) (int, error) {
 func forkPatiently(path string, argv []string, attr *syscall.ProcAttr) (pid int, err error) {
 	for pause := 10 * time.Millisecond; pause < time.Second; pause *= 2 {
 		pid, err = syscall.ForkExec(path, argv, attr)
-		if attr.Sys.UseCgroupFD && caged(err) {
+		if attr.Sys.UseCgroupFD && cgroupRefused(err) {
 			attr.Sys.UseCgroupFD = false
 			continue
 		}
@@ -106,9 +106,9 @@ func forkPatiently(path string, argv []string, attr *syscall.ProcAttr) (pid int,
 	return pid, err
 }
 
-// caged reports whether a process could not be started because of the cgroup that it was to be in: clone3(2) is not let through
+// cgroupRefused reports whether a process could not be started because of the cgroup that it was to be in: clone3(2) is not let through
 // by a container's filter, or the cgroup takes no processes, or somebody removed it. What has another reason will fail again.
-func caged(err error) bool {
+func cgroupRefused(err error) bool {
 	return err != nil && !errors.Is(err, syscall.EAGAIN)
 }
 

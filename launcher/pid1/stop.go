@@ -74,8 +74,8 @@ func (f *first) stopWorkers() {
 func (f *first) sweep() {
 	f.reap()
 	for _, c := range f.children {
-		c.cage.kill()
-		defer c.cage.remove()
+		c.cgroup.kill()
+		defer c.cgroup.remove()
 	}
 	if !childless() {
 		f.killAll()
@@ -141,7 +141,7 @@ type trees struct {
 	since   uint64 // proc.Process.Start of the first worker of those that lived together
 	known   *registry
 	ended   func() int64 // counts orphans
-	cages   []cage
+	cgroups []cgroup
 }
 
 func (f *first) treesOf(pids []int) trees {
@@ -150,8 +150,8 @@ func (f *first) treesOf(pids []int) trees {
 		switch {
 		case slices.Contains(pids, pid):
 			t.targets = append(t.targets, proc.Target{PID: pid, Start: c.started, Tag: c.tag})
-			t.cages = append(t.cages, c.cage)
-			c.cage = cage{}
+			t.cgroups = append(t.cgroups, c.cgroup)
+			c.cgroup = cgroup{}
 		case c.alive && c.tag != "":
 			t.last = false
 		}
@@ -164,7 +164,7 @@ func (t trees) kill(ctx context.Context) string {
 	if len(t.targets) == 0 {
 		return ""
 	}
-	for _, c := range t.cages {
+	for _, c := range t.cgroups {
 		c.kill()
 	}
 	return describe(table.Kill(ctx, proc.Hunt{Find: t.find, Ended: t.ended}))
@@ -172,7 +172,7 @@ func (t trees) kill(ctx context.Context) string {
 
 // clear removes what is left of the workers that were killed but no process.
 func (t trees) clear() {
-	for _, c := range t.cages {
+	for _, c := range t.cgroups {
 		c.remove()
 	}
 }
