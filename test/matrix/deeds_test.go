@@ -1,0 +1,149 @@
+package matrix
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// What a case does to a job, and what it waits for. Each deed is noted, for a world is right only if its workers began after it.
+
+// done notes that something is about to be done to hosts.
+func (s *stage) done(hit ...*host) { s.since, s.hit = now(), hit }
+
+// start starts the job's program with flags on some hosts; none named: on all.
+func (s *stage) start(flags string, hosts ...*host) {
+	s.t.Helper()
+	if hosts == nil {
+		hosts = s.hosts
+	}
+	s.done()
+	for _, h := range hosts {
+		h.run(s.kit.launch(s, strings.Fields(flags))...)
+	}
+}
+
+// kill kills a process of a host.
+func (s *stage) kill(h *host, pid int) {
+	s.t.Helper()
+	s.done(h)
+	s.signal(pid, syscall.SIGKILL)
+}
+
+// signal sends a signal, which changes no world.
+func (s *stage) signal(pid int, sig syscall.Signal) {
+	s.t.Helper()
+	s.must(syscall.Kill(pid, sig))
+}
+
+// die ends a machine: not a word comes from it any more, not even that its connections are closed.
+func (s *stage) die(h *host) {
+	s.t.Helper()
+	s.cut(h)
+	h.box.close()
+}
+
+// cut drops every packet between some hosts and all others.
+func (s *stage) cut(some ...*host) {
+	s.t.Helper()
+	s.done(some...)
+	var there, here []string
+	for _, h := range s.hosts {
+		if contains(some, h) {
+			there = append(there, h.machine)
+		} else {
+			here = append(here, h.machine)
+		}
+	}
+	s.script(s.wire, "nft", strings.NewReplacer("A", strings.Join(there, ", "), "B", strings.Join(here, ", ")).Replace(`
+		add table bridge cut
+		add chain bridge cut forward { type filter hook forward priority 0; }
+		add rule bridge cut forward iifname { A } oifname { B } drop
+		add rule bridge cut forward iifname { B } oifname { A } drop
+	`))
+}
+
+// heal lets all packets pass again.
+func (s *stage) heal() {
+	s.t.Helper()
+	s.done()
+	s.script(s.wire, "nft", "delete table bridge cut\n")
+}
+
+func contains(all []*host, h *host) bool {
+	for _, other := range all {
+		if other == h {
+			return true
+		}
+	}
+	return false
+}
+
+// world waits for a world of n workers, all of which began after the last deed.
+func (s *stage) world(n int) {
+	s.t.Helper()
+	var firsts []record
+	s.until(fmt.Sprintf("a new world of %d", n), func() bool {
+		firsts = s.book.world(n, s.since)
+		return firsts != nil
+	})
+	s.t.Logf("a world of %d after %v", n, (latest(firsts) - s.since).Round(time.Millisecond))
+}
+
+// goesOn waits until each worker of the last world has made three more steps; none began anew.
+func (s *stage) goesOn() {
+	s.t.Helper()
+	from := now()
+	ups := s.book.find(func(r record) bool { return r.what == "up" })
+	world := ups[len(ups)-ups[len(ups)-1].size:]
+	s.until("three more steps of each worker", func() bool {
+		for _, up := range world {
+			steps := s.book.find(func(r record) bool { return r.what == "stepped" && r.at > from && r.by(up) })
+			if len(steps) < 3 {
+				return false
+			}
+		}
+		return true
+	})
+	if again := s.book.find(func(r record) bool { return r.what == "up" && r.at > from }); len(again) > 0 {
+		s.t.Errorf("a worker began anew: %v", again[0])
+	}
+}
+
+// says waits until the program on a host has said something.
+func (s *stage) says(h *host, text string) {
+	s.t.Helper()
+	s.until(fmt.Sprintf("%q on %s", text, h.machine), func() bool { return strings.Contains(h.program().out.String(), text) })
+}
+
+// ends waits for the end of the program on some hosts, with a code and a sentence that has some phrases.
+func (s *stage) ends(hosts []*host, code int, phrases ...string) {
+	s.t.Helper()
+	for _, h := range hosts {
+		p := h.program()
+		s.until(fmt.Sprintf("the end of %s", h.machine), func() bool { return !p.running() })
+		if got := p.cmd.ProcessState.ExitCode(); got != code {
+			s.t.Errorf("%s ended with %v, not %d", h.machine, p.cmd.ProcessState, code)
+		}
+		said := strings.TrimSpace(p.out.String())
+		last := said[strings.LastIndex(said, "\n")+1:]
+		for _, phrase := range phrases {
+			if !strings.Contains(last, phrase) {
+				s.t.Errorf("the last words of %s have no %q: %s", h.machine, phrase, last)
+			}
+		}
+	}
+}
+
+// finish lets the training come to its end, on all hosts that there are, or those named.
+func (s *stage) finish(hosts ...*host) {
+	s.t.Helper()
+	if hosts == nil {
+		hosts = s.hosts
+	}
+	s.must(os.WriteFile(filepath.Join(s.dir, "finish"), nil, 0o644))
+	s.ends(hosts, 0)
+}
