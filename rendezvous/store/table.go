@@ -214,7 +214,7 @@ func (t *Table) count(key []byte, delta int64) (*slot, int64, error) {
 	var now int64
 	if text, present := t.Get(key); present {
 		var err error
-		if now, err = parseInt(text); err != nil {
+		if now, err = ParseInt(text); err != nil {
 			return nil, 0, fmt.Errorf("value of key %.80q: %w", key, err)
 		}
 	}
@@ -324,9 +324,9 @@ func copyOf(b []byte) []byte {
 	return c
 }
 
-// parseInt reads a number as C's strtoll does in base 10, which is what PyTorch's servers call: white space and a
+// ParseInt reads a number as C's strtoll does in base 10, which is what PyTorch's servers call: white space and a
 // sign may lead, rubbish may trail. No digit, or more than fits, is an error.
-func parseInt(text []byte) (int64, error) {
+func ParseInt(text []byte) (int64, error) {
 	i := 0
 	for i < len(text) && strings.IndexByte(" \t\n\v\f\r", text[i]) >= 0 {
 		i++

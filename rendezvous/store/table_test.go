@@ -18,14 +18,14 @@ func TestParseInt(t *testing.T) {
 		"0": 0, "12": 12, "-5": -5, "+7": 7, " \t\n\v\f\r8": 8, "12abc": 12, "0x10": 0, "007": 7, "1 2": 1,
 		"9223372036854775807": math.MaxInt64, "-9223372036854775808": math.MinInt64, "000000000000000000000001": 1,
 	} {
-		if n, err := parseInt([]byte(text)); n != want || err != nil {
-			t.Errorf("parseInt(%q) = %d, %v; want %d", text, n, err, want)
+		if n, err := ParseInt([]byte(text)); n != want || err != nil {
+			t.Errorf("ParseInt(%q) = %d, %v; want %d", text, n, err, want)
 		}
 	}
 	for _, text := range []string{"", " ", "-", "+", "- 1", "abc", "--1", "9223372036854775808", "-9223372036854775809",
 		"18446744073709551616", "184467440737095516150", strings.Repeat("9", 100)} {
-		if n, err := parseInt([]byte(text)); !errors.Is(err, ErrNotNumber) {
-			t.Errorf("parseInt(%q) = %d, %v", text, n, err)
+		if n, err := ParseInt([]byte(text)); !errors.Is(err, ErrNotNumber) {
+			t.Errorf("ParseInt(%q) = %d, %v", text, n, err)
 		}
 	}
 }
