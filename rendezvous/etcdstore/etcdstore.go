@@ -1,7 +1,8 @@
 // Package etcdstore keeps the store on which nodes meet in etcd.
 //
 // Each key of the store is one key of etcd, below a prefix. All of them hang on one lease, which whoever uses the store keeps
-// alive: some time after the last one has gone, nothing is left. A value begins with a byte that says what it is:
+// alive: the last one to leave ends it, and some time after the last one was killed it runs out, so that nothing is left. A
+// value begins with a byte that says what it is:
 //
 //	v<value>   what was set
 //	c          a counter, which is worth as much as its version in etcd: it was only ever counted up by one
@@ -11,18 +12,16 @@
 package etcdstore
 
 import (
-	"bytes"
 	"context"
+	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
-	"strconv"
-	"strings"
+	mathrand "math/rand/v2"
 	"sync"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
@@ -35,53 +34,83 @@ const (
 	plain   = "v" // before a value
 	counter = "c" // the whole value of a counter
 
-	leaseKey = "lease" // holds the lease's id
-	dataKey  = "data/" // + key of the store
+	leaseKey = "lease"  // holds the lease's id
+	userKey  = "users/" // + name of one who uses the store
+	dataKey  = "data/"  // + key of the store
 
-	maxOps = 100 // in one transaction; servers take 128 unless told otherwise (etcd --max-txn-ops)
+	maxOps    = 100      // in one transaction; servers take 128 unless told otherwise (etcd --max-txn-ops)
+	maxAnswer = 64 << 20 // bytes that a server may send at once; it takes 1.5 MiB in one request itself
 )
 
-// Options say whose store it is.
+// Options say which etcd it is, and whose store in it.
 type Options struct {
-	Prefix string        // of all its keys, for instance "/muster/job7/"
-	TTL    time.Duration // how long the keys outlive their last user; 0: a minute
-	Log    *slog.Logger  // nil: none
+	Endpoints      []string    // HOST:PORT of its members; some are enough
+	TLS            *tls.Config // nil: plain text
+	User, Password string      // "": none are asked for
+
+	Prefix string        // of all the store's keys, for instance "/muster/job7/"
+	Name   string        // of this user among those of the store, the same for one that follows it; "": a random one
+	TTL    time.Duration // how long the keys outlive the last user if it was killed; 0: a minute
+
+	Log     *slog.Logger         // nil: none
+	Waiting func(because string) // called at each try to reach etcd that failed; nil: nobody looks
 }
 
 // A Store is one user of the keys below a prefix.
 type Store struct {
 	Options
-	client *clientv3.Client
 
-	mu    sync.Mutex
-	lease clientv3.LeaseID // 0: to be found
+	turn   chan struct{}    // held by who changes the next two
+	client *clientv3.Client // nil: not connected yet
+	lease  clientv3.LeaseID // 0: to be found
 
 	closing context.Context // ends with the store
 	end     context.CancelCauseFunc
 	running sync.WaitGroup
 }
 
-// Open uses the keys below a prefix. The client stays the caller's.
-func Open(ctx context.Context, client *clientv3.Client, o Options) (*Store, error) {
+// New returns a store at once; its first call connects.
+func New(o Options) *Store {
 	if o.TTL <= 0 {
 		o.TTL = time.Minute
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Store{Options: o, client: client}
-	s.closing, s.end = context.WithCancelCause(context.Background())
-	if _, err := s.leased(ctx); err != nil {
-		s.end(store.ErrClosed)
-		return nil, fmt.Errorf("etcd: %w", err)
+	if o.Name == "" {
+		o.Name = rand.Text()
 	}
-	return s, nil
+	if o.Waiting == nil {
+		o.Waiting = func(string) {}
+	}
+	s := &Store{Options: o, turn: make(chan struct{}, 1)}
+	s.closing, s.end = context.WithCancelCause(context.Background())
+	return s
 }
 
-// Close ends the use of the store; calls that wait return store.ErrClosed.
+// leaveTime is how long Close may take to say that this user is gone.
+const leaveTime = 2 * time.Second
+
+// Close ends the use of the store; calls that wait return store.ErrClosed. If nobody else uses it, nothing is left of it.
 func (s *Store) Close() error {
+	if s.closing.Err() != nil {
+		return nil
+	}
 	s.end(store.ErrClosed)
+	s.turn <- struct{}{} // never given back: there is no use after this
 	s.running.Wait()
+	if s.client == nil {
+		return nil
+	}
+	defer s.client.Close()
+	if s.lease == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
+	defer cancel()
+	if err := s.leave(ctx); err != nil {
+		return fmt.Errorf("etcd: leave %s: %w; its keys go in %v", s.Prefix, err, s.TTL)
+	}
 	return nil
 }
 
@@ -103,7 +132,10 @@ func (s *Store) do(ctx context.Context, call func(ctx context.Context) error) er
 	}
 	both, cancel := s.during(ctx)
 	defer cancel()
-	err := call(both)
+	err := s.connect(both)
+	if err == nil {
+		err = call(both)
+	}
 	switch {
 	case err == nil:
 		return nil
@@ -117,305 +149,39 @@ func (s *Store) do(ctx context.Context, call func(ctx context.Context) error) er
 	return fmt.Errorf("etcd: %w", err)
 }
 
-// again repeats what does no harm when done twice, as long as etcd cannot be reached, and what was refused for want of a lease.
-func (s *Store) again(ctx context.Context, call func(ctx context.Context) error) error {
-	return s.do(ctx, func(ctx context.Context) error {
-		for pause := firstPause; ; pause = min(2*pause, lastPause) {
-			err := call(ctx)
-			if !uncertain(err) || ctx.Err() != nil {
-				return err
-			}
-			select {
-			case <-ctx.Done():
-				return err
-			case <-time.After(pause/2 + rand.N(pause)):
-			}
-		}
-	})
-}
-
 const (
 	firstPause = 10 * time.Millisecond
 	lastPause  = time.Second
 )
 
+// pause waits a little longer each time, not as long as others do, and reports false when ctx ended meanwhile.
+func pause(ctx context.Context, tries int) bool {
+	d := min(firstPause<<min(tries, 10), lastPause)
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d/2 + mathrand.N(d)):
+		return true
+	}
+}
+
+// again is do for what does no harm when done twice: it is repeated while nobody can say what became of it.
+func (s *Store) again(ctx context.Context, call func(ctx context.Context) error) error {
+	return s.do(ctx, func(ctx context.Context) error {
+		for tries := 0; ; tries++ {
+			err := call(ctx)
+			if !uncertain(err) && !errors.Is(err, rpctypes.ErrCompacted) || !pause(ctx, tries) {
+				return err
+			}
+		}
+	})
+}
+
 // uncertain reports whether an error says nothing about what became of the request.
 func uncertain(err error) bool {
-	if err == nil {
-		return false
-	}
-	var known rpctypes.EtcdError
 	code := status.Code(err)
-	if errors.As(err, &known) {
+	if known := (rpctypes.EtcdError{}); errors.As(err, &known) {
 		code = known.Code()
 	}
-	return code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Unknown && errors.Is(err, context.DeadlineExceeded)
-}
-
-func (s *Store) key(key string) string { return s.Prefix + dataKey + key }
-
-// put is an operation that sets key.
-func (s *Store) put(key string, value []byte, lease clientv3.LeaseID) clientv3.Op {
-	return clientv3.OpPut(s.key(key), plain+string(value), clientv3.WithLease(lease))
-}
-
-// change runs a transaction that needs the lease. One that was refused because the lease is gone is run again with the next.
-func (s *Store) change(ctx context.Context, txn func(lease clientv3.LeaseID) clientv3.Txn) (*clientv3.TxnResponse, error) {
-	for {
-		lease, err := s.leased(ctx)
-		if err != nil {
-			return nil, err
-		}
-		r, err := txn(lease).Commit()
-		if !errors.Is(err, rpctypes.ErrLeaseNotFound) {
-			return r, err
-		}
-		s.forget(lease)
-	}
-}
-
-// text is what a key of etcd holds, as the store's users see it.
-func text(kv *mvccpb.KeyValue) []byte {
-	if string(kv.Value) == counter {
-		return strconv.AppendInt(nil, kv.Version, 10)
-	}
-	return bytes.TrimPrefix(kv.Value, []byte(plain))
-}
-
-func same(kv *mvccpb.KeyValue) clientv3.Cmp {
-	return clientv3.Compare(clientv3.ModRevision(string(kv.Key)), "=", kv.ModRevision)
-}
-
-func missing(key string) clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
-}
-
-// Set implements store.Store.
-func (s *Store) Set(ctx context.Context, key string, value []byte) error {
-	return s.MultiSet(ctx, []string{key}, [][]byte{value})
-}
-
-// MultiSet implements store.Store. Of very many keys some are set before others.
-func (s *Store) MultiSet(ctx context.Context, keys []string, values [][]byte) error {
-	if err := store.Pairs(keys, values); err != nil {
-		return err
-	}
-	latest := map[string][]byte{} // a transaction may not set a key twice
-	for i, key := range keys {
-		latest[key] = values[i]
-	}
-	return s.again(ctx, func(ctx context.Context) error {
-		for part := range parts(latest) {
-			_, err := s.change(ctx, func(lease clientv3.LeaseID) clientv3.Txn {
-				var ops []clientv3.Op
-				for key, value := range part {
-					ops = append(ops, s.put(key, value, lease))
-				}
-				return s.client.Txn(ctx).Then(ops...)
-			})
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-// parts cuts a map into pieces that fit into one transaction.
-func parts(all map[string][]byte) func(yield func(map[string][]byte) bool) {
-	return func(yield func(map[string][]byte) bool) {
-		part := map[string][]byte{}
-		for key, value := range all {
-			part[key] = value
-			if len(part) == maxOps {
-				if !yield(part) {
-					return
-				}
-				part = map[string][]byte{}
-			}
-		}
-		if len(part) > 0 {
-			yield(part)
-		}
-	}
-}
-
-// CompareSet implements store.Store.
-func (s *Store) CompareSet(ctx context.Context, key string, expected, desired []byte) (got []byte, err error) {
-	err = s.do(ctx, func(ctx context.Context) error {
-		got, err = s.compareSet(ctx, key, expected, desired)
-		return err
-	})
-	return got, err
-}
-
-func (s *Store) compareSet(ctx context.Context, key string, expected, desired []byte) ([]byte, error) {
-	kv, err := s.read(ctx, key)
-	for {
-		switch {
-		case err != nil:
-			return nil, err
-		case kv == nil && len(expected) > 0:
-			return expected, nil
-		case kv != nil && !bytes.Equal(text(kv), expected):
-			return text(kv), nil
-		}
-		var done bool
-		if kv, done, err = s.replace(ctx, key, kv, desired); done {
-			return desired, nil
-		}
-	}
-}
-
-// read returns what etcd has under key; nil: nothing.
-func (s *Store) read(ctx context.Context, key string) (*mvccpb.KeyValue, error) {
-	r, err := s.client.Get(ctx, s.key(key))
-	if err != nil || len(r.Kvs) == 0 {
-		return nil, err
-	}
-	return r.Kvs[0], nil
-}
-
-// replace sets key if kv is still what it holds; else it returns what is.
-func (s *Store) replace(ctx context.Context, key string, kv *mvccpb.KeyValue, value []byte) (now *mvccpb.KeyValue, done bool, err error) {
-	return s.swap(ctx, key, kv, func(lease clientv3.LeaseID) clientv3.Op { return s.put(key, value, lease) })
-}
-
-func (s *Store) swap(ctx context.Context, key string, kv *mvccpb.KeyValue, op func(lease clientv3.LeaseID) clientv3.Op) (now *mvccpb.KeyValue, done bool, err error) {
-	is := missing(s.key(key))
-	if kv != nil {
-		is = same(kv)
-	}
-	r, err := s.change(ctx, func(lease clientv3.LeaseID) clientv3.Txn {
-		return s.client.Txn(ctx).If(is).Then(op(lease)).Else(clientv3.OpGet(s.key(key)))
-	})
-	if err != nil || r.Succeeded {
-		return nil, err == nil, err
-	}
-	if kvs := r.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
-		now = kvs[0]
-	}
-	return now, false, nil
-}
-
-// Add implements store.Store.
-func (s *Store) Add(ctx context.Context, key string, delta int64) (sum int64, err error) {
-	err = s.do(ctx, func(ctx context.Context) error {
-		var kv *mvccpb.KeyValue
-		if delta == 1 {
-			var done bool
-			if sum, kv, done, err = s.count(ctx, key); done || err != nil {
-				return err
-			}
-		} else if kv, err = s.read(ctx, key); err != nil {
-			return err
-		}
-		sum, err = s.add(ctx, key, kv, delta)
-		return err
-	})
-	return sum, err
-}
-
-// count counts up a counter, or makes one. Where something else stands it returns that.
-func (s *Store) count(ctx context.Context, key string) (sum int64, kv *mvccpb.KeyValue, done bool, err error) {
-	name := s.key(key)
-	for {
-		r, err := s.change(ctx, func(lease clientv3.LeaseID) clientv3.Txn {
-			return s.client.Txn(ctx).If(clientv3.Compare(clientv3.Value(name), "=", counter)).
-				Then(clientv3.OpPut(name, "", clientv3.WithIgnoreValue(), clientv3.WithLease(lease)), clientv3.OpGet(name)).
-				Else(clientv3.OpGet(name))
-		})
-		if err != nil {
-			return 0, nil, false, err
-		}
-		kvs := r.Responses[len(r.Responses)-1].GetResponseRange().Kvs
-		switch {
-		case r.Succeeded:
-			return kvs[0].Version, nil, true, nil
-		case len(kvs) > 0:
-			return 0, kvs[0], false, nil
-		}
-		_, done, err := s.swap(ctx, key, nil, func(lease clientv3.LeaseID) clientv3.Op {
-			return clientv3.OpPut(name, counter, clientv3.WithLease(lease))
-		})
-		if done || err != nil {
-			return 1, nil, done, err
-		}
-	}
-}
-
-// add reads, compares and writes.
-func (s *Store) add(ctx context.Context, key string, kv *mvccpb.KeyValue, delta int64) (int64, error) {
-	for {
-		var sum int64
-		if kv != nil {
-			n, err := store.ParseInt(text(kv))
-			if err != nil {
-				return 0, err
-			}
-			sum = n
-		}
-		sum += delta
-		if kv != nil && delta == 0 {
-			return sum, nil
-		}
-		now, done, err := s.replace(ctx, key, kv, strconv.AppendInt(nil, sum, 10))
-		if done || err != nil {
-			return sum, err
-		}
-		kv = now
-	}
-}
-
-// Append implements store.Store.
-func (s *Store) Append(ctx context.Context, key string, value []byte) error {
-	return s.do(ctx, func(ctx context.Context) error {
-		kv, err := s.read(ctx, key)
-		for done := false; !done && err == nil; {
-			var old []byte
-			if kv != nil {
-				old = text(kv)
-			}
-			kv, done, err = s.replace(ctx, key, kv, append(bytes.Clone(old), value...))
-		}
-		return err
-	})
-}
-
-// Delete implements store.Store.
-func (s *Store) Delete(ctx context.Context, key string) (was bool, err error) {
-	err = s.do(ctx, func(ctx context.Context) error {
-		r, err := s.client.Delete(ctx, s.key(key))
-		was = err == nil && r.Deleted > 0
-		return err
-	})
-	return was, err
-}
-
-// NumKeys implements store.Store.
-func (s *Store) NumKeys(ctx context.Context) (n int64, err error) {
-	err = s.again(ctx, func(ctx context.Context) error {
-		r, err := s.client.Get(ctx, s.key(""), clientv3.WithPrefix(), clientv3.WithCountOnly())
-		if err == nil {
-			n = r.Count
-		}
-		return err
-	})
-	return n, err
-}
-
-// ListKeys implements store.Store.
-func (s *Store) ListKeys(ctx context.Context) (keys []string, err error) {
-	err = s.again(ctx, func(ctx context.Context) error {
-		r, err := s.client.Get(ctx, s.key(""), clientv3.WithPrefix(), clientv3.WithKeysOnly())
-		if err != nil {
-			return err
-		}
-		keys = nil
-		for _, kv := range r.Kvs {
-			keys = append(keys, strings.TrimPrefix(string(kv.Key), s.key("")))
-		}
-		return nil
-	})
-	return keys, err
+	return code == codes.Unavailable || code == codes.DeadlineExceeded
 }

@@ -11,8 +11,10 @@ import (
 // leased returns the lease on which all keys hang, and keeps it alive from now on. Who comes first grants it; when it has run out,
 // with all keys, for nobody could reach etcd for long, there is another.
 func (s *Store) leased(ctx context.Context) (clientv3.LeaseID, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if err := s.lock(ctx); err != nil {
+		return 0, err
+	}
+	defer s.unlock()
 	if s.lease != 0 {
 		return s.lease, nil
 	}
@@ -20,7 +22,10 @@ func (s *Store) leased(ctx context.Context) (clientv3.LeaseID, error) {
 	if err != nil {
 		return 0, err
 	}
-	alive, err := s.client.KeepAlive(s.closing, id)
+	if _, err := s.client.Put(ctx, s.Prefix+userKey+s.Name, "", clientv3.WithLease(id)); err != nil {
+		return 0, err
+	}
+	alive, err := s.client.KeepAlive(clientv3.WithRequireLeader(s.closing), id)
 	if err != nil {
 		return 0, err
 	}
@@ -34,20 +39,24 @@ func (s *Store) keep(id clientv3.LeaseID, alive <-chan *clientv3.LeaseKeepAliveR
 	for range alive {
 	}
 	if s.closing.Err() == nil {
-		s.Log.Warn("etcd: the lease of this job ran out; its keys are gone")
-		s.forget(id)
+		s.Log.Debug(fmt.Sprintf("etcd: the lease of %s was not renewed for %v; its keys may be gone", s.Prefix, s.TTL))
+		_ = s.forget(s.closing, id) // it fails when the store is closed
 	}
 }
 
-func (s *Store) forget(id clientv3.LeaseID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// forget makes the next change look for another lease.
+func (s *Store) forget(ctx context.Context, id clientv3.LeaseID) error {
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	defer s.unlock()
 	if s.lease == id {
 		s.lease = 0
 	}
+	return nil
 }
 
-// join finds the job's lease, or grants it.
+// join finds the store's lease, or grants it.
 func (s *Store) join(ctx context.Context) (clientv3.LeaseID, error) {
 	name := s.Prefix + leaseKey
 	r, err := s.client.Get(ctx, name)
@@ -55,7 +64,7 @@ func (s *Store) join(ctx context.Context) (clientv3.LeaseID, error) {
 		return 0, err
 	}
 	if len(r.Kvs) > 0 {
-		return leaseID(r.Kvs[0].Value)
+		return leaseID(name, r.Kvs[0].Value)
 	}
 	granted, err := s.client.Grant(ctx, int64(s.TTL.Seconds()))
 	if err != nil {
@@ -70,13 +79,24 @@ func (s *Store) join(ctx context.Context) (clientv3.LeaseID, error) {
 		return granted.ID, nil
 	}
 	_, _ = s.client.Revoke(ctx, granted.ID) // it runs out by itself, too
-	if kvs := t.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
-		return leaseID(kvs[0].Value)
-	}
-	return 0, fmt.Errorf("%s came and went", name)
+	return leaseID(name, t.Responses[0].GetResponseRange().Kvs[0].Value)
 }
 
-func leaseID(text []byte) (clientv3.LeaseID, error) {
+func leaseID(name string, text []byte) (clientv3.LeaseID, error) {
 	id, err := strconv.ParseInt(string(text), 16, 64)
-	return clientv3.LeaseID(id), err
+	if err != nil {
+		return 0, fmt.Errorf("%s is %.40q, no id of a lease: who else writes there?", name, text)
+	}
+	return clientv3.LeaseID(id), nil
+}
+
+// leave takes this user off the list, and ends the lease, with all keys, if it was the last.
+func (s *Store) leave(ctx context.Context) error {
+	users := s.Prefix + userKey
+	t, err := s.client.Txn(ctx).Then(clientv3.OpDelete(users+s.Name), clientv3.OpGet(users, clientv3.WithPrefix(), clientv3.WithCountOnly())).Commit()
+	if err != nil || t.Responses[1].GetResponseRange().Count > 0 {
+		return err
+	}
+	_, err = s.client.Revoke(ctx, s.lease)
+	return err
 }

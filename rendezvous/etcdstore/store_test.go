@@ -52,6 +52,10 @@ func server(t testing.TB) *etcd {
 	return e
 }
 
+func (e *etcd) options(prefix string) Options {
+	return Options{Endpoints: []string{e.endpoint}, Prefix: prefix}
+}
+
 func (e *etcd) start() {
 	e.Helper()
 	e.cmd = exec.Command("etcd", e.args...)
@@ -75,7 +79,8 @@ func freePort(t testing.TB) string {
 	return ln.Addr().String()
 }
 
-func connect(t testing.TB, endpoint string) *clientv3.Client {
+// client is an etcd client of the test's own.
+func client(t testing.TB, endpoint string) *clientv3.Client {
 	t.Helper()
 	c, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: 30 * time.Second})
 	if err != nil {
@@ -85,30 +90,25 @@ func connect(t testing.TB, endpoint string) *clientv3.Client {
 	return c
 }
 
-func open(t testing.TB, c *clientv3.Client, o Options) *Store {
+func open(t testing.TB, o Options) *Store {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	s, err := Open(ctx, c, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := New(o)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
 
 func TestStore(t *testing.T) {
-	client := connect(t, server(t).endpoint)
+	e := server(t)
 	var number atomic.Int64
 	storetest.Test(t, func(t *testing.T) func() store.Store {
 		prefix := fmt.Sprintf("/muster/test%d/", number.Add(1))
-		return func() store.Store { return open(t, client, Options{Prefix: prefix}) }
+		return func() store.Store { return open(t, e.options(prefix)) }
 	})
 }
 
 // A counter is a number for whoever reads it, and becomes a value like others with the first other change.
 func TestCounter(t *testing.T) {
-	s, ctx := open(t, connect(t, server(t).endpoint), Options{Prefix: "/counter/"}), t.Context()
+	s, ctx := open(t, server(t).options("/counter/")), t.Context()
 	for i, change := range []func(key string) (string, error){
 		func(key string) (string, error) { n, err := s.Add(ctx, key, 1); return fmt.Sprint(n), err },
 		func(key string) (string, error) { n, err := s.Add(ctx, key, 0); return fmt.Sprint(n - 1), err },
@@ -143,39 +143,81 @@ func TestCounter(t *testing.T) {
 	}
 }
 
-// When the last user has gone nothing is left, without anybody clearing it away.
+// keys are all that etcd has.
+func (e *etcd) keys() (keys []string) {
+	e.Helper()
+	r, err := client(e, e.endpoint).Get(e.Context(), "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		e.Fatal(err)
+	}
+	for _, kv := range r.Kvs {
+		keys = append(keys, string(kv.Key))
+	}
+	return keys
+}
+
+// The last user to go takes all with it.
 func TestNothingIsLeft(t *testing.T) {
-	client := connect(t, server(t).endpoint)
-	a, b := open(t, client, Options{Prefix: "/job/", TTL: 2 * time.Second}), open(t, client, Options{Prefix: "/job/", TTL: 2 * time.Second})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	e := server(t)
+	a, b := open(t, e.options("/job/")), open(t, e.options("/job/"))
 	for i, s := range []*Store{a, b} {
-		if _, err := s.Add(ctx, "n", 1); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Set(ctx, fmt.Sprint("k", i), nil); err != nil {
+		if err := s.Set(t.Context(), fmt.Sprint("k", i), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	gone := client.Watch(ctx, "/job/", clientv3.WithPrefix(), clientv3.WithFilterPut())
-	a.Close()
-	if all, err := b.Check(ctx, "n", "k0", "k1"); !all || err != nil {
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := b.Check(t.Context(), "k0", "k1"); !all || err != nil {
 		t.Errorf("with one user left the keys are there: %v, %v", all, err)
 	}
-	b.Close()
-	for left := 4; left > 0; { // the lease's own key is one of them
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if keys := e.keys(); len(keys) > 0 {
+		t.Errorf("left: %q", keys)
+	}
+}
+
+// Where users were killed, the lease runs out; who comes under the name of one that was killed takes its place.
+func TestKilled(t *testing.T) {
+	e := server(t)
+	for _, name := range []string{"a", "b"} {
+		o := e.options("/job/")
+		o.Name, o.TTL = name, 2*time.Second
+		s := open(t, o)
+		if err := s.Set(t.Context(), name, nil); err != nil {
+			t.Fatal(err)
+		}
+		s.client.Close() // what Close does is not done
+	}
+	gone := client(t, e.endpoint).Watch(t.Context(), "/job/data/", clientv3.WithPrefix(), clientv3.WithFilterPut())
+	o := e.options("/job/")
+	o.Name = "a"
+	a := open(t, o)
+	if err := a.Set(t.Context(), "a again", nil); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := a.Check(t.Context(), "a", "b"); !all || err != nil {
+		t.Errorf("before the lease ran out: %v, %v", all, err)
+	}
+	a.Close()
+	for left := 3; left > 0; {
 		r, ok := <-gone
 		if !ok {
 			t.Fatalf("%d keys are left", left)
 		}
 		left -= len(r.Events)
 	}
+	if keys := e.keys(); len(keys) > 0 {
+		t.Errorf("left: %q", keys)
+	}
 }
 
 // etcd may go away and come back: who waits goes on waiting, and what can be repeated is.
 func TestServerComesBack(t *testing.T) {
 	e := server(t)
-	s := open(t, connect(t, e.endpoint), Options{Prefix: "/job/"})
+	s := open(t, e.options("/job/"))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := s.Set(ctx, "before", []byte("b")); err != nil {
@@ -200,7 +242,7 @@ func TestServerComesBack(t *testing.T) {
 // While etcd cannot be reached, calls wait as long as they may.
 func TestServerIsGone(t *testing.T) {
 	e := server(t)
-	s := open(t, connect(t, e.endpoint), Options{Prefix: "/job/"})
+	s := open(t, e.options("/job/"))
 	e.kill()
 	for name, call := range map[string]func(ctx context.Context) error{
 		"Wait": func(ctx context.Context) error { return s.Wait(ctx, "k") },
@@ -217,11 +259,11 @@ func TestServerIsGone(t *testing.T) {
 
 // Nodes meet in etcd as they do elsewhere, and their cost grows with their number.
 func TestMeeting(t *testing.T) {
-	client := connect(t, server(t).endpoint)
+	e := server(t)
 	const nodes = 20
 	var all sync.WaitGroup
 	for i := range nodes {
-		s := open(t, client, Options{Prefix: "/muster/job7/"})
+		s := open(t, e.options("/muster/job7/"))
 		all.Go(func() {
 			session, err := rendezvous.Join(t.Context(), s, job.Spec{ID: "job7", Terms: job.Terms{Nodes: nodes}, Self: job.Node{
 				Name: fmt.Sprint("host", i), Index: i, Slots: 8, Incarnation: fmt.Sprint("life", i)}}, rendezvous.Options{Timeout: time.Minute})

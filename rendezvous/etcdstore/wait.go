@@ -98,8 +98,8 @@ func lacking(keys []string, found map[string]*mvccpb.KeyValue) (lack []string) {
 
 // await waits until each of keys was set after a revision, whatever became of it then.
 func (s *Store) await(ctx context.Context, keys []string, revision int64) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the watches
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx)) // a member that lost the others would hear of nothing
+	defer cancel()                                                     // ends the watches
 	var came []clientv3.WatchChan
 	for _, key := range keys {
 		came = append(came, s.client.Watch(ctx, s.key(key), clientv3.WithRev(revision+1), clientv3.WithFilterDelete()))

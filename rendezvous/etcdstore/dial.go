@@ -1,0 +1,125 @@
+package etcdstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	tryTime   = 2 * time.Second  // for an answer to the first request
+	loginTime = 5 * time.Second  // for user and password
+	pingTime  = 10 * time.Second // without a word until a member is asked for one,
+	pongTime  = 5 * time.Second  // and until another one is used instead
+)
+
+// connect makes the client, at the first call.
+func (s *Store) connect(ctx context.Context) (err error) {
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	defer s.unlock()
+	if s.client == nil {
+		s.client, err = s.dial(ctx)
+	}
+	return err
+}
+
+// lock waits for its turn, as the calls of others may wait for etcd while it is theirs.
+func (s *Store) lock(ctx context.Context) error {
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *Store) unlock() { <-s.turn }
+
+// dial waits until etcd answers, or says that it never will.
+func (s *Store) dial(ctx context.Context) (*clientv3.Client, error) {
+	c := clientv3.Config{
+		Endpoints: s.Endpoints, TLS: s.TLS, MaxCallRecvMsgSize: maxAnswer, Logger: zap.NewNop(),
+		DialKeepAliveTime: pingTime, DialKeepAliveTimeout: pongTime,
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff: backoff.Config{BaseDelay: firstPause, Multiplier: 2, Jitter: 0.5, MaxDelay: lastPause}, MinConnectTimeout: pongTime,
+		})},
+	}
+	client, err := clientv3.New(c)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.reach(ctx, client); err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	if s.User == "" {
+		return client, nil
+	}
+	client.Close() // one that knows of a user waits for its login without a word of what it waits for
+	c.Username, c.Password, c.DialTimeout = s.User, s.Password, loginTime
+	if client, err = clientv3.New(c); err != nil {
+		return nil, fmt.Errorf("log in as %s: %w", s.User, err)
+	}
+	return client, nil
+}
+
+// reach waits for any answer: that we may not read is one.
+func (s *Store) reach(ctx context.Context, client *clientv3.Client) error {
+	for tries := 0; ; tries++ {
+		err := s.try(ctx, client)
+		if code := status.Code(err); code != codes.Unavailable && code != codes.DeadlineExceeded && code != codes.Canceled {
+			return nil
+		}
+		why := because(err)
+		if hopeless(why) {
+			return errors.New(why)
+		}
+		s.Waiting(why)
+		if !pause(ctx, tries) {
+			return ctx.Err()
+		}
+	}
+}
+
+// try makes one request that, unlike the client's own, fails while there is no connection, and says why.
+func (s *Store) try(ctx context.Context, client *clientv3.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, tryTime)
+	defer cancel()
+	_, err := pb.NewKVClient(client.ActiveConnection()).Range(ctx, &pb.RangeRequest{Key: []byte(s.Prefix), CountOnly: true})
+	return err
+}
+
+// because is the cause in the words of an error of gRPC, such as
+// `connection error: desc = "transport: Error while dialing: dial tcp 10.0.0.1:2379: connect: connection refused"`.
+func because(err error) string {
+	if status.Code(err) == codes.DeadlineExceeded {
+		return fmt.Sprintf("no answer in %v", tryTime)
+	}
+	why := status.Convert(err).Message()
+	if _, quoted, found := strings.Cut(why, `desc = "`); found {
+		why = strings.TrimSuffix(quoted, `"`)
+	}
+	for _, layer := range []string{"transport: ", "Error while dialing: ", "authentication handshake failed: "} {
+		why = strings.TrimPrefix(why, layer)
+	}
+	if strings.HasPrefix(why, "error reading server preface") {
+		why += " (does it ask for TLS?)"
+	}
+	return why
+}
+
+// hopeless reports whether the two sides of TLS do not go together, which time does not change.
+func hopeless(why string) bool {
+	return strings.Contains(why, "tls: ") || strings.Contains(why, "x509: ")
+}
