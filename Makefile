@@ -2,8 +2,10 @@
 
 SHELL  := bash
 # The library for command lines brings a converter of Markdown along, for manuals that we do not print.
-export GOFLAGS := -trimpath -tags=urfave_cli_no_docs
+TAGS := urfave_cli_no_docs
+export GOFLAGS := -trimpath -tags=$(TAGS)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+BIN      ?= bin/muster
 FUZZTIME ?= 60s
 BENCH    ?= .
 ROUNDS   ?= 500
@@ -14,9 +16,11 @@ MINUTES  ?= 30
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## build bin/muster: static, reproducible, for this machine (GOARCH=arm64 for another)
-	CGO_ENABLED=0 go build -ldflags=-s\ -w -o bin/muster ./cmd/muster
-	@size=$$(stat -c %s bin/muster); [ $$size -le $$((25 << 20)) ] || { echo "bin/muster has $$size bytes, more than 25 MiB"; exit 1; }
+build: ## build bin/muster: static, reproducible, for this machine (GOARCH=arm64 for another); its build with etcd is in it, packed
+	CGO_ENABLED=0 go build -tags=$(TAGS),full -ldflags=-s\ -w -o $(BIN)-full ./cmd/muster
+	gzip -9 -n < $(BIN)-full > cmd/muster/full.gz
+	CGO_ENABLED=0 go build -tags=$(TAGS),bundle -ldflags=-s\ -w -o $(BIN) ./cmd/muster
+	@size=$$(stat -c %s $(BIN)); [ $$size -le $$((25 << 20)) ] || { echo "$(BIN) has $$size bytes, more than 25 MiB"; exit 1; }
 
 prepare: ## install what the tests need: Debian's PyTorch, PyPI's newest, and those between in chroots
 	test/prepare

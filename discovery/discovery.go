@@ -17,6 +17,7 @@ type Finding struct {
 	Rank     int      // this node's number; -1: not said
 	Host     string   // the master's name or address, as Host spells it; "" when there is none
 	Port     int      // 0: not said
+	Etcd     []string // members of the etcd in which the nodes meet, as Members spells them; then there is no Host
 	NProc    string   // workers per node, as the platform says it: a number, "auto", "gpu", "cpu"; "" when not said
 	JobID    string   // "" when not said
 	Restarts int      // how often a failed round may be followed by another; -1: not said
@@ -98,7 +99,7 @@ func contradiction(f Finding) error {
 		return fmt.Errorf("%s: this is node %d, but there are only %d nodes, numbered from 0 (%s): "+
 			"does one of these count processes? say --nnodes and --node-rank", f.Rule, f.Rank, f.Nodes, strings.Join(f.Evidence, ", "))
 	}
-	if f.Nodes > 1 && f.Host == "" {
+	if f.Nodes > 1 && f.Host == "" && len(f.Etcd) == 0 {
 		return fmt.Errorf("%s: %d nodes, but nothing says where they meet (%s): say --rdzv-endpoint HOST:PORT",
 			f.Rule, f.Nodes, strings.Join(f.Evidence, ", "))
 	}

@@ -31,8 +31,14 @@ func findPET(r *reader, f *Finding) (err error) {
 // operator, and a job of one node may have nothing else. Those that change a job in a way that muster does not
 // know are told.
 func addPET(r *reader, f *Finding) error {
-	if v := r.text("PET_RDZV_BACKEND"); v != "" && v != "c10d" && v != "static" {
-		return fmt.Errorf("PET_RDZV_BACKEND=%s is not in this version, which knows c10d; unset it, or give a c10d endpoint", v)
+	switch v := r.text("PET_RDZV_BACKEND"); v {
+	case "", "c10d", "static":
+	case "etcd", "etcd-v2":
+		if len(f.Etcd) == 0 && f.Nodes != 1 {
+			return fmt.Errorf("PET_RDZV_BACKEND=%s, but PET_RDZV_ENDPOINT does not say where that etcd is", v)
+		}
+	default:
+		return fmt.Errorf("PET_RDZV_BACKEND=%s is not in this version, which knows c10d and etcd", v)
 	}
 	if v := r.text("PET_NPROC_PER_NODE"); v != "" {
 		f.NProc, f.NProcBy = v, "PET_NPROC_PER_NODE"
@@ -80,6 +86,11 @@ func petNodes(r *reader) (int, error) {
 func petEndpoint(r *reader, f *Finding) (err error) {
 	v := r.text("PET_RDZV_ENDPOINT")
 	switch {
+	case v != "" && (InEtcd(v) || strings.HasPrefix(r.host.Getenv("PET_RDZV_BACKEND"), "etcd")):
+		if f.Etcd, err = Members(v); err != nil && f.Nodes != 1 {
+			return fmt.Errorf("PET_RDZV_ENDPOINT=%s %w", v, err)
+		}
+		return nil
 	case v != "":
 		if f.Host, f.Port, err = Endpoint(v); err != nil && f.Nodes != 1 { // as torchrun's localhost:0 for a node alone
 			return fmt.Errorf("PET_RDZV_ENDPOINT=%s %w", v, err)

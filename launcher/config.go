@@ -11,6 +11,7 @@ import (
 	"github.com/muster-run/muster/launcher/pid1"
 	"github.com/muster-run/muster/output"
 	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/rendezvous/store"
 	"github.com/muster-run/muster/topology"
 )
 
@@ -29,12 +30,16 @@ type Config struct {
 	Uneven     bool   // --uneven: nodes may bring different numbers of slots
 
 	JobID      string // --rdzv-id
-	Endpoint   string // --rdzv-endpoint: HOST[:PORT], IPv6 in brackets
+	Backend    string // --rdzv-backend: c10d, etcd; "": what the endpoint and the platform say
+	Endpoint   string // --rdzv-endpoint: HOST[:PORT], IPv6 in brackets; etcd://HOST[:PORT],...
 	MasterAddr string // --master-addr: where node 0 runs
 	MasterPort int    // --master-port
 	TokenFile  string // --token-file: the job's token, which its nodes prove to each other that they have
 	LocalAddr  string // --local-addr: the address that this node announces first
 	Serve      string // --serve: auto, yes, no: whether this node hosts the meeting point
+
+	Etcd     Etcd
+	OpenEtcd func(EtcdJob) (store.Store, error) // opens a store at once, which its first call connects
 
 	Framework   string // --framework
 	WorkerStore string // --worker-store: auto, agent, rank0

@@ -26,7 +26,10 @@ func DryRun(c Config, rank int) (Dry, error) {
 		return Dry{}, fail(job.ExitUsage, "", "rank %d: the world would have ranks 0 to %d", rank, world.Size()-1)
 	}
 	host := "127.0.0.1"
-	if p.Endpoint != "" {
+	switch {
+	case p.Etcd != nil:
+		host = "<group rank 0's node>"
+	case p.Endpoint != "":
 		host = hostOf(p.Endpoint)
 	}
 	tasks := p.Framework.Tasks(framework.Place{

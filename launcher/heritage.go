@@ -196,6 +196,12 @@ func (m *meeting) resume() error {
 	if m.c.past.Rank != 0 || m.store != nil {
 		return nil
 	}
+	if members := m.c.past.Plan.Etcd; members != nil {
+		if err := m.useEtcd(members, nil); err != nil {
+			return err
+		}
+		return m.listenForPeers(farthest(members))
+	}
 	m.store = tcpstore.New(string(m.port), tcpstore.Options{})
 	return m.listenForPeers(hostOf(m.port))
 }

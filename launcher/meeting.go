@@ -57,6 +57,9 @@ func openMeeting(ctx context.Context, c Config, h *heritage, d *desk) (*meeting,
 	if p.Endpoint == "" {
 		return m, nil
 	}
+	if p.Etcd != nil {
+		return m, m.openEtcd(ctx, p.Etcd)
+	}
 	if p.Serve {
 		return m, m.serve(ctx, true)
 	}

@@ -33,6 +33,7 @@ type Plan struct {
 	Spec      job.Spec
 	Token     string   // of the job, which its nodes share; "": they have none
 	Endpoint  job.Addr // where the nodes meet; "" when this node is the whole world
+	Etcd      []string // the members of the etcd that this is; nil: a node hosts it
 	Serve     bool     // this node hosts the meeting point
 	MayServe  bool     // it may, where the endpoint turns out to be this machine
 	Command   []string // what each worker runs
@@ -239,6 +240,9 @@ func planEndpoint(c Config, found discovery.Finding, p *Plan) error {
 	if p.Spec.Nodes == 1 {
 		return nil
 	}
+	if c.inEtcd(found) {
+		return planEtcd(c, found, p)
+	}
 	at, err := endpoint(c, found)
 	if err != nil {
 		return err
@@ -320,6 +324,8 @@ func planID(c Config, found discovery.Finding, p *Plan) error {
 		p.Spec.ID = c.JobID
 	case found.JobID != "":
 		p.Spec.ID = found.JobID
+	case p.Etcd != nil:
+		return fail(job.ExitUsage, "say --rdzv-id ID, the same on all nodes", "many jobs may meet in one etcd, and nothing says which one this is")
 	case p.Endpoint != "":
 		sum := sha256.Sum256([]byte(p.Endpoint))
 		p.Spec.ID, from = "job-"+hex.EncodeToString(sum[:4]), "endpoint"

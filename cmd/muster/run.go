@@ -26,7 +26,7 @@ func jobFlags(c *launcher.Config) []cli.Flag {
 		&cli.GenericFlag{Name: "nnodes", Value: nodes{&c.Nodes}, Usage: "`N` nodes; what the platform says, else 1"},
 		&cli.StringFlag{Name: "nproc-per-node", Destination: &c.NProc, Usage: "`N` workers on this node, or gpu, cpu, auto (one per GPU, else one)"},
 		&cli.GenericFlag{Name: "node-rank", Value: number{&c.NodeRank, 0, 1 << 20}, Usage: "`I` number of this node, from 0; else nodes are ranked by place and name"},
-		&cli.StringFlag{Name: "rdzv-endpoint", Destination: &c.Endpoint, Usage: "`HOST:PORT` where the nodes meet; the node of that name hosts it (port 29400)"},
+		&cli.StringFlag{Name: "rdzv-endpoint", Destination: &c.Endpoint, Usage: "`HOST:PORT` where the nodes meet; the node of that name hosts it (port 29400), or etcd://HOST:PORT,..."},
 		&cli.StringFlag{Name: "rdzv-id", Destination: &c.JobID, Usage: "`ID` name of the job, the same on all its nodes"},
 		&cli.StringFlag{Name: "master-addr", Destination: &c.MasterAddr, Usage: "`HOST` where node 0 runs, instead of --rdzv-endpoint"},
 		&cli.GenericFlag{Name: "master-port", Value: port(&c.MasterPort), Usage: "`PORT` that goes with --master-addr"},
@@ -47,8 +47,8 @@ func jobFlags(c *launcher.Config) []cli.Flag {
 		&cli.StringFlag{Name: "framework", Destination: &c.Framework, Hidden: true, Usage: "`NAME` of the contract with the workers: torch"},
 		&cli.BoolFlag{Name: "no-python", Destination: &c.NoPython, Hidden: true, Usage: "run even a .py as a program of its own"},
 		&cli.GenericFlag{Name: "max-restarts", Value: number{&c.MaxRestarts, 0, 1 << 20}, Usage: "`N` times a job whose worker failed is started again on all nodes (0)"},
-		&cli.GenericFlag{Name: "rdzv-backend", Value: choice{new(string), "c10d static"}, Hidden: true, Usage: "`NAME` of the store's protocol: c10d"},
-	}, slices.Concat(stoppingFlags(c), outputFlags(c), torchrunFlags(c))...)
+		&cli.GenericFlag{Name: "rdzv-backend", Value: backend{c}, Hidden: true, Usage: "`NAME` of what they meet in: c10d, which a node hosts, or etcd, as --rdzv-endpoint etcd://... says, too"},
+	}, slices.Concat(etcdFlags(&c.Etcd), stoppingFlags(c), outputFlags(c), torchrunFlags(c))...)
 }
 
 // configure completes c with what only the process itself knows.
@@ -84,6 +84,10 @@ const terminationLog = "MUSTER_TERMINATION_LOG"
 
 // run is both processes: the first one, which starts this program again, and the agent that it starts.
 func run(x *cli.Context, c launcher.Config) (err error) {
+	configure(x, &c)
+	if c.InEtcd() && pid1.Agent() {
+		c.OpenEtcd = etcdOpener()
+	}
 	first, err := pid1.Connect()
 	if errors.Is(err, pid1.ErrNone) {
 		return status(pid1.Main(pid1.Config{
@@ -99,7 +103,6 @@ func run(x *cli.Context, c launcher.Config) (err error) {
 		}
 		first.Close(exitCode(err))
 	}()
-	configure(x, &c)
 	if err := styled(&c); err != nil {
 		return err
 	}

@@ -15,13 +15,48 @@ import (
 // has them; each is taken with a note where it changes nothing, and refused where it would.
 func torchrunFlags(c *launcher.Config) []cli.Flag {
 	return []cli.Flag{
-		&cli.GenericFlag{Name: "rdzv-conf", Hidden: true, Value: &rdzvConf{c: c}, Usage: "`KEY=VALUE,...` of torchrun's rendezvous: join_timeout, is_host"},
+		&cli.GenericFlag{Name: "rdzv-conf", Hidden: true, Value: &rdzvConf{c: c}, Usage: "`KEY=VALUE,...` of torchrun's rendezvous: join_timeout, is_host; cacert, cert, key, etcd_prefix"},
 		&cli.GenericFlag{Name: "role", Hidden: true, Value: choice{new(string), "default"}, Usage: "`default` is the one role that workers have"},
 		&cli.GenericFlag{Name: "monitor-interval", Hidden: true, Usage: "`TIME` changes nothing",
 			Value: idle{seconds{new(time.Duration)}, c, "--monitor-interval changes nothing: muster hears at once when a worker ends"}},
 		&cli.GenericFlag{Name: "start-method", Hidden: true, Usage: "`NAME` changes nothing",
 			Value: idle{choice{new(string), "spawn fork forkserver"}, c, "--start-method changes nothing: every worker is a program of its own"}},
 	}
+}
+
+// etcdFlags say how an etcd is entered. What they leave open etcdctl's variables may say.
+func etcdFlags(e *launcher.Etcd) []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "etcd-cacert", Destination: &e.CACert, Hidden: true, Usage: "`FILE` of the authorities that vouch for etcd (ETCDCTL_CACERT)"},
+		&cli.StringFlag{Name: "etcd-cert", Destination: &e.Cert, Hidden: true, Usage: "`FILE` with this node's certificate for etcd (ETCDCTL_CERT)"},
+		&cli.StringFlag{Name: "etcd-key", Destination: &e.Key, Hidden: true, Usage: "`FILE` with that certificate's key (ETCDCTL_KEY)"},
+		&cli.StringFlag{Name: "etcd-user", Destination: &e.User, Hidden: true, Usage: "`NAME[:PASS]` for etcd (ETCDCTL_USER, ETCDCTL_PASSWORD)"},
+		&cli.StringFlag{Name: "etcd-prefix", Destination: &e.Prefix, Hidden: true, Usage: "`PREFIX` of all keys in etcd; the job's name follows (/muster)"},
+	}
+}
+
+// backend is torchrun's --rdzv-backend.
+type backend struct{ c *launcher.Config }
+
+func (v backend) Set(text string) error {
+	if err := (choice{&v.c.Backend, "c10d static etcd etcd-v2"}).Set(text); err != nil {
+		return err
+	}
+	switch text {
+	case "static":
+		v.c.Backend = "c10d"
+	case "etcd-v2":
+		v.c.Backend = "etcd"
+		note(v.c, "--rdzv-backend etcd-v2: torchrun speaks etcd's API v2, muster its v3, as with etcd")
+	}
+	return nil
+}
+
+func (v backend) String() string {
+	if v.c == nil {
+		return ""
+	}
+	return v.c.Backend
 }
 
 // notHere are torchrun's flags that would change what a job does, and what to do without them.
@@ -79,8 +114,29 @@ func (v *rdzvConf) Set(text string) error {
 	return nil
 }
 
+// ofEtcd are keys of torchrun's two backends for etcd (etcd_rendezvous.py, etcd_rendezvous_backend.py).
+func ofEtcd(e *launcher.Etcd, key string) *string {
+	switch key {
+	case "cacert", "ca_cert":
+		return &e.CACert
+	case "cert", "ssl_cert":
+		return &e.Cert
+	case "key", "ssl_cert_key":
+		return &e.Key
+	case "etcd_prefix", "path":
+		return &e.Prefix
+	}
+	return nil
+}
+
 func (v *rdzvConf) one(key, value string) error {
+	if setting := ofEtcd(&v.c.Etcd, key); setting != nil {
+		*setting = value
+		return nil
+	}
 	switch {
+	case key == "protocol" && (value == "http" || value == "https"):
+		v.c.Etcd.TLS = value == "https"
 	case key == "join_timeout":
 		if err := (seconds{&v.c.JoinTimeout}).Set(value); err != nil {
 			return fmt.Errorf("%s: %w", key, err)
@@ -94,7 +150,7 @@ func (v *rdzvConf) one(key, value string) error {
 	case slices.Contains(withoutEffect, key):
 		note(v.c, "--rdzv-conf "+key+" changes nothing: muster's nodes meet in their own way")
 	default:
-		return fmt.Errorf("%q is no key that torchrun's c10d rendezvous has", key)
+		return fmt.Errorf("%q is no key that torchrun's rendezvous has", key)
 	}
 	return nil
 }

@@ -51,14 +51,10 @@ type Client struct {
 // Connect finds the first process that started this one, catches the signals that it forwards, and tells it so.
 // Without one the error is ErrNone. It must be called before other descriptors are opened, once.
 func Connect() (*Client, error) {
-	value, set := os.LookupEnv(marker)
+	fd, ours, before, ok := marked()
 	os.Unsetenv(marker) // not for the workers
-	var fd, parent, ours, before int
-	if !set {
+	if !ok {
 		return nil, ErrNone
-	}
-	if n, _ := fmt.Sscanf(value, "%d:%d:%d:%d", &fd, &parent, &ours, &before); n != 4 || fd < 3 || parent != os.Getppid() {
-		return nil, ErrNone // somebody else's, by inheritance
 	}
 	if ours == 1 {
 		os.Unsetenv(processors)
@@ -82,6 +78,19 @@ func Connect() (*Client, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// Agent reports whether a first process started this one, which has not called Connect yet.
+func Agent() bool {
+	_, _, _, ok := marked()
+	return ok
+}
+
+// marked is what the marker says, unless it is somebody else's, by inheritance.
+func marked() (fd, ours, before int, ok bool) {
+	var parent int
+	n, _ := fmt.Sscanf(os.Getenv(marker), "%d:%d:%d:%d", &fd, &parent, &ours, &before)
+	return fd, ours, before, n == 4 && fd >= 3 && parent == os.Getppid()
 }
 
 // begin says hello, and takes what an agent before this one left.

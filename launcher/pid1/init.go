@@ -10,10 +10,11 @@ import (
 	"syscall"
 	"unsafe"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher/pid1/early"
 	"github.com/muster-run/muster/proc"
-	"golang.org/x/sys/unix"
 )
 
 // Apart is how the command is set apart from init.

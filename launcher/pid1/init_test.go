@@ -12,8 +12,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/muster-run/muster/proc"
 	"golang.org/x/sys/unix"
+
+	"github.com/muster-run/muster/proc"
 )
 
 // initMain is "muster init" for these tests.

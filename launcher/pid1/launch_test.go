@@ -10,8 +10,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/muster-run/muster/proc"
 	"golang.org/x/sys/unix"
+
+	"github.com/muster-run/muster/proc"
 )
 
 // self is this binary, by a name that works in another /proc.

@@ -12,9 +12,10 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/muster-run/muster/output"
 	"github.com/muster-run/muster/proc"
-	"golang.org/x/sys/unix"
 )
 
 // heirMain is an agent that can be followed by another: it starts two workers, or takes them over, and tells how they end.

@@ -11,8 +11,9 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/muster-run/muster/proc"
 	"golang.org/x/sys/unix"
+
+	"github.com/muster-run/muster/proc"
 )
 
 // LookPath finds the file that execvp(3) would run in dir with env, in the form of os.Environ. The error is a

@@ -5,8 +5,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/muster-run/muster/proc"
 	"golang.org/x/sys/unix"
+
+	"github.com/muster-run/muster/proc"
 )
 
 // reapAtOnce bounds one turn of reaping, so that a storm of orphans does not keep the loop from all else.

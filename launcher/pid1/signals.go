@@ -8,8 +8,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/muster-run/muster/launcher/pid1/early"
 	"golang.org/x/sys/unix"
+
+	"github.com/muster-run/muster/launcher/pid1/early"
 )
 
 // control are the signals by which a person or a platform steers a job. They go to the agent and to nobody else.

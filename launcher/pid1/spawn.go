@@ -9,8 +9,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/muster-run/muster/proc"
 	"golang.org/x/sys/unix"
+
+	"github.com/muster-run/muster/proc"
 )
 
 // A spawn is one thing to start.

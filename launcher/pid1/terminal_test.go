@@ -10,8 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-run/muster/proc"
 	"golang.org/x/sys/unix"
+
+	"github.com/muster-run/muster/proc"
 )
 
 // A terminal with an interactive bash on it: what a person sees and types.

@@ -2,8 +2,11 @@ package etcdstore
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -113,6 +116,9 @@ func because(err error) string {
 	for _, layer := range []string{"transport: ", "Error while dialing: ", "authentication handshake failed: "} {
 		why = strings.TrimPrefix(why, layer)
 	}
+	if strings.HasPrefix(why, "dial ") { // each time another member is tried, and their addresses are known
+		why = why[strings.LastIndex(why, ": ")+2:]
+	}
 	if strings.HasPrefix(why, "error reading server preface") {
 		why += " (does it ask for TLS?)"
 	}
@@ -122,4 +128,28 @@ func because(err error) string {
 // hopeless reports whether the two sides of TLS do not go together, which time does not change.
 func hopeless(why string) bool {
 	return strings.Contains(why, "tls: ") || strings.Contains(why, "x509: ")
+}
+
+// TLS is how an etcd is spoken to that speaks TLS: files of the authorities that may vouch for it ("": the system's), and of the
+// certificate and key with which we show who we are ("": we need not).
+func TLS(authorities, cert, key string) (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if authorities != "" {
+		pem, err := os.ReadFile(authorities)
+		if err != nil {
+			return nil, err
+		}
+		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s holds no certificate in PEM", authorities)
+		}
+	}
+	if cert == "" && key == "" {
+		return c, nil
+	}
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("certificate %q and its key %q: %w", cert, key, err)
+	}
+	c.Certificates = []tls.Certificate{pair}
+	return c, nil
 }

@@ -1,0 +1,5 @@
+//go:build !bundle && !full
+
+package main
+
+const carried = "" // without make
