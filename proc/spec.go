@@ -50,6 +50,7 @@ type Exit struct {
 	User   time.Duration
 	System time.Duration
 	MaxRSS int64  // bytes
+	Lapsed bool   // the first process ended it, for the agent had let its lease run out
 	Lost   string // the status is unknown, and why; never taken for success
 }
 

@@ -383,6 +383,6 @@ func (m *member) judge(e proc.Exit) job.Exit {
 	m.ended = true
 	return job.Exit{
 		Code: e.Code, Signal: int(e.Signal), Core: e.Core, Err: e.Lost,
-		Sent: len(m.asked) > 0 || m.killed && e.Signal == syscall.SIGKILL,
+		Sent: len(m.asked) > 0 || e.Lapsed || m.killed && e.Signal == syscall.SIGKILL,
 	}
 }

@@ -196,6 +196,21 @@ func TestStop(t *testing.T) {
 	}
 }
 
+// Workers that the first process killed, for their agent stood still, were ended by us.
+func TestLapsed(t *testing.T) {
+	r := start(t, shell("echo up; exec sleep 1000", "setsid sleep 1000 & echo up; exec sleep 1000"))
+	r.await("up")
+	if err := first.Lease(time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range r.end() {
+		if e.Exit != (job.Exit{Signal: 9, Sent: true}) || !e.Process.Lapsed {
+			t.Errorf("rank %d: %+v, lapsed %v", e.Task.Rank, e.Exit, e.Process.Lapsed)
+		}
+	}
+	nobody(t)
+}
+
 // await waits until each worker has a line that contains text in its tail.
 func (r *run) await(text string) {
 	r.t.Helper()

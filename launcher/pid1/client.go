@@ -46,6 +46,7 @@ type Client struct {
 	children map[int]chan<- proc.Exit // who waits for the end of a child
 	tails    map[int]chan<- []string  // and for its last lines
 	tags     map[int]string           // of children that may have left something behind
+	lapses   int                      // of leases, as far as we were told
 }
 
 // Connect finds the first process that started this one, catches the signals that it forwards, and tells it so.
@@ -96,7 +97,7 @@ func marked() (fd, ours, before int, ok bool) {
 // begin says hello, and takes what an agent before this one left.
 func (c *Client) begin(before int) error {
 	c.life = before
-	if err := c.send(message{Kind: tellHello}); err != nil || before == 0 {
+	if err := c.send(message{Kind: tellHello, Leases: true}); err != nil || before == 0 {
 		return err
 	}
 	m, err := c.ask(context.Background(), message{Kind: askLegacy})
@@ -197,7 +198,7 @@ func (c *Client) Start(ctx context.Context, s proc.Spec) (*proc.Child, error) {
 			dir = "" // ours was removed; the first process stands in the same
 		}
 	}
-	m, err := c.ask(ctx, message{Kind: askStart, files: files, Spec: &spawnSpec{
+	m, err := c.ask(ctx, message{Kind: askStart, files: files, Lapses: c.known(), Spec: &spawnSpec{
 		Argv: s.Argv, Env: s.Env, Dir: dir, Stdin: s.Stdin, Output: s.Output, Lines: s.Lines,
 		Tag: s.Tag, Core: s.Core, OOM: s.OOM,
 	}})
@@ -206,6 +207,9 @@ func (c *Client) Start(ctx context.Context, s proc.Spec) (*proc.Child, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if m.Lapses > 0 {
+		return nil, ErrLapsed
 	}
 	if m.Text != "" {
 		return nil, &proc.StartError{Code: m.Code, Text: m.Text}
@@ -364,6 +368,8 @@ func (c *Client) receive() {
 			c.exited(m)
 		case tellTail:
 			c.read(m)
+		case tellLapse:
+			c.lapsed(m)
 		case tellSignal:
 			c.deliver(m.Signal)
 		}

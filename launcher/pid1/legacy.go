@@ -159,6 +159,7 @@ type wireLegacy struct {
 	Blobs    map[string][]byte
 	Children []wireChild
 	Files    []string // names of the descriptors
+	Lapses   int      // of leases
 }
 
 type wireChild struct {
@@ -174,7 +175,7 @@ type wireChild struct {
 
 // bequeath answers askLegacy. Only as many descriptors go with it as one message takes: each name's first.
 func (f *first) bequeath(id uint64) message {
-	l := &wireLegacy{Blobs: f.legacy.blobs}
+	l := &wireLegacy{Blobs: f.legacy.blobs, Lapses: f.lease.lapses}
 	for _, pid := range slices.Sorted(maps.Keys(f.children)) {
 		c := f.children[pid]
 		l.Children = append(l.Children, wireChild{
@@ -256,6 +257,7 @@ func (c *Client) Succeed(program *os.File) error {
 // inherit turns an answer to askLegacy into what it means here. It is called with mu held.
 func (c *Client) inherit(m message) *Legacy {
 	l := &Legacy{Blobs: m.Legacy.Blobs, Files: map[string]*os.File{}}
+	c.lapses = m.Legacy.Lapses
 	for i, name := range m.Legacy.Files[:min(len(m.Legacy.Files), len(m.files))] {
 		l.Files[name] = os.NewFile(uintptr(m.files[i]), name)
 	}

@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	}
 	c, err := Connect()
 	if errors.Is(err, ErrNone) {
-		os.Exit(Main(Config{TerminationLog: os.Getenv("MUSTER_TERMINATION_LOG"), Grace: time.Second}))
+		os.Exit(Main(Config{TerminationLog: os.Getenv("MUSTER_TERMINATION_LOG"), Grace: time.Second, boottime: testClock()}))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -55,7 +55,7 @@ func TestMain(m *testing.M) {
 
 // agentMain starts each argument as a worker, a shell script or, behind "!", a command, carries its output, and tells of signals.
 func agentMain(c *Client, role string) (code int) {
-	if special := map[string]func(*Client) int{"storm": stormMain, "heir": heirMain, "doomed": doomedMain, "retire": retireMain, "brief": briefMain}[role]; special != nil {
+	if special := map[string]func(*Client) int{"storm": stormMain, "heir": heirMain, "doomed": doomedMain, "retire": retireMain, "brief": briefMain, "lessee": lesseeMain}[role]; special != nil {
 		return special(c)
 	}
 	screen, err := c.OpenConsole(1, os.Stdout, os.Stderr, output.Style{})

@@ -35,6 +35,8 @@ type Config struct {
 
 	Grace    time.Duration // from TERM to KILL for the workers of an agent that died
 	LostCode int           // exit code when the agent died; 0: job.ExitRetry
+
+	boottime func() time.Duration // nil: CLOCK_BOOTTIME
 }
 
 const (
@@ -61,6 +63,9 @@ func Main(cfg Config) int {
 	}
 	if cfg.LostCode == 0 {
 		cfg.LostCode = job.ExitRetry
+	}
+	if cfg.boottime == nil {
+		cfg.boottime = boottime
 	}
 	runtime.LockOSThread() // to stop this thread, and with it the process, on Ctrl-Z
 	f := &first{
@@ -109,6 +114,7 @@ type first struct {
 	held      []os.Signal
 	forwarded map[os.Signal]time.Time // to this agent, and when the last time
 	legacy    legacy
+	lease     lease
 
 	unclaimed map[int]proc.Exit // ended while a spawn was under way: perhaps its child
 	orphans   atomic.Int64      // adopted and reaped
@@ -124,6 +130,8 @@ type child struct {
 	alive   bool
 	asked   []syscall.Signal // that it was sent
 	killed  bool             // while it lived
+	lapses  int              // of leases, before it was asked for
+	lapsed  bool             // while it lived, one ran out
 	end     *wireExit
 	read    bool            // its output, to the end
 	tail    []string        // of it
@@ -244,6 +252,7 @@ func (f *first) loop(until func() bool, stop <-chan time.Time) bool {
 	defer tick.Stop()
 	f.reap()
 	for !until() {
+		f.fence()
 		work, spawn := f.nextSpawn()
 		sending, out := f.nextMessage()
 		select {
@@ -270,6 +279,7 @@ func (f *first) loop(until func() bool, stop <-chan time.Time) bool {
 			if f.hello || time.Since(f.legacy.born) >= helloTime {
 				f.release()
 			}
+		case <-f.lease.ringing(): // for fence
 		case <-stop:
 			return false
 		}
@@ -309,9 +319,11 @@ func (f *first) tell(m message) {
 
 // serve does what the agent asks.
 func (f *first) serve(m message) {
+	f.fence()
 	switch m.Kind {
 	case tellHello:
 		f.hello = true
+		f.lease.greet(m)
 		f.release()
 	case tellGoodbye:
 		f.goodbye, f.code = true, m.Code
@@ -335,6 +347,8 @@ func (f *first) serve(m message) {
 		f.say(m)
 	case tellForget:
 		f.forget(m.PIDs)
+	case tellLease:
+		f.renew(m)
 	default:
 		f.serveLegacy(m)
 	}
@@ -346,7 +360,12 @@ func (f *first) start(m message) {
 		closeAll(m.files)
 		return
 	}
-	c := &child{tag: m.Spec.Tag, lines: m.Spec.Lines, alive: true}
+	if m.Spec.Tag != "" && m.Lapses != f.lease.lapses {
+		closeAll(m.files)
+		f.tell(message{Kind: answer, ID: m.ID, Lapses: f.lease.lapses})
+		return
+	}
+	c := &child{tag: m.Spec.Tag, lines: m.Spec.Lines, alive: true, lapses: m.Lapses}
 	s, err := f.spawnOf(m, c)
 	if err != nil {
 		closeAll(m.files)
@@ -422,6 +441,9 @@ func (f *first) started(id uint64, c *child, err error) {
 	}
 	f.tell(told)
 	f.claim(c.pid)
+	if c.tag != "" && c.lapses != f.lease.lapses {
+		f.lapse([]int{c.pid})
+	}
 }
 
 // claim ends the time in which a reaped stranger may be the child whose PID we did not know yet: it was pid, or an orphan.
@@ -444,6 +466,7 @@ func (f *first) ended(e proc.Exit) {
 	case e.PID == f.agent:
 		f.agentEnd = &e
 	case c != nil && c.alive:
+		e.Lapsed = c.lapsed
 		c.alive, c.end = false, &wireExit{Exit: e, Clock: clock()}
 		f.tell(message{Kind: tellExit, Exit: c.end})
 		f.finish(c)
@@ -489,9 +512,14 @@ func (f *first) signalChild(m message) bool {
 
 // kill starts killing trees and answers when nobody of them is left, or time is up.
 func (f *first) kill(m message) {
-	ctx, cancel := context.WithTimeout(context.Background(), m.Within)
-	trees, carriers := f.treesOf(m.PIDs), f.carriers(m.PIDs)
-	for _, pid := range m.PIDs {
+	f.killTrees(m.PIDs, m.Within, func(left string) { f.tell(message{Kind: answer, ID: m.ID, Text: left}) })
+}
+
+// killTrees kills children with all they started, and says in the end, in words, what is left of them.
+func (f *first) killTrees(pids []int, within time.Duration, over func(left string)) {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	trees, carriers := f.treesOf(pids), f.carriers(pids)
+	for _, pid := range pids {
 		if c := f.children[pid]; c != nil && c.alive {
 			c.killed = true
 		}
@@ -505,7 +533,7 @@ func (f *first) kill(m message) {
 		trees.clear()
 		f.spawner.done <- func() {
 			f.reap() // so that the agent hears of the leaders' ends before it hears that their trees are gone
-			f.tell(message{Kind: answer, ID: m.ID, Text: left})
+			over(left)
 		}
 	}()
 }

@@ -136,6 +136,7 @@ func (f *first) suspend() {
 	f.groups(unix.SIGSTOP)
 	f.signalAgent(unix.SIGSTOP)
 	stopSelf()
+	f.fence() // before they go on
 	f.signalAgent(unix.SIGCONT)
 	f.groups(unix.SIGCONT)
 }

@@ -45,6 +45,10 @@ const (
 	tellExit                 // first process: Exit of a started process
 	tellSignal               // first process: Signal came for the job
 	tellTail                 // first process: all output of PIDs[0], which has ended, was read; Lines are its last
+	tellLease                // agent: kill all workers unless I say this again within Within; 0: do not
+	tellLapse                // first process: the agent has not, and they were killed
+
+	// New ones come here: agent and first process may be of different versions, and who does not know a message drops it.
 )
 
 // A message is one frame. Fields that its kind does not name are empty.
@@ -63,6 +67,9 @@ type message struct {
 	Exit   *wireExit
 	// Carried: of an answer to askStart, the first process reads the output.
 	Carried bool
+	// Lapses: how often a lease ran out, as far as the sender knows. Of an answer to askStart: that is why it was refused.
+	Lapses int
+	Leases bool // of a hello: the agent renews leases
 
 	Console int
 	Stream  int
