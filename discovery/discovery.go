@@ -14,6 +14,7 @@ import (
 type Finding struct {
 	Rule     string   // the platform's name
 	Nodes    int      // 0: not said
+	Least    int      // with how many the job may begin; 0: Nodes
 	Rank     int      // this node's number; -1: not said
 	Host     string   // the master's name or address, as Host spells it; "" when there is none
 	Port     int      // 0: not said

@@ -63,7 +63,7 @@ func TestDetect(t *testing.T) {
 		{"an etcd that is nowhere", "PET_NNODES=2 PET_MASTER_ADDR=h PET_RDZV_BACKEND=etcd-v2", "", "PET_RDZV_BACKEND=etcd-v2, but PET_RDZV_ENDPOINT does not say where"},
 		{"an etcd without a port that is one", "PET_NNODES=2 PET_RDZV_ENDPOINT=e:0 PET_RDZV_BACKEND=etcd", "", "PET_RDZV_ENDPOINT=e:0 has no port"},
 		{"an etcd that nobody needs", "PET_NNODES=1 PET_RDZV_BACKEND=etcd", "pet 1 -1 :0 '' ''", ""},
-		{"range", "PET_NNODES=1:4 PET_RDZV_ENDPOINT=w:1", "", "PET_NNODES=1:4 is a range"},
+		{"range", "PET_NNODES=4:1 PET_RDZV_ENDPOINT=w:1", "", "PET_NNODES=\"4:1\" is no number of nodes: the first is to be the fewest"},
 		{"nowhere to meet", "PET_NNODES=4", "", "nothing says where they meet"},
 		{"bad endpoint port", "PET_NNODES=2 PET_RDZV_ENDPOINT=w:0", "", "PET_RDZV_ENDPOINT=w:0"},
 	} {

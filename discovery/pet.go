@@ -2,8 +2,9 @@ package discovery
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
+
+	"github.com/muster-run/muster/job"
 )
 
 // pet is torchrun's own environment (torch/distributed/argparse_util.py: PET_ and the flag's name), which
@@ -17,7 +18,7 @@ var pet = platform{
 }
 
 func findPET(r *reader, f *Finding) (err error) {
-	if f.Nodes, err = petNodes(r); err != nil {
+	if f.Least, f.Nodes, err = petNodes(r); err != nil {
 		return err
 	}
 	rank, err := r.number("PET_NODE_RANK", 0)
@@ -66,20 +67,16 @@ var petUnknown = []string{
 }
 
 // petNodes reads PET_NNODES, which may be a range; a range of one number is that number.
-func petNodes(r *reader) (int, error) {
+func petNodes(r *reader) (least, most int, err error) {
 	v := r.text("PET_NNODES")
 	if v == "" {
-		return 0, nil
+		return 0, 0, nil
 	}
-	low, high, ranged := strings.Cut(v, ":")
-	n, err := strconv.Atoi(low)
-	if err != nil || n < 1 {
-		return 0, fmt.Errorf("PET_NNODES=%s is not a number of nodes", v)
+	least, most, err = job.ParseNodes(v)
+	if err != nil {
+		return 0, 0, fmt.Errorf("PET_NNODES=%w", err)
 	}
-	if ranged && low != high {
-		return 0, fmt.Errorf("PET_NNODES=%s is a range: elastic worlds are not in this version; say --nnodes N", v)
-	}
-	return n, nil
+	return least, most, nil
 }
 
 // petEndpoint prefers the rendezvous endpoint; PET_MASTER_ADDR is where node 0 runs.

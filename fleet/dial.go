@@ -124,6 +124,7 @@ func (d *dialer) blame(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if final(err) {
+		p.certain = true
 		p.lose(err)
 	}
 	if p.line == nil && p.ctx.Err() == nil {

@@ -66,6 +66,9 @@ type Event struct {
 	RTT      time.Duration // shortest of the last round trips to the peer; 0: not known yet
 
 	Beat json.RawMessage // Lost: what Options.Beat of the peer last said; nil: nothing
+	// Certain: Lost, and nobody runs there any more who takes himself for the peer: its connection was closed and not opened
+	// again, or it is the one which gave us up. Else it may be cut off, or stand still, and go on.
+	Certain bool
 }
 
 // Options tune a fleet. The zero value is ready for use.

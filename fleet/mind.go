@@ -134,7 +134,7 @@ func (p *peer) judge(now time.Time) (Event, bool) {
 	e := Event{Peer: p.rank, Received: now, RTT: p.rtt()}
 	switch quiet := p.quiet(now); {
 	case p.lost != nil:
-		e.Change, e.Why, e.Beat = Lost, p.fleet.mindful(p.lost, now), p.beat
+		e.Change, e.Why, e.Beat, e.Certain = Lost, p.fleet.mindful(p.lost, now), p.beat, p.certain
 		tell := !p.told && !p.left && p.allRead()
 		p.told = p.told || tell
 		return e, tell
@@ -174,6 +174,7 @@ func (p *peer) verdict(now time.Time) {
 	case !p.joined && gone >= o.Arrival:
 		p.lose(fmt.Errorf("it did not join within %v", o.Arrival))
 	case p.joined && (p.knocking == 0 && gone-p.hoped >= o.Redial || gone >= o.NodeTimeout):
+		p.certain = p.closed
 		p.lose(fmt.Errorf("%w, and was not back within %v", ended(p.cause), o.Redial))
 	}
 }

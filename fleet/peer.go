@@ -10,6 +10,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -35,6 +36,7 @@ type peer struct {
 	left      bool  // it said goodbye
 	lost      error // why it is lost
 	told      bool  // that it is lost
+	certain   bool  // that nobody goes on there
 	suspected bool
 	busy      bool          // our reader waits for the launcher: its silence is ours
 	heard     time.Time     // last sign of life
@@ -43,6 +45,7 @@ type peer struct {
 	knocked   time.Time     // since when,
 	hoped     time.Duration // and for how long there were such before, since there is no connection
 	cause     error         // why the last connection broke, or could not be made
+	closed    bool          // the last connection broke because the other side closed it
 
 	queue []parcel // told and not acknowledged, by number
 	bytes int
@@ -209,6 +212,7 @@ func (p *peer) detach(l *line, why error) {
 		return
 	}
 	p.line, p.cause = nil, why
+	p.closed = errors.Is(why, io.EOF) || errors.Is(why, io.ErrUnexpectedEOF) || errors.Is(why, syscall.ECONNRESET)
 	p.broken, p.hoped = time.Now(), 0
 	p.knocked = p.broken
 	p.checkEmpty()

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -61,6 +62,36 @@ type Terms struct {
 // Fewest is with how many nodes a world may begin.
 func (t Terms) Fewest() int { return cmp.Or(t.Least, t.Nodes) }
 
+// Size is how many nodes make a world, as --nnodes says it: "4", or "2:4".
+func (t Terms) Size() string {
+	if t.Fewest() == t.Nodes {
+		return strconv.Itoa(t.Nodes)
+	}
+	return fmt.Sprintf("%d:%d", t.Fewest(), t.Nodes)
+}
+
+// ParseNodes reads a number of nodes as --nnodes says it: N, or MIN:MAX. The fewest are 0 where they are all.
+func ParseNodes(text string) (fewest, all int, err error) {
+	low, high, ranged := strings.Cut(text, ":")
+	if !ranged {
+		high = low
+	}
+	fewest, err1 := strconv.Atoi(low)
+	all, err2 := strconv.Atoi(high)
+	switch {
+	case err1 != nil || err2 != nil || fewest < 1 || all > MaxNodes:
+		return 0, 0, fmt.Errorf("%.40q is no number of nodes: give N or MIN:MAX, from 1 to %d", text, MaxNodes)
+	case fewest > all:
+		return 0, 0, fmt.Errorf("%q is no number of nodes: the first is to be the fewest, the second the most", text)
+	case fewest == all:
+		fewest = 0
+	}
+	return fewest, all, nil
+}
+
+// MaxNodes bounds the nodes of a job: beyond the largest clusters, and a typing error is caught early.
+const MaxNodes = 1 << 17
+
 // Standby reports whether a node that finds no place in a world waits for the next one.
 func (t Terms) Standby() bool { return t.Spares > 0 || t.Fewest() < t.Nodes }
 
@@ -71,6 +102,13 @@ type World struct {
 	Generation int      `json:"generation"` // counts the worlds of this job, from 1
 	Terms      Terms    `json:"terms"`      // on which it was made
 	Members    []Member `json:"members"`    // by group rank
+	Past       Tally    `json:"past,omitzero"`
+}
+
+// A Tally counts the rounds of a job that are over, in all its worlds.
+type Tally struct {
+	Rounds int `json:"rounds,omitempty"`
+	Free   int `json:"free,omitempty"` // of them, those that did not end by a failure
 }
 
 // A Member is a node in a world.

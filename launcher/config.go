@@ -23,7 +23,9 @@ type Config struct {
 	NoPython bool     // --no-python: Argv[0] is a program, also when it ends in .py
 	Debug    string   // --debug: what a shell runs in each worker's place; "": nothing
 
-	Nodes      int    // --nnodes
+	Nodes      int    // --nnodes: MAX of MIN:MAX
+	Least      int    // MIN; 0: the same
+	Spares     int    // --spares: nodes beyond Nodes, which stand by
 	NodeRank   int    // --node-rank; -1: not said
 	NProc      string // --nproc-per-node: a number, gpu, cpu or auto
 	Standalone bool   // --standalone: one node, whatever the platform says
@@ -45,9 +47,12 @@ type Config struct {
 	WorkerStore string // --worker-store: auto, agent, rank0
 	WorkerPort  int    // --worker-port; 0: a free one
 
-	JoinTimeout time.Duration // how long to wait for peers
-	StopTimeout time.Duration // after a failure: from TERM to KILL
-	MaxRestarts int           // --max-restarts: rounds that may follow the first
+	JoinTimeout   time.Duration // how long to wait for peers
+	LastCall      time.Duration // --last-call: how long to wait for more than the fewest nodes
+	RejoinTimeout time.Duration // --rdzv-timeout: how long those who are left wait for another world; 0: they end
+	JoinPolicy    string        // --join-policy: now, at-restart, never: when late comers are let in
+	StopTimeout   time.Duration // after a failure: from TERM to KILL
+	MaxRestarts   int           // --max-restarts: rounds that may follow the first
 
 	PreemptSignal syscall.Signal // --preempt-signal: what tells workers that the node is wanted
 	SignalScope   proc.Scope     // --signal-scope: who of a worker's processes is told

@@ -15,11 +15,14 @@ import (
 //
 //	          every worker of this node ended well: tell the leader
 //	running ──────────────────────────────────────────────────────▶ running, done
-//	   ▲ │ a worker fails, here or elsewhere; a node is lost; a signal
-//	   │ ▼
-//	   │ stopping: workers get TERM, then KILL; the leader lets news settle, then names the first cause
-//	   │ │    │ another round is allowed, and no node has a worker left
-//	   └─┼────┘
+//	 ▲ ▲ │ a worker fails, here or elsewhere; a node is lost; others wait to join; a signal
+//	 │ │ ▼
+//	 │ │ stopping: workers get TERM, then KILL; the leader lets news settle, then names the first cause
+//	 │ │ │ │ │ another round is allowed, and no node has a worker left
+//	 │ └─┼─┼─┘
+//	 │   │ │ the same, and nodes were lost, or wait: this world is over
+//	 │   │ ▼
+//	 └───┼ meeting, for the next world ────▶ ended, if there is none
 //	     │ the verdict is known and no worker of this node is left
 //	     ▼
 //	ended (a member); the leader ends when all members have left
@@ -86,7 +89,7 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 	case departed:
 		todo = s.departed(p, e.Node)
 	case lost:
-		todo = s.lost(p, e.Node, e.Why)
+		todo = s.lost(p, e)
 	case told:
 		todo = s.told(p, e.Node, e.News)
 	case signalled:
@@ -97,13 +100,23 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 		todo = s.expired(p)
 	case broken:
 		todo = s.ending(p, e.Verdict)
+	case met:
+		todo = s.met(e)
+	case unmet:
+		todo = s.conclude(p, e.Verdict)
+	case queued:
+		s.Queue = max(e.Nodes, 0)
+	case woken: // the end of this function looks at the clock
 	case ordered:
 		todo = s.ordered(p, e.What)
 	default:
 		panic(fmt.Sprintf("decide: unknown event %T", event))
 	}
 	todo = append(todo, s.cleared(p)...)
-	return s, s.stamped(append(todo, s.maybeEnd()...))
+	todo = append(todo, s.admit(p)...)
+	todo = append(todo, s.disperse()...)
+	s.maybeEnd()
+	return s, s.stamped(todo)
 }
 
 // stamped puts the round on all news, for news of another one change nothing.
@@ -203,7 +216,7 @@ func (s *state) success() string {
 // error of its own: a rank whose peers notice first that it is gone may take its time to end.
 func (s *state) failed(p policy, f job.Failure) []any {
 	stopped := f.Exit.Sent && (f.Exit.Signal != 0 || f.Exception == "" || f.Echo)
-	if stopped || s.Verdict != nil || s.Order != "" {
+	if stopped || s.Verdict != nil || s.Order != "" || s.Next != nil {
 		return nil
 	}
 	if s.leads() {
@@ -224,7 +237,7 @@ func (s *state) failed(p policy, f job.Failure) []any {
 // heard is the leader's: something went wrong somewhere. All are stopped at once; who is to blame is said when
 // older news had the time to arrive, for one rank that fails makes the others fail a moment later, and louder.
 func (s *state) heard(p policy, c cause) []any {
-	if s.Verdict != nil || s.Order != "" && c.Failure != nil {
+	if s.Verdict != nil || s.Next != nil || s.Order != "" && c.Failure != nil {
 		return nil
 	}
 	s.Causes = append(s.Causes, c)
@@ -253,17 +266,17 @@ func (s *state) cleared(p policy) []any {
 		return []any{tell{0, news{Kind: newsClear, Ranks: s.Ranks}}}
 	}
 	me.Clear = true
-	if s.Verdict != nil || !s.allClear() {
+	if s.Verdict != nil || s.Next != nil || !s.allClear() {
 		return nil
 	}
 	if s.Order != "" {
-		return s.carryOut()
+		return s.carryOut(p)
 	}
 	if len(s.Causes) == 0 {
 		return nil
 	}
 	if s.Again {
-		return s.goOn()
+		return s.goOn(p)
 	}
 	if s.mayBeAsked() && !p.leaves() {
 		return nil
@@ -283,8 +296,11 @@ func (s *state) mayBeAsked() bool {
 	})
 }
 
-// goOn begins the next round.
-func (s *state) goOn() []any {
+// goOn begins the next round, in this world or in another.
+func (s *state) goOn(p policy) []any {
+	if s.mustMeet(p) {
+		return s.disband(p)
+	}
 	s.newRound(s.Round + 1)
 	return []any{expire{0}, open{}}
 }
@@ -316,10 +332,15 @@ func (s *state) settled(p policy) []any {
 	}
 	s.Again = true
 	s.past(job.Round{Number: s.Round, Message: v.Sentence, First: v.First})
-	text := fmt.Sprintf("%s; restart %d of %d follows", v.Sentence, s.Round+1, p.MaxRestarts+s.Free)
+	text := v.Sentence + "; the nodes that are left meet again"
+	if v.First != nil {
+		text = fmt.Sprintf("%s; restart %d of %d follows", v.Sentence, s.Round+1, p.MaxRestarts+s.Free)
+	} else {
+		s.Free++
+	}
 	todo := []any{say{text}, expire{p.StopTimeout + leaveTime}}
 	if s.allClear() {
-		todo = append(todo, s.goOn()...)
+		todo = append(todo, s.goOn(p)...)
 	}
 	return todo
 }
@@ -342,12 +363,16 @@ func (s *state) inAll(v job.Verdict) job.Verdict {
 // maxPast is how many rounds a verdict tells of.
 const maxPast = 16
 
-// mayGoOn reports whether another round may make up for what ended this one: a worker that ran, and failed.
+// mayGoOn reports whether another round may make up for what ended this one: a worker that ran, and failed, or a lost node
+// which others can do without.
 func (s *state) mayGoOn(p policy, v job.Verdict) bool {
-	if v.First == nil || v.First.PID == 0 || s.Round-s.Free >= p.MaxRestarts {
+	switch {
+	case s.present() < len(s.Nodes) && !p.Regroups:
 		return false
+	case v.First == nil:
+		return true
 	}
-	return !slices.ContainsFunc(s.Nodes, func(n node) bool { return n.Gone })
+	return v.First.PID != 0 && s.Round-s.Free < p.MaxRestarts
 }
 
 // judge names the first cause, and what followed from it.
@@ -464,25 +489,37 @@ func (s *state) conclude(p policy, v job.Verdict) []any {
 
 // departed notes a goodbye. A member that leaves before the verdict has let its workers down, unless they were done.
 func (s *state) departed(p policy, n int) []any {
-	if (!s.Nodes[n].Done || s.Order != "") && s.Verdict == nil {
-		return s.lost(p, n, "its agent left the job")
+	switch {
+	case s.Verdict != nil, s.Next != nil, s.Nodes[n].Quits, s.Nodes[n].Done && s.Order == "":
+		s.Nodes[n].Gone = true
+		return nil
+	case !s.leads(): // it has not told how the job ended, and will not lead another world
+		s.Nodes[n].Gone = true
+		return s.alone(p, leftJob)
 	}
-	s.Nodes[n].Gone = true
-	return nil
+	return s.lost(p, lost{n, leftJob, true})
 }
 
+const leftJob = "its agent left the job"
+
 // lost notes an agent that is gone: for the leader one more cause, for a member the end of all news.
-func (s *state) lost(p policy, n int, why string) []any {
-	s.Nodes[n].Gone = true
-	needed := !s.Nodes[n].Done || s.Again || s.Order != ""
-	if s.Verdict != nil || !needed {
+func (s *state) lost(p policy, e lost) []any {
+	if s.Nodes[e.Node].Gone {
 		return nil
 	}
-	if !s.leads() {
-		return s.alone(p, why)
+	needed := !s.Nodes[e.Node].Done || s.Again || s.Order != ""
+	s.Nodes[e.Node].Gone = true
+	if s.Verdict != nil || s.Next != nil || !needed {
+		return nil
 	}
-	todo := s.heard(p, cause{At: s.Now, Node: n, Why: why})
-	if s.Again || s.leads() && s.Order != "" { // without this node there is no next round
+	if p.Regroups {
+		return s.bereft(p, e)
+	}
+	if !s.leads() {
+		return s.alone(p, e.Why)
+	}
+	todo := s.heard(p, cause{At: s.Now, Node: e.Node, Why: e.Why})
+	if s.Again || s.Order != "" { // without this node there is no next round
 		s.Again = false
 		todo = append(todo, s.conclude(p, s.inAll(p.judge(s.Causes, s.Nodes)))...)
 	}
@@ -499,6 +536,12 @@ func (s *state) alone(p policy, why string) []any {
 
 // expired ends the wait for others.
 func (s *state) expired(p policy) []any {
+	if s.Next != nil && s.Verdict == nil { // members that have no workers and do not leave
+		for i := range s.Nodes {
+			s.Nodes[i].Gone = true
+		}
+		return nil
+	}
 	if s.Again {
 		s.Again = false
 		v := s.inAll(p.judge(s.Causes, s.Nodes))
@@ -535,8 +578,14 @@ func (s *state) told(p policy, from int, n news) []any {
 			s.Ranks = append(slices.Clone(s.Ranks), n.Ranks...)
 		}
 		s.Nodes[from].Clear = true
+	case s.leads() && n.Kind == newsEnding && n.Verdict != nil && p.forsakes(*n.Verdict):
+		return s.lost(p, lost{from, n.Verdict.Sentence, true})
 	case s.leads() && n.Kind == newsEnding && n.Verdict != nil:
 		return s.wanted(p, sane(*n.Verdict))
+	case s.leads() && n.Kind == newsQuit:
+		return s.left(p, from, n.Why)
+	case from == 0 && n.Kind == newsEnding && n.Verdict != nil:
+		return s.lost(p, lost{0, n.Verdict.Sentence, true})
 	case from == 0 && n.Kind == newsStart && n.Start != nil:
 		return s.begun(*n.Start)
 	case s.leads() && n.Kind == newsOrder:
@@ -547,6 +596,8 @@ func (s *state) told(p policy, from int, n news) []any {
 		return s.halt(p, n.Order, n.Why)
 	case from == 0 && n.Kind == newsStop:
 		return append(s.stop(stop{Within: p.StopTimeout}), expire{p.StopTimeout + 2*leaveTime})
+	case from == 0 && n.Kind == newsMeet && n.Past != nil:
+		return s.sent(n)
 	case from == 0 && n.Kind == newsVerdict && n.Verdict != nil:
 		return s.conclude(p, sane(*n.Verdict))
 	case n.Kind == newsKill && (s.leads() || from == 0):
@@ -636,7 +687,11 @@ func (s *state) askedToStop(p policy, by string, code int) []any {
 		s.Ended = true
 		return nil
 	}
-	return s.ending(p, preemptedVerdict(nodeName(s.Nodes, s.Self), by, code))
+	v := preemptedVerdict(nodeName(s.Nodes, s.Self), by, code)
+	if p.Yields && by == job.SignalName(syscall.SIGTERM) {
+		return s.quit(p, v)
+	}
+	return s.ending(p, v)
 }
 
 // interrupted notes an INT and reports whether it is a second one, on purpose.
@@ -650,8 +705,14 @@ func (s *state) interrupted() bool {
 
 // ending ends the job for a reason of this node: the leader says so to all, a member asks the leader to.
 func (s *state) ending(p policy, v job.Verdict) []any {
+	if p.forsakes(v) && len(s.Nodes) > 1 {
+		return s.forsake(p, v)
+	}
 	if s.leads() {
 		return s.wanted(p, v)
+	}
+	if s.Nodes[0].Gone {
+		return s.conclude(p, v)
 	}
 	if s.Own == nil {
 		s.Own = &v
@@ -667,17 +728,14 @@ func preemptedVerdict(who, by string, code int) job.Verdict {
 
 // maybeEnd ends the loop when there is nothing to wait for: the verdict is known and nothing of ours is left.
 // The leader leaves last, so that the members find it.
-func (s *state) maybeEnd() []any {
-	if s.Ended || s.Verdict == nil || s.Started && !s.Empty {
-		return nil
+func (s *state) maybeEnd() {
+	if s.Verdict != nil && s.mayLeave() {
+		s.Ended = true
 	}
-	if s.leads() {
-		for n := range s.Nodes {
-			if n != s.Self && !s.Nodes[n].Gone {
-				return nil
-			}
-		}
-	}
-	s.Ended = true
-	return nil
+}
+
+// mayLeave reports whether nothing of this node's is left in the world, and nobody needs it there.
+func (s *state) mayLeave() bool {
+	needed := s.leads() && slices.ContainsFunc(s.Nodes[1:], func(n node) bool { return !n.Gone })
+	return (!s.Started || s.Empty) && !needed
 }

@@ -29,6 +29,10 @@ type world struct {
 	kept   []journal
 	began  []time.Duration // when this node's workers were started last
 	log    []string
+
+	members [][]int // by generation and group rank, which node that is
+	fewest  int     // nodes of a world
+	waits   []int   // nodes that are in the meeting for the next one
 }
 
 type timer struct {
@@ -38,8 +42,9 @@ type timer struct {
 }
 
 func newWorld(t *testing.T, nodes int) *world {
-	w := &world{t: t, policy: testPolicy, deaf: map[int]bool{}, dead: map[int]bool{}, doomed: map[int]bool{}}
+	w := &world{t: t, policy: testPolicy, deaf: map[int]bool{}, dead: map[int]bool{}, doomed: map[int]bool{}, members: make([][]int, 1)}
 	for n := range nodes {
+		w.members[0] = append(w.members[0], n)
 		s := state{Self: n, Nodes: make([]node, nodes)}
 		for i := range nodes {
 			s.Nodes[i].Name = fmt.Sprintf("host-%d", i)
@@ -69,6 +74,9 @@ func (w *world) feed(n int, event any) {
 	}
 	if event == any(doom{}) {
 		w.doomed[n] = true
+		return
+	}
+	if _, news := event.(told); news && w.states[n].Meeting { // the line is closed
 		return
 	}
 	w.kept[n].head.Policy = w.policy
@@ -105,10 +113,16 @@ func (w *world) renew(n int, todo []any) {
 	w.states[n] = reread(w.t, w.states[n])
 	w.later(n, 3*time.Millisecond, resumed{})
 	for i := range w.states {
-		if i != n && (i == 0 || n == 0) {
-			w.later(i, 3*time.Millisecond, renewed{n})
+		if w.talk(i, n) {
+			w.later(i, 3*time.Millisecond, renewed{w.states[n].Self})
 		}
 	}
+}
+
+// talk reports whether two nodes have a line to each other.
+func (w *world) talk(a, b int) bool {
+	x, y := &w.states[a], &w.states[b]
+	return a != b && (x.leads() || y.leads()) && x.Generation == y.Generation && !x.Meeting && !y.Meeting
 }
 
 // reread is a state as another process reads it.
@@ -126,12 +140,46 @@ func reread(t *testing.T, s state) (again state) {
 
 func (w *world) leave(n int) {
 	w.log = append(w.log, fmt.Sprintf("%v node %d ends", w.now, n))
-	if n == 0 {
-		for i := 1; i < len(w.states); i++ {
-			w.later(i, time.Millisecond, departed{0})
+	w.goodbye(n)
+}
+
+func (w *world) goodbye(n int) {
+	w.waits = slices.DeleteFunc(w.waits, func(i int) bool { return i == n })
+	me := w.states[n]
+	for i := range w.states {
+		if i != n && w.states[i].Generation == me.Generation && !w.states[i].Meeting && (me.leads() || w.states[i].leads()) {
+			w.later(i, time.Millisecond, departed{me.Self})
 		}
-	} else {
-		w.later(0, time.Millisecond, departed{n})
+	}
+}
+
+// meets brings a node to the meeting for the next world. It begins when the nodes that are expected are there, or the fewest
+// and time is over.
+func (w *world) meets(n, expect int) {
+	w.goodbye(n)
+	w.waits = append(w.waits, n)
+	alive := 0
+	for i := range w.states {
+		if !w.dead[i] && !w.states[i].Ended {
+			alive++
+		}
+	}
+	if len(w.waits) < alive || len(w.waits) < w.fewest {
+		return
+	}
+	members := slices.Sorted(slices.Values(w.waits))
+	w.waits = nil
+	e := met{Generation: len(w.members)}
+	for _, i := range members {
+		e.Nodes = append(e.Nodes, fmt.Sprintf("host-%d", i))
+		if next := *w.states[i].Next; next.Rounds > e.Past.Rounds {
+			e.Past = next
+		}
+	}
+	w.members = append(w.members, members)
+	for rank, i := range members {
+		e.Self = rank
+		w.later(i, time.Millisecond, e)
 	}
 }
 
@@ -151,8 +199,8 @@ func (w *world) do(n int, deed any) {
 		w.later(n, 0, emptied{})
 	case tell:
 		for i := range w.states {
-			if i != n && (d.To == everyone || d.To == i) {
-				w.later(i, time.Millisecond, told{n, d.News})
+			if w.talk(n, i) && (d.To == everyone || d.To == w.states[i].Self) {
+				w.later(i, time.Millisecond, told{w.states[n].Self, d.News})
 			}
 		}
 	case settle:
@@ -162,6 +210,10 @@ func (w *world) do(n int, deed any) {
 		if d.Within > 0 {
 			w.later(n, d.Within, expired{})
 		}
+	case wake:
+		w.later(n, d.Within, woken{})
+	case meet:
+		w.meets(n, d.Expect)
 	case open:
 		w.later(n, time.Millisecond, opened{start{Port: 2}})
 	}
@@ -199,7 +251,7 @@ func (w *world) run() {
 // finish lets all workers that still run end well.
 func (w *world) finish() {
 	for n := range w.states {
-		for w.states[n].Started && !w.states[n].Stopping && w.states[n].Left > 0 {
+		for !w.dead[n] && w.states[n].Started && !w.states[n].Stopping && w.states[n].Left > 0 {
 			w.feed(n, finished{})
 		}
 		w.later(n, 0, emptied{})
@@ -211,8 +263,8 @@ func (w *world) finish() {
 func (w *world) die(n int) {
 	w.dead[n] = true
 	for i := range w.states {
-		if i != n && (i == 0 || n == 0) {
-			w.later(i, 300*time.Millisecond, lost{n, "connection refused"})
+		if w.talk(i, n) {
+			w.later(i, 300*time.Millisecond, lost{w.states[n].Self, "connection refused", true})
 		}
 	}
 }
@@ -334,7 +386,7 @@ func TestDecide(t *testing.T) {
 
 		{"a failure that a node still told is the cause of its loss", 3, func(w *world) {
 			w.feed(1, failure(1, 0, job.Exit{Code: 4}))
-			w.timers = append(w.timers, timer{w.now + 2*time.Millisecond, 0, lost{1, "reset"}})
+			w.timers = append(w.timers, timer{w.now + 2*time.Millisecond, 0, lost{1, "reset", true}})
 			w.later(1, 3*time.Millisecond, emptied{})
 		}, 4, []string{"rank 2 on host-1"}},
 
@@ -647,7 +699,7 @@ func TestToldToStopAlone(t *testing.T) {
 			w := newWorld(t, 2).begin()
 			w.dead[1-self] = true
 			if found {
-				w.later(self, 10*time.Second, lost{1 - self, "it was not reached within 10s"})
+				w.later(self, 10*time.Second, lost{1 - self, "it was not reached within 10s", false})
 			}
 			w.feed(self, resumed{})
 			w.feed(self, signalled{syscall.SIGTERM})
@@ -694,7 +746,7 @@ func TestSilentLeader(t *testing.T) {
 func TestNoNewsForTheLost(t *testing.T) {
 	s := state{Self: 1, Nodes: []node{{Name: "a"}, {Name: "b"}}, Started: true, Left: 1}
 	p := policy{StopTimeout: time.Second}
-	s, _ = decide(p, s, 0, lost{0, "refused"})
+	s, _ = decide(p, s, 0, lost{0, "refused", true})
 	if _, todo := decide(p, s, 0, emptied{}); slices.ContainsFunc(todo, func(deed any) bool { _, ok := deed.(tell); return ok }) {
 		t.Errorf("%+v", todo)
 	}

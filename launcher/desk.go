@@ -178,6 +178,10 @@ func (s *state) phase() (phase, waits string) {
 		return report.Leaving, s.unfinished()
 	case s.Order == orderPause && s.Nodes[s.Self].Clear && (s.Paused || !s.leads()):
 		return report.Paused, "muster ctl resume"
+	case s.Meeting:
+		return report.Meeting, "the nodes of the next world"
+	case s.Next != nil && s.Fence > s.Now:
+		return report.Stopping, "workers that may live on a node that was lost"
 	case s.Stopping:
 		return report.Stopping, s.unfinished()
 	case s.Started:

@@ -19,6 +19,12 @@ type policy struct {
 	Success string        `json:"success,omitempty"` // what makes the job a success: all (or ""), rank0, node0
 	Clean   string        `json:"clean,omitempty"`   // who is stopped when the job is decided: unfinished (or ""), none
 	Posix   bool          `json:"posix,omitempty"`   // a worker's death by signal n is told as 128+n
+
+	Regroups bool          `json:"regroups,omitempty"`  // nodes that are left when one was lost meet again
+	Yields   bool          `json:"yields,omitempty"`    // and when one was told to stop
+	Nodes    int           `json:"nodes,omitempty"`     // of a world, at most
+	Join     string        `json:"join,omitempty"`      // when late comers are let in: now (or ""), at-restart, never
+	LastCall time.Duration `json:"last_call,omitempty"` // how long one waits for more of them
 }
 
 // state is what the run loop of one node knows.
@@ -47,6 +53,15 @@ type state struct {
 	Ranks    []job.Ended   `json:"ranks,omitempty"`  // this node's workers that ended in this round; on the leader also those that members told of
 	Verdict  *job.Verdict  `json:"verdict,omitempty"`
 	Ended    bool          `json:"ended,omitempty"`
+
+	Generation int           `json:"generation,omitempty"` // of this world
+	Queue      int           `json:"queue,omitempty"`      // the leader's: nodes that wait for the next world
+	Admit      time.Duration `json:"admit,omitempty"`      // the leader's: when they are let in; 0: they are not
+	Fence      time.Duration `json:"fence,omitempty"`      // until then workers may live on a lost node
+	Next       *job.Tally    `json:"next,omitempty"`       // this world ends when it has no workers, and its nodes meet again with this tally
+	Quit       *job.Verdict  `json:"quit,omitempty"`       // with which this node ends, while the job goes on without it
+	Expect     int           `json:"expect,omitempty"`     // so many of them do; 0: another node says it
+	Meeting    bool          `json:"meeting,omitempty"`    // they do now
 }
 
 // node is what the leader knows of one node.
@@ -55,6 +70,7 @@ type node struct {
 	Done  bool   `json:"done,omitempty"`  // all its workers ended well
 	Clear bool   `json:"clear,omitempty"` // it was told to stop, and nothing is left of its workers
 	Gone  bool   `json:"gone,omitempty"`  // its agent said goodbye or was lost
+	Quits bool   `json:"quits,omitempty"` // it will, when it is clear
 
 	Wishes int    `json:"wishes,omitempty"` // orders that it passed on and the leader judged,
 	Answer *reply `json:"answer,omitempty"` // and the answer to the last of them
@@ -96,8 +112,9 @@ type (
 	departed struct{ Node int }
 	// lost: an agent or its node is gone.
 	lost struct {
-		Node int
-		Why  string
+		Node    int
+		Why     string
+		Certain bool // nobody goes on there
 	}
 	// told: news from another agent.
 	told struct {
@@ -114,6 +131,20 @@ type (
 	ordered struct{ What string }
 	// broken: this agent cannot go on by itself.
 	broken struct{ Verdict job.Verdict }
+	// met: the nodes have agreed on a world.
+	met struct {
+		Generation int
+		Self       int
+		Nodes      []string
+		Past       job.Tally
+		Hold       bool // no round is to be opened: the end of the job is asked for already
+	}
+	// unmet: they have not, and will not.
+	unmet struct{ Verdict job.Verdict }
+	// queued: so many nodes wait for the next world.
+	queued struct{ Nodes int }
+	// woken: a time has come that was waited for.
+	woken struct{}
 )
 
 // Deeds. The run loop does them in order.
@@ -138,6 +169,13 @@ type (
 	expire struct{ Within time.Duration }
 	// open: open the place where the next round's workers meet.
 	open struct{}
+	// meet: leave this world, and take part in the meeting for the next.
+	meet struct {
+		Past   job.Tally
+		Expect int // of the nodes of this world, so many come, as this one has to say; 0: another one does
+	}
+	// wake: raise woken after this time.
+	wake struct{ Within time.Duration }
 	// say: a line for people.
 	say struct{ Text string }
 	// reply: an answer to whoever gave the order last.

@@ -23,6 +23,7 @@ import (
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher/pid1"
 	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/rendezvous"
 	"github.com/muster-run/muster/rendezvous/tcpstore"
 	"github.com/muster-run/muster/report"
 	"github.com/muster-run/muster/worker"
@@ -78,6 +79,7 @@ type timers struct {
 	Expire  time.Duration `json:"expire,omitempty"`
 	Kill    time.Duration `json:"kill,omitempty"` // workers were told to stop
 	Preempt bool          `json:"preempt,omitempty"`
+	Wake    time.Duration `json:"wake,omitempty"`
 }
 
 // clock is CLOCK_MONOTONIC in nanoseconds, which all processes of a machine share.
@@ -135,6 +137,12 @@ func (c Config) takesOver() bool { return c.past != nil }
 // goesOn reports whether it had begun the run loop, too: there may be workers.
 func (c Config) goesOn() bool { return c.takesOver() && c.First.Legacy().Blobs[keptState] != nil }
 
+// meets reports whether it was between two worlds.
+func (c Config) meets() bool {
+	var m moment
+	return c.goesOn() && json.Unmarshal(c.First.Legacy().Blobs[keptState], &m) == nil && m.State.Meeting && !m.State.Ended
+}
+
 // prepare is what a run begins with: who this node is, where its things go.
 func prepare(c *Config, e *report.Ending) (*heritage, error) {
 	plan, err := NewPlan(*c)
@@ -172,13 +180,12 @@ func (c Config) keep(name string, v any) {
 }
 
 // met adds what the nodes agreed on.
-func (h *heritage) met(c Config, m *meeting) {
-	if c.takesOver() {
-		return
+func (h *heritage) met(c Config, s *rendezvous.Session) {
+	c.warnBeyond(s.World.Size())
+	if h.World == nil {
+		h.Loop, h.Policy = clock(), h.Plan.policy(c)
 	}
-	w := m.session.World
-	c.warnBeyond(w.Size())
-	h.World, h.Rank, h.Loop, h.Policy = &w, m.session.Rank, clock(), h.Plan.policy(c)
+	h.World, h.Rank = &s.World, s.Rank
 	c.keep(keptRun, h)
 }
 
@@ -255,9 +262,6 @@ func (c Config) fleetOptions(token string) fleet.Options {
 	if c.First != nil { // no test of a line alone
 		o.Life, o.Hold = c.First.Life(), c.holder()
 	}
-	if c.goesOn() { // they have all been there
-		o.Arrival = againTime
-	}
 	return o
 }
 
@@ -329,16 +333,18 @@ func (j *journal) inherit(old *pid1.Legacy, until int) bool {
 // note remembers when a deed is to have consequences.
 func (t *timers) note(now time.Duration, deed any) {
 	switch d := deed.(type) {
-	case begin:
+	case begin, meet:
 		t.Kill, t.Preempt = 0, false
 	case stop:
-		if t.Kill == 0 {
-			t.Kill, t.Preempt = now+d.Within, d.Preempt
+		if end := now + d.Within; t.Kill == 0 || end < t.Kill {
+			t.Kill, t.Preempt = end, d.Preempt
 		}
 	case kill:
 		t.Kill = now
 	case settle:
 		t.Settle = now + d.Within
+	case wake:
+		t.Wake = now + d.Within
 	case expire:
 		t.Expire = 0
 		if d.Within > 0 {
@@ -384,7 +390,7 @@ func (r *round) restart() {
 		}
 		return time.After(time.Until(r.began.Add(t)))
 	}
-	r.settle, r.expire = at(r.timers.Settle), at(r.timers.Expire)
+	r.settle, r.expire, r.wake = at(r.timers.Settle), at(r.timers.Expire), at(r.timers.Wake)
 	if r.timers.Kill != 0 && r.group != nil {
 		r.stop(stop{max(time.Until(r.began.Add(r.timers.Kill)), 0), r.timers.Preempt})
 	}

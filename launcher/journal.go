@@ -84,6 +84,7 @@ var eventTypes = func() map[string]reflect.Type {
 	kinds := map[string]reflect.Type{}
 	for _, e := range []any{
 		opened{}, begun{}, unbegun{}, finished{}, emptied{}, noticed{}, departed{}, lost{}, told{}, signalled{}, resumed{}, renewed{}, settled{}, expired{}, broken{}, ordered{},
+		met{}, unmet{}, queued{}, woken{},
 	} {
 		kinds[reflect.TypeOf(e).Name()] = reflect.TypeOf(e)
 	}
@@ -164,7 +165,7 @@ func firstLine(lines *bufio.Scanner, head *journalHead) error {
 	if err := json.Unmarshal(lines.Bytes(), head); err != nil || head.Form != journalForm {
 		return fmt.Errorf("line 1: this is no journal of the form %s", journalForm)
 	}
-	if self := head.State.Self; self < 0 || self >= len(head.State.Nodes) {
+	if self := head.State.Self; self < 0 || len(head.State.Nodes) > 0 && self >= len(head.State.Nodes) {
 		return fmt.Errorf("line 1: node %d of %d", self, len(head.State.Nodes))
 	}
 	return nil

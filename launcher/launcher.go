@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/rendezvous"
 	"github.com/muster-run/muster/report"
 )
 
@@ -51,19 +52,22 @@ func run(ctx context.Context, c Config, e *report.Ending) error {
 	defer desk.close()
 	var meet *meeting
 	var talk *line
-	defer func() { talk.close(); meet.close() }()
+	defer func() { meet.close() }()
 	ctx, cancel := c.within(ctx, e.Began)
 	defer cancel()
 	var asked any
-	find := func(ctx context.Context) error {
+	find := func(ctx context.Context) (err error) {
 		if meet, err = openMeeting(ctx, c, h, desk); err != nil { // find the others
 			return err
 		}
-		if err = meet.join(ctx); err != nil { // agree with them on the world
-			return err
+		switch {
+		case c.meets(): // the loop does, as it did when the agent before this one died
+			talk = &line{}
+		case c.takesOver():
+			talk, err = meet.resumed(ctx)
+		default: // agree with them on the world, and keep in touch
+			talk, err = meet.world(ctx, rendezvous.Options{LastCall: c.LastCall}, h.met)
 		}
-		h.met(c, meet)
-		talk, err = meet.connect(ctx) // and keep in touch
 		return err
 	}
 	if !c.goesOn() {
@@ -74,13 +78,19 @@ func run(ctx context.Context, c Config, e *report.Ending) error {
 	if err != nil {
 		return err
 	}
+	s := runRound(c, h, meet, talk, desk, asked) // train
 	h.place(e)
-	e.Verdict, e.Ranks = runRound(c, h, meet, talk, desk, asked) // train
+	e.Verdict, e.Ranks = s.verdict(), s.Ranks
 	return nil
 }
 
 // VerdictOf is what an error means for the job.
 func VerdictOf(err error) job.Verdict {
+	if ended := new(rendezvous.Ended); errors.As(err, &ended) { // it stood by
+		v := ended.Verdict
+		v.Sentence = ended.Error()
+		return v
+	}
 	v := job.Verdict{Code: ExitCode(err), Origin: "agent", Class: job.Failed, Sentence: err.Error()}
 	switch v.Code {
 	case job.ExitTERM, job.ExitINT:

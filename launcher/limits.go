@@ -16,10 +16,18 @@ import (
 // policy is what the user and the platform decided about the end of the job.
 func (p Plan) policy(c Config) policy {
 	how := policy{StopTimeout: c.StopTimeout, Grace: c.Grace, MaxRestarts: p.Restarts, Success: c.Success, Clean: c.Clean, Posix: c.SignalExit == "posix"}
+	how.Yields = p.regroups(c) && p.Spec.Standby()
+	how.Regroups, how.Nodes, how.Join, how.LastCall = p.regroups(c), p.Spec.Nodes, c.JoinPolicy, c.LastCall
 	if end, err := strconv.ParseInt(c.Host.Getenv("SLURM_JOB_END_TIME"), 10, 64); err == nil && c.From["grace"] == "" {
 		how.JobEnd = time.Until(time.Unix(end, 0))
 	}
 	return how
+}
+
+// regroups reports whether nodes that are left when one was lost meet again: where there may be fewer, or others in its place, or
+// the user asked for restarts.
+func (p Plan) regroups(c Config) bool {
+	return c.RejoinTimeout > 0 && c.Clean != "none" && (p.Spec.Standby() || p.Restarts > 0 && p.Spec.Nodes > 1)
 }
 
 // stopping is how workers are told to end. Another signal than TERM announces preemption; TERM follows it while there is

@@ -22,14 +22,18 @@ type line struct {
 // connect opens the line: group rank 0 leads, the others call it. An agent that goes on with a round waits for nobody.
 func (m *meeting) connect(ctx context.Context) (*line, error) {
 	w, rank := m.session.World, m.session.Rank
+	goesOn := m.c.goesOn() && !m.anew
 	l := &line{log: func(s string) { m.c.Log.Warn(s) }}
 	if len(w.Members) == 1 {
 		l.host = "127.0.0.1"
 		return l, nil
 	}
 	options := m.c.fleetOptions(m.token)
+	if goesOn { // they have all been there
+		options.Arrival = againTime
+	}
 	if rank != 0 {
-		m.door.close() // nobody has business here: another node leads
+		m.door.shut() // nobody has business here: another node leads
 	}
 	if rank == 0 {
 		l.fleet = fleet.Lead(w, options)
@@ -39,12 +43,12 @@ func (m *meeting) connect(ctx context.Context) (*line, error) {
 		return l, nil
 	}
 	var err error
-	if m.c.goesOn() {
+	if goesOn {
 		l.fleet, err = fleet.Rejoin(w, rank, w.Members[0].Addrs, options)
 		return l, err
 	}
 	within := fleetTime
-	if m.c.takesOver() { // the leader has been there
+	if m.c.takesOver() && !m.anew { // the leader has been there
 		within = againTime
 	}
 	ctx, cancel := outlast(ctx, within)
@@ -127,7 +131,7 @@ func translate(e fleet.Event) any {
 	case fleet.Back:
 		return noticed{e.Peer, "heard again"}
 	case fleet.Lost:
-		return lost{e.Peer, e.Why.Error() + suspicion(e.Beat)}
+		return lost{e.Peer, e.Why.Error() + suspicion(e.Beat), e.Certain}
 	case fleet.Renewed:
 		return renewed{e.Peer}
 	case fleet.Left:

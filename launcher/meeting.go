@@ -8,6 +8,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -23,7 +24,8 @@ import (
 // reach this agent. A world of one node needs neither.
 type meeting struct {
 	c       Config
-	spec    job.Spec
+	plan    Plan
+	spec    job.Spec // the plan's, with this node's addresses
 	port    job.Addr // the endpoint
 	token   string   // the job's
 	store   store.Store
@@ -35,14 +37,16 @@ type meeting struct {
 	hosts   []job.Addr // this node's addresses, without a port
 	end     time.Time  // peers must be here by then
 	refused bool       // the meeting is over without a world that has us, and each node is to read why
+	anew    bool       // this is not the agent's first meeting
 
+	show  atomic.Pointer[waiting] // of the meeting that goes on; nil: none
 	leave context.CancelCauseFunc // ends the meeting in a store that another agent of this machine hosts
 }
 
 // openMeeting hosts the store or finds the node that does.
 func openMeeting(ctx context.Context, c Config, h *heritage, d *desk) (*meeting, error) {
 	p := h.Plan
-	m := &meeting{c: c, desk: d, spec: p.Spec, token: p.Token, port: p.Endpoint, hosts: p.Spec.Self.Addrs, end: time.Now().Add(c.JoinTimeout)}
+	m := &meeting{c: c, desk: d, plan: p, spec: p.Spec, token: p.Token, port: p.Endpoint, hosts: p.Spec.Self.Addrs, end: time.Now().Add(c.JoinTimeout)}
 	if p.Endpoint == "" {
 		m.store = &store.Memory{}
 	}
@@ -54,20 +58,23 @@ func openMeeting(ctx context.Context, c Config, h *heritage, d *desk) (*meeting,
 	if c.takesOver() {
 		return m, m.resume()
 	}
-	if p.Endpoint == "" {
-		return m, nil
+	return m, m.open(ctx)
+}
+
+// open is openMeeting without anything that another agent left.
+func (m *meeting) open(ctx context.Context) error {
+	p := m.plan
+	switch {
+	case p.Endpoint == "":
+		return nil
+	case p.Etcd != nil:
+		return m.openEtcd(ctx, p.Etcd)
+	case p.Serve:
+		return m.serve(ctx, true)
+	case p.MayServe && isMe(ctx, hostOf(p.Endpoint), m.c.Host.Hostname):
+		return m.serve(ctx, false)
 	}
-	if p.Etcd != nil {
-		return m, m.openEtcd(ctx, p.Etcd)
-	}
-	if p.Serve {
-		return m, m.serve(ctx, true)
-	}
-	host := hostOf(p.Endpoint)
-	if p.MayServe && isMe(ctx, host, c.Host.Hostname) {
-		return m, m.serve(ctx, false)
-	}
-	return m, m.find(ctx, p.MayServe)
+	return m.find(ctx)
 }
 
 // serve hosts the store at the endpoint's port. When somebody holds that port already, a node that is sure that it
@@ -173,6 +180,7 @@ var errVacant = errors.New("nobody hosts the meeting any more")
 // vacant leaves a store when nobody listens there any more: its host was another agent of this machine, so this one
 // can take its place.
 func (m *meeting) vacant(a tcpstore.Attempt) {
+	m.missed(a)
 	if m.leave != nil && errors.Is(a.Err, syscall.ECONNREFUSED) {
 		m.leave(errVacant)
 	}
@@ -190,13 +198,17 @@ func (m *meeting) stranger(port string) error {
 
 // find connects to the store that another node hosts, however long that node takes to come, within the time for
 // joining. A name that turns out to be this machine's, for DNS may be late, makes this node the host.
-func (m *meeting) find(ctx context.Context, mayServe bool) error {
+func (m *meeting) find(ctx context.Context) error {
 	host := hostOf(m.port)
 	dialing, cancel := context.WithDeadline(ctx, m.end)
 	defer cancel()
-	show := newWaiting(m.c.Log, m.desk, "waiting for the store at "+string(m.port))
+	show, mayServe := newWaiting(m.c.Log, m.desk, "waiting for the store at "+string(m.port)), m.plan.MayServe
 	var last error
-	client, err := tcpstore.Dial(dialing, string(m.port), tcpstore.Options{FirstOnly: true, Progress: func(a tcpstore.Attempt) {
+	client, err := tcpstore.Dial(dialing, string(m.port), tcpstore.Options{Progress: func(a tcpstore.Attempt) {
+		m.missed(a)
+		if dialing.Err() != nil { // this meeting is behind us
+			return
+		}
 		last = a.Err
 		show.tick(tcpstore.Cause(a.Err))
 		if mayServe && isMe(dialing, host, m.c.Host.Hostname) {
@@ -275,17 +287,69 @@ func literal(host string) string {
 	return host
 }
 
+// world agrees with the other nodes on a world, of which met is told, and opens the line to them. Where lost nodes can be made up
+// for, so can be a store that is lost, or a leader that is not to be reached: then they meet again, until it is too late.
+func (m *meeting) world(ctx context.Context, o rendezvous.Options, met func(Config, *rendezvous.Session)) (*line, error) {
+	for {
+		l, err := m.once(ctx, o, met)
+		if err == nil || !m.again() || ExitCode(err) != job.ExitRetry || ctx.Err() != nil || time.Now().After(m.end) {
+			return l, err
+		}
+		m.c.Log.Warn(err.Error() + "; this node meets the others again")
+		m.door.reset()
+		if m.session != nil {
+			m.session.Close()
+			o.Seen, o.Previous, m.session = m.session.World.Generation, &m.session.World, nil
+		} else {
+			m.leaveStore()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(retryPause):
+		}
+	}
+}
+
+// retryPause is between two meetings that come to nothing.
+const retryPause = time.Second
+
+// again reports whether there is another world when this one is lost.
+func (m *meeting) again() bool { return m.plan.regroups(m.c) }
+
+// once is one try of world.
+func (m *meeting) once(ctx context.Context, o rendezvous.Options, met func(Config, *rendezvous.Session)) (*line, error) {
+	if m.store == nil {
+		if err := m.open(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := m.join(ctx, o); err != nil {
+		return nil, err
+	}
+	met(m.c, m.session)
+	return m.connect(ctx)
+}
+
+// next is world for those who have been in one.
+func (m *meeting) next(ctx context.Context, o rendezvous.Options, met func(Config, *rendezvous.Session)) (*line, error) {
+	m.session, m.anew, m.end = nil, true, time.Now().Add(m.c.RejoinTimeout)
+	m.door.reset()
+	return m.world(ctx, o, met)
+}
+
+// resumed is the world of an agent that died, and the line to the others.
+func (m *meeting) resumed(ctx context.Context) (*line, error) {
+	m.session = rendezvous.Resume(m.store, *m.c.past.World, m.c.past.Rank)
+	return m.connect(ctx)
+}
+
 // join agrees with the other nodes on a world. Where this node can take the place of a host that went away, it does:
 // the others find the new store at the same endpoint, and all meet anew.
-func (m *meeting) join(ctx context.Context) error {
-	if m.c.takesOver() {
-		m.session = rendezvous.Resume(m.store, *m.c.past.World, m.c.past.Rank)
-		return nil
-	}
+func (m *meeting) join(ctx context.Context, o rendezvous.Options) error {
 	for {
 		joining, leave := context.WithCancelCause(ctx)
 		m.leave = leave
-		err := m.agree(joining)
+		err := m.agree(joining, o)
 		leave(nil)
 		if !errors.Is(err, errVacant) {
 			return err
@@ -299,28 +363,43 @@ func (m *meeting) join(ctx context.Context) error {
 }
 
 // agree is one try of join.
-func (m *meeting) agree(ctx context.Context) (err error) {
+func (m *meeting) agree(ctx context.Context, o rendezvous.Options) (err error) {
 	show := newWaiting(m.c.Log, m.desk, "meeting for "+m.spec.ID)
-	m.session, err = rendezvous.Join(ctx, m.store, m.spec, rendezvous.Options{
-		Timeout:  max(time.Until(m.end), time.Millisecond), // 0 would be for ever
-		Progress: func(s rendezvous.Status) { show.tick(s.String()) },
-	})
+	m.show.Store(show)
+	defer m.show.Store(nil)
+	o.Timeout = max(time.Until(m.end), time.Millisecond) // 0 would be for ever
+	o.Progress = func(s rendezvous.Status) { show.tick(s.String()) }
+	m.session, err = rendezvous.Join(ctx, m.store, m.spec, o)
 	var missing *rendezvous.Missing
 	var refused *rendezvous.Refusal
 	var excluded *rendezvous.Excluded
+	var ended *rendezvous.Ended
 	switch {
 	case err == nil:
-		show.tell("all here: " + m.describe())
+		if m.anew || show.told {
+			m.c.Log.Info("all here: " + m.describe())
+		}
 		return nil
+	case errors.As(err, &missing) && m.anew:
+		return fail(job.ExitRetry, "did other nodes take the place of those that were lost, and can they reach "+string(m.port)+"?", "%w", err)
 	case errors.As(err, &missing):
 		return fail(job.ExitPeers, "did the missing nodes start, and can they reach "+string(m.port)+"?", "%w", err)
 	case errors.As(err, &refused), errors.As(err, &excluded):
 		m.refused = excluded == nil || !excluded.Replaced
 		return fail(job.ExitRefused, "", "%w", err)
+	case errors.As(err, &ended):
+		return err
 	case ctx.Err() != nil:
 		return show.cutShort(context.Cause(ctx))
 	}
 	return fail(job.ExitRetry, "the node that hosts it may have died", "the store at %s was lost before all nodes met: %w", m.port, err)
+}
+
+// missed shows that the store is away, to who waits for the others.
+func (m *meeting) missed(a tcpstore.Attempt) {
+	if show := m.show.Load(); show != nil {
+		show.tick(fmt.Sprintf("the store at %s is away: %s", m.port, tcpstore.Cause(a.Err)))
+	}
 }
 
 func (m *meeting) describe() string {
@@ -345,7 +424,7 @@ func (m *meeting) close() {
 	if m.session != nil {
 		m.session.Close()
 	}
-	m.door.close()
+	m.door.shut()
 	m.leaveStore()
 	m.servers.Wait()
 }
@@ -364,7 +443,7 @@ func (m *meeting) leaveStore() {
 // maxWaiting bounds the agents that wait at a door which is not open yet; those that find it full come again.
 const maxWaiting = 1 << 14
 
-// A door keeps the connections of other agents until this agent knows that it leads.
+// A door keeps the connections of other agents until this agent knows that it leads. The zero value keeps them.
 type door struct {
 	mu      sync.Mutex
 	fleet   *fleet.Fleet
@@ -397,13 +476,19 @@ func (d *door) open(f *fleet.Fleet) {
 	}
 }
 
-func (d *door) close() {
+// shut turns everybody away, until reset.
+func (d *door) shut() { d.set(true) }
+
+// reset lets others wait again, for another world.
+func (d *door) reset() { d.set(false) }
+
+func (d *door) set(closed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, c := range d.waiting {
 		c.Close()
 	}
-	d.waiting, d.closed, d.fleet = nil, true, nil
+	d.waiting, d.closed, d.fleet = nil, closed, nil
 }
 
 // serve takes connections until ln is closed.

@@ -33,8 +33,8 @@ func joiner(at job.Addr, nodes, index int, life string) (Config, Plan) {
 	}}}
 }
 
-// A met is the end of one agent's meeting.
-type met struct {
+// A gathering is the end of one agent's meeting.
+type gathering struct {
 	meeting *meeting
 	err     error
 }
@@ -62,20 +62,20 @@ func (s said) wait(t *testing.T, text string) {
 	}
 }
 
-// meet joins, in a goroutine of its own.
-func meet(t *testing.T, c Config, p Plan) <-chan met {
+// gather joins, in a goroutine of its own.
+func gather(t *testing.T, c Config, p Plan) <-chan gathering {
 	t.Helper()
 	m, err := openMeeting(t.Context(), c, &heritage{Plan: p}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	end := make(chan met, 1)
-	go func() { end <- met{m, m.join(t.Context())} }()
+	end := make(chan gathering, 1)
+	go func() { end <- gathering{m, m.join(t.Context(), rendezvous.Options{})} }()
 	return end
 }
 
 // ends waits for a meeting to end.
-func ends(t *testing.T, end <-chan met) met {
+func ends(t *testing.T, end <-chan gathering) gathering {
 	t.Helper()
 	select {
 	case e := <-end:
@@ -93,9 +93,9 @@ func TestToldToStopBeforeTheCall(t *testing.T) {
 	t.Parallel()
 	at := freeEndpoint(t)
 	c, p := joiner(at, 2, 0, "a")
-	a := meet(t, c, p)
+	a := gather(t, c, p)
 	c, p = joiner(at, 2, 1, "b")
-	b := ends(t, meet(t, c, p))
+	b := ends(t, gather(t, c, p))
 	lead := ends(t, a)
 	if lead.err != nil || b.err != nil {
 		t.Fatal(lead.err, b.err)
@@ -142,12 +142,12 @@ func TestHostIsReplaced(t *testing.T) {
 	c, p := joiner(at, 3, 0, "old")
 	told := make(said, 100)
 	c.Log = slog.New(slog.NewTextHandler(told, nil))
-	old := meet(t, c, p)
+	old := gather(t, c, p)
 	told.wait(t, "1 of 3 nodes here") // so its ticket is the first
 	c, p = joiner(at, 3, 0, "new")
-	fresh := meet(t, c, p)
+	fresh := gather(t, c, p)
 	c, p = joiner(at, 3, 1, "b")
-	b := meet(t, c, p)
+	b := gather(t, c, p)
 
 	begun := time.Now()
 	e := ends(t, old)
@@ -163,7 +163,7 @@ func TestHostIsReplaced(t *testing.T) {
 	c, p = joiner(at, 3, 2, "c")
 	p.MayServe = false
 	c.JoinTimeout = 10 * time.Second
-	for _, last := range []<-chan met{meet(t, c, p), b, fresh} {
+	for _, last := range []<-chan gathering{gather(t, c, p), b, fresh} {
 		if e := ends(t, last); e.err != nil {
 			t.Error(e.err)
 		}
@@ -183,7 +183,7 @@ func TestPortIsLeft(t *testing.T) {
 			go leave(before)
 			c, p := joiner(job.Addr(before.Addr().String()), 1, 0, "a")
 			p.Serve = sure
-			if e := ends(t, meet(t, c, p)); e.err != nil {
+			if e := ends(t, gather(t, c, p)); e.err != nil {
 				t.Error(e.err)
 			}
 		})
@@ -203,11 +203,11 @@ func leave(ln net.Listener) {
 func TestJobsAtOneEndpoint(t *testing.T) {
 	t.Parallel()
 	at := freeEndpoint(t)
-	var all []<-chan met
+	var all []<-chan gathering
 	for i := range 2 {
 		c, p := joiner(at, 2, i, fmt.Sprint("life", i))
 		c.JoinTimeout, p.Spec.ID = 5*time.Second, fmt.Sprint("job", i)
-		all = append(all, meet(t, c, p))
+		all = append(all, gather(t, c, p))
 	}
 	for i, end := range all {
 		e := ends(t, end)

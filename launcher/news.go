@@ -15,6 +15,7 @@ type news struct {
 	Why     string       `json:"why,omitempty"`    // of a stop by order
 	Number  int          `json:"number,omitempty"` // of an order among the teller's, or of an answer among the hearer's orders
 	Answer  *reply       `json:"answer,omitempty"`
+	Past    *job.Tally   `json:"past,omitempty"` // of the next world
 }
 
 // start lets a member start its workers.
@@ -31,11 +32,13 @@ const (
 	newsStart   = "start"   // leader: the workers' store is open, start your workers
 	newsFailed  = "failed"  // member: a worker of mine failed
 	newsDone    = "done"    // member: all my workers ended well
-	newsEnding  = "ending"  // member: my node must end, and why
+	newsEnding  = "ending"  // member: my node must end, and why; leader: the same, where others go on
+	newsQuit    = "quit"    // member: my node ends, and the job can go on without it
 	newsClear   = "clear"   // member: I was told to stop, and nothing is left of my workers
 	newsStop    = "stop"    // leader: something failed, or an order came; stop your workers
 	newsOrder   = "order"   // member: somebody on my node ordered this
 	newsAnswer  = "answer"  // leader: what became of your order
+	newsMeet    = "meet"    // leader: this world is over, meet again for the next
 	newsVerdict = "verdict" // leader: how the job ended
 	newsKill    = "kill"    // somebody will not wait for workers that were told to stop
 )

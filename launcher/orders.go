@@ -27,7 +27,7 @@ const byOrder = "muster ctl"
 
 // ordered obeys an order from this node. Whoever gave it is answered.
 func (s *state) ordered(p policy, what string) []any {
-	if why := s.refuses(what); why != "" {
+	if why := s.refuses(p, what); why != "" {
 		return []any{reply{why, true}}
 	}
 	switch {
@@ -67,7 +67,7 @@ func (s *state) judged(p policy, from int, what string) ([]any, *reply) {
 	if !slices.Contains(orderNames[1:], what) { // of a newer version
 		return nil, &reply{fmt.Sprintf("%s does not know this order", nodeName(s.Nodes, 0)), true}
 	}
-	if why := s.refuses(what); why != "" {
+	if why := s.refuses(p, what); why != "" {
 		return []any{say{fmt.Sprintf("%s: refused: %s", s.who(from, what), why)}}, &reply{why, true}
 	}
 	return s.obey(p, from, what), &reply{Text: orderTexts[what]}
@@ -83,7 +83,7 @@ func (s *state) answered(n news) []any {
 }
 
 // refuses says why an order cannot be obeyed, as far as this node knows; "": it can.
-func (s *state) refuses(what string) string {
+func (s *state) refuses(p policy, what string) string {
 	paused := s.Order == orderPause
 	switch {
 	case s.Verdict != nil || s.Asked:
@@ -98,9 +98,11 @@ func (s *state) refuses(what string) string {
 		return "the job is paused; muster ctl resume starts the next round"
 	case s.Order != "", s.leads() && s.Start == nil:
 		return "the next round is about to begin already"
+	case s.Next != nil:
+		return "the nodes meet again, for the next world"
 	case s.Stopping, s.Again:
 		return "workers failed, and the round is being stopped"
-	case slices.ContainsFunc(s.Nodes, func(n node) bool { return n.Gone }):
+	case s.present() < len(s.Nodes) && !p.Regroups:
 		return "a node has left the job, and without it there is no next round"
 	}
 	return ""
@@ -125,6 +127,11 @@ func (s *state) obey(p policy, from int, what string) []any {
 		s.Order, s.Paused = orderResume, false // cleared goes on
 		return []any{say{why}}
 	}
+	return s.callOff(p, what, why)
+}
+
+// callOff is the leader's: it ends the round on all nodes, although nobody failed.
+func (s *state) callOff(p policy, what, why string) []any {
 	s.past(job.Round{Number: s.Round, Message: why})
 	return append([]any{tell{everyone, news{Kind: newsStop, Order: what, Why: why}}}, s.halt(p, what, why)...)
 }
@@ -145,7 +152,7 @@ func (s *state) halt(p policy, what, why string) []any {
 }
 
 // carryOut is the leader's, when an order holds and no node has a worker left.
-func (s *state) carryOut() []any {
+func (s *state) carryOut(p policy) []any {
 	switch {
 	case s.Paused:
 		return nil
@@ -153,8 +160,11 @@ func (s *state) carryOut() []any {
 		s.Paused = true
 		return []any{expire{0}, say{"paused on all nodes; muster ctl resume starts the next round"}}
 	}
+	if wait := s.fenced(); wait != nil {
+		return wait
+	}
 	s.Free++
-	return s.goOn()
+	return s.goOn(p)
 }
 
 // unheeded is the end of a job in which an order could not be carried out.

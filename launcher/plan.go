@@ -22,9 +22,6 @@ import (
 // DefaultPort is where nodes meet when nobody says otherwise; torchrun's c10d rendezvous has the same.
 const DefaultPort = 29400
 
-// maxNodes bounds --nnodes: beyond the largest clusters, and a typing error is caught early.
-const maxNodes = 1 << 17
-
 // A Setting is one thing that was decided, and who decided it.
 type Setting struct{ Name, Value, From string }
 
@@ -84,7 +81,7 @@ func find(c Config) (discovery.Finding, error) {
 
 // settles reports whether flags alone say how many nodes there are and where they meet.
 func (c Config) settles() bool {
-	return c.Nodes == 1 || c.Nodes > 1 && (c.Endpoint != "" || c.MasterAddr != "")
+	return c.Nodes == 1 && c.Spares == 0 || c.Nodes > 1 && (c.Endpoint != "" || c.MasterAddr != "")
 }
 
 // by is what a person would have to change: the variable that set a flag, or the flag.
@@ -120,16 +117,20 @@ func planNodes(c Config, found discovery.Finding, p *Plan) error {
 	case c.Standalone && c.Nodes > 1:
 		return fail(job.ExitUsage, "drop one of them", "%s means one node, %s more", c.by("standalone"), c.said("nnodes", c.Nodes))
 	case c.Nodes != 0:
-		p.Spec.Nodes = c.Nodes
+		p.Spec.Nodes, p.Spec.Least = c.Nodes, c.Least
 	case found.Nodes != 0:
-		p.Spec.Nodes = found.Nodes
+		p.Spec.Nodes, p.Spec.Least = found.Nodes, found.Least
 	default:
 		return fail(job.ExitUsage, "say --nnodes N", "%s says where to meet, but nothing says how many nodes there are", found.Host)
 	}
-	if p.Spec.Nodes < 1 || p.Spec.Nodes > maxNodes {
-		return fail(job.ExitUsage, "", "%d nodes: the number must be from 1 to %d", p.Spec.Nodes, maxNodes)
+	if p.Spec.Nodes < 1 || p.Spec.Nodes > job.MaxNodes {
+		return fail(job.ExitUsage, "", "%d nodes: the number must be from 1 to %d", p.Spec.Nodes, job.MaxNodes)
 	}
-	p.set(c, "nnodes", strconv.Itoa(p.Spec.Nodes), found.Rule)
+	if c.Standalone && c.Spares > 0 {
+		return fail(job.ExitUsage, "drop one of them", "%s means one node, %s more", c.by("standalone"), c.said("spares", c.Spares))
+	}
+	p.set(c, "nnodes", p.Spec.Size(), found.Rule)
+	p.Spec.Spares = c.Spares
 	p.Spec.Uneven, p.Spec.Debug = c.Uneven, c.Debug != ""
 	return nil
 }
@@ -152,7 +153,7 @@ func planSelf(c Config, found discovery.Finding, p *Plan) error {
 	if c.NodeRank >= 0 {
 		p.Spec.Self.Index = c.NodeRank
 	}
-	if i := p.Spec.Self.Index; i >= p.Spec.Nodes {
+	if i := p.Spec.Self.Index; i >= p.Spec.Nodes+p.Spec.Spares {
 		from := fmt.Sprintf("node %d (%s)", i, found.Rule)
 		if c.NodeRank >= 0 {
 			from = c.said("node-rank", i)
@@ -237,7 +238,7 @@ func noGPU(m topology.Machine, why string) error {
 
 // planEndpoint decides where the nodes meet and whether this node hosts that place.
 func planEndpoint(c Config, found discovery.Finding, p *Plan) error {
-	if p.Spec.Nodes == 1 {
+	if p.Spec.Nodes+p.Spec.Spares == 1 {
 		return nil
 	}
 	if c.inEtcd(found) {

@@ -12,6 +12,8 @@ func (s *state) resumed() []any {
 	}
 	todo := s.standing(to)
 	switch {
+	case s.Meeting:
+		return []any{s.meet()}
 	case s.mayBegin():
 		todo = append(todo, begin{*s.Start})
 	case s.leads() && s.waits():
@@ -21,7 +23,9 @@ func (s *state) resumed() []any {
 }
 
 // waits reports whether this round's workers were not started, and are to be.
-func (s *state) waits() bool { return s.Verdict == nil && !s.Stopping && !s.Started && !s.Empty }
+func (s *state) waits() bool {
+	return s.Verdict == nil && s.Next == nil && !s.Stopping && !s.Started && !s.Empty
+}
 
 // mayBegin reports whether they can be: the place where they meet is there.
 func (s *state) mayBegin() bool { return s.waits() && s.Start != nil }
@@ -43,6 +47,9 @@ func (s *state) standing(to int) []any {
 			stop.Why = s.Past[len(s.Past)-1].Message
 		}
 		say(stop)
+	}
+	if s.Next != nil {
+		say(s.farewell())
 	}
 	if s.Verdict != nil {
 		say(news{Kind: newsVerdict, Verdict: s.Verdict})
@@ -79,7 +86,7 @@ func (s *state) stale(from int, n news) bool {
 		return n.Round != s.Round || s.Nodes[from].Done
 	case newsClear:
 		return n.Round != s.Round || s.Nodes[from].Clear
-	case newsStop:
+	case newsStop, newsMeet:
 		return n.Round != s.Round
 	}
 	return false

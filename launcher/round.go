@@ -24,13 +24,17 @@ import (
 // fleetTime is how long a node of a world may take to reach the leader.
 const fleetTime = 30 * time.Second
 
-// A round is one life of this node's workers, and, when it may be followed by others, the next. Its loop owns all of
-// this; nobody else touches it.
+// A round is one life of this node's workers, and, when it may be followed by others, the next, in this world or in another.
+// Its loop owns all of this; nobody else touches it.
 type round struct {
 	c       Config
+	h       *heritage
 	plan    Plan
-	session *rendezvous.Session
+	meeting *meeting
+	session *rendezvous.Session // nil: the nodes are meeting
 	line    *line
+	peers   <-chan fleet.Event
+	queue   <-chan int // nodes that wait for the next world
 	desk    *desk
 	asking  chan<- answer // who gave the order that is being judged; nil: nobody,
 	waiting chan<- answer // or the one that was passed on last
@@ -47,6 +51,7 @@ type round struct {
 	exits   <-chan worker.Exit
 	settle  <-chan time.Time
 	expire  <-chan time.Time
+	wake    <-chan time.Time
 	late    <-chan time.Time   // the job's deadline
 	slow    <-chan time.Time   // that of the workers' start
 	kill    context.CancelFunc // ends the time that workers have to stop; nil: they were not told to
@@ -57,41 +62,52 @@ type round struct {
 	dir     string           // of the current round, for what its scripts fail of
 }
 
-// runRound starts this node's workers, or takes over those of an agent that died, watches over them and the world, and returns
-// how it ended, and its workers. asked is an event that came before there was a round to judge it.
-func runRound(c Config, h *heritage, m *meeting, l *line, d *desk, asked any) (job.Verdict, []job.Ended) {
-	s := m.session
-	r := &round{c: c, plan: h.Plan, session: s, line: l, desk: d, run: h.Dir, began: timeOf(h.Loop), policy: h.Policy}
+// runRound starts this node's workers, or takes over those of an agent that died, watches over them and the world, and those that
+// may follow, and returns how the job ended. asked is an event that came before there was a round to judge it.
+func runRound(c Config, h *heritage, m *meeting, l *line, d *desk, asked any) *state {
+	r := &round{c: c, h: h, plan: h.Plan, meeting: m, desk: d, run: h.Dir, began: timeOf(h.Loop), policy: h.Policy}
 	defer r.close()
 	deadline, start := c.limits()
 	r.late, r.slow = deadline.raise(d.began), start.raise(d.began)
-	r.state = state{Self: s.Rank}
-	for _, m := range s.World.Members {
-		r.state.Nodes = append(r.state.Nodes, node{Name: m.Name})
-	}
-	r.journal.head = journalHead{Form: journalForm, Version: c.Version, Job: h.Plan.Spec.ID, Host: c.Host.Hostname, Policy: r.policy, State: r.state}
-	again := c.goesOn()
-	if err := r.enter(again); err != nil {
-		return VerdictOf(err), nil
-	}
-	if asked != nil {
-		r.post(asked)
-	} else if s.Rank == 0 && !again {
-		r.open()
+	r.journal.head = journalHead{Form: journalForm, Version: c.Version, Job: h.Plan.Spec.ID, Host: c.Host.Hostname, Policy: r.policy}
+	r.join(m.session, l)
+	if err := r.enter(asked); err != nil {
+		v := VerdictOf(err)
+		return &state{Verdict: &v}
 	}
 	r.loop()
-	return r.state.verdict(), r.state.Ranks
+	return &r.state
+}
+
+// join makes r a part of a world.
+func (r *round) join(s *rendezvous.Session, l *line) {
+	r.session, r.line, r.peers, r.queue = s, l, l.events(), nil
+	if s != nil {
+		r.queue = s.Newcomers()
+	}
 }
 
 // enter leaves what was settled for another agent, or takes up what one left.
-func (r *round) enter(again bool) error {
-	if again {
+func (r *round) enter(asked any) error {
+	if r.c.goesOn() {
 		return r.resume(r.c.First.Legacy())
 	}
 	r.endStrays(r.c.First.Legacy())
-	r.save()
-	r.show()
+	r.begins(asked)
 	return nil
+}
+
+// begins tells the judgement of a new world, and what was asked for while the nodes met.
+func (r *round) begins(asked any) {
+	w := r.session.World
+	e := met{Generation: w.Generation, Self: r.session.Rank, Past: w.Past, Hold: asked != nil}
+	for _, m := range w.Members {
+		e.Nodes = append(e.Nodes, m.Name)
+	}
+	r.post(e)
+	if asked != nil {
+		r.post(asked)
+	}
 }
 
 // open is the leader's: it opens the place where the workers will meet, and with that the round.
@@ -109,7 +125,7 @@ func (r *round) open() {
 
 // loop is the one select of the program: whatever happens becomes an event for decide.
 func (r *round) loop() {
-	first, peers := r.c.First.Lost(), r.line.events()
+	first := r.c.First.Lost()
 	for !r.state.Ended {
 		select {
 		case <-first:
@@ -128,9 +144,9 @@ func (r *round) loop() {
 				r.post(broken{r.firstLost()})
 			}
 			r.post(finished{r.ended(e), r.failure(e)})
-		case e, ok := <-peers:
+		case e, ok := <-r.peers:
 			if !ok {
-				peers = nil
+				r.peers = nil
 				continue
 			}
 			if e.Change == fleet.Joined && !r.state.leads() {
@@ -163,6 +179,10 @@ func (r *round) loop() {
 			r.post(settled{})
 		case <-r.expire:
 			r.post(expired{})
+		case <-r.wake:
+			r.post(woken{})
+		case n := <-r.queue:
+			r.post(queued{n})
 		}
 	}
 }
@@ -249,8 +269,12 @@ func (r *round) do(deed any) {
 		if d.Within > 0 {
 			r.expire = time.After(d.Within)
 		}
+	case wake:
+		r.wake = time.After(d.Within)
 	case open:
 		r.open()
+	case meet:
+		r.meet(d)
 	case say:
 		r.c.Log.Warn(d.Text)
 	case reply:
@@ -328,6 +352,17 @@ func (r *round) broken(err error) job.Verdict {
 
 // turn clears away the last round's things, and makes the directories of this one.
 func (r *round) turn(number int) error {
+	r.clear()
+	dir := r.roundDir(number)
+	if r.dir != "" && r.dir != dir && r.c.Output.Dir == "" {
+		os.RemoveAll(r.dir) // what its scripts failed of was read
+	}
+	r.dir = dir
+	return r.errorDirs()
+}
+
+// clear forgets the last round's workers, which are gone.
+func (r *round) clear() {
 	if r.kill != nil {
 		r.kill()
 	}
@@ -336,12 +371,6 @@ func (r *round) turn(number int) error {
 		r.group.Forget()
 	}
 	r.kill, r.group, r.exits = nil, nil, nil
-	dir := r.roundDir(number)
-	if r.dir != "" && r.dir != dir && r.c.Output.Dir == "" {
-		os.RemoveAll(r.dir) // what its scripts failed of was read
-	}
-	r.dir = dir
-	return r.errorDirs()
 }
 
 // roundDir is where workers of a round leave what they failed of: beside their log files, as torchrun has it, or where it is
@@ -368,15 +397,16 @@ func (r *round) errorDirs() error {
 	return nil
 }
 
-// stop tells the workers to end, and kills what is left after a while. Only a call without any while changes that.
+// stop tells the workers to end, and kills what is left after a while. Another call can only make that shorter.
 func (r *round) stop(how stop) {
-	if r.group == nil {
+	switch {
+	case r.group == nil:
 		return
-	}
-	if r.kill != nil {
-		if how.Within == 0 {
-			r.kill()
-		}
+	case r.kill != nil && how.Within == 0:
+		r.kill()
+		return
+	case r.kill != nil:
+		time.AfterFunc(how.Within, r.kill)
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), how.Within)
@@ -439,15 +469,76 @@ func (r *round) close() {
 	r.stop(stop{})
 	r.stopped.Wait()
 	r.store.close(r.c)
+	r.line.close()
 	if r.c.JournalFile != "" {
 		if err := r.journal.write(r.c.JournalFile); err != nil {
 			r.c.Log.Error(err.Error())
 		}
 	}
-	if r.state.leads() {
-		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
-		defer cancel()
-		v := r.state.verdict()
-		r.session.End(ctx, rendezvous.Over{Verdict: &v}) // best effort: newcomers find out by silence too
+	if r.session != nil && r.state.leads() {
+		r.tellOver(r.state.over(), 200*time.Millisecond)
 	}
+}
+
+// tellOver tells those who wait for another world how this one ended. They find out by silence too.
+func (r *round) tellOver(how rendezvous.Over, within time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	if err := r.session.End(ctx, how); err != nil {
+		r.c.Log.Debug(err.Error())
+	}
+}
+
+// over is how a world has ended whose leader ends.
+func (s *state) over() rendezvous.Over {
+	if s.Quit != nil {
+		return rendezvous.Over{Expect: s.Expect}
+	}
+	v := s.verdict()
+	return rendezvous.Over{Verdict: &v}
+}
+
+// meet leaves this world, which is over, and takes part in the meeting for the next.
+func (r *round) meet(d meet) {
+	r.leave(d.Expect)
+	r.show()
+	asked, err := r.meetAgain(d.Past)
+	if err != nil {
+		r.post(unmet{r.broken(err)})
+		return
+	}
+	r.begins(asked)
+}
+
+// leave ends what this node has of a world, of whose end somebody must tell those who wait for the next one.
+func (r *round) leave(expect int) {
+	r.clear()
+	r.store.close(r.c)
+	r.store, r.queue = nil, nil
+	if r.session != nil {
+		if expect > 0 {
+			r.tellOver(rendezvous.Over{Expect: expect}, time.Second)
+		}
+		r.session.Close()
+	}
+	r.line.close()
+	r.join(nil, &line{})
+}
+
+// meetAgain agrees with the others on the next world.
+func (r *round) meetAgain(past job.Tally) (asked any, err error) {
+	ctx, cancel := r.c.within(context.Background(), r.desk.began)
+	defer cancel()
+	var l *line
+	asked, err = r.c.unlessAsked(ctx, r.desk.orders, func(ctx context.Context) (err error) {
+		l, err = r.meeting.next(ctx, rendezvous.Options{
+			Seen: r.state.Generation, Previous: r.h.World, Past: past, LastCall: r.policy.LastCall,
+		}, r.h.met)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.join(r.meeting.session, l)
+	return asked, nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 )
 
@@ -14,6 +15,8 @@ type waiting struct {
 	desk  *desk // for those who ask
 	what  string
 	began time.Time
+
+	mu    sync.Mutex
 	last  string
 	next  time.Time
 	pause time.Duration
@@ -31,6 +34,8 @@ func newWaiting(log *slog.Logger, d *desk, what string) *waiting {
 // tick says what the state is now; it may be called often.
 func (w *waiting) tick(state string) {
 	w.desk.meets(w.what + ": " + state)
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	now := time.Now()
 	if state != w.last {
 		w.last, w.next, w.pause = state, now, firstTold
@@ -42,13 +47,6 @@ func (w *waiting) tick(state string) {
 	w.log.Info(fmt.Sprintf("%s, %d s: %s", w.what, int(now.Sub(w.began).Seconds()), state))
 	w.pause = min(2*w.pause, 30*time.Second)
 	w.next = now.Add(w.pause)
-}
-
-// tell says how the wait ended, if anybody was told that there is one.
-func (w *waiting) tell(text string) {
-	if w.told {
-		w.log.Info(text)
-	}
 }
 
 // cutShort adds to the reason for which we wait no longer what was still waited for: who is missing.

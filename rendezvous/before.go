@@ -27,7 +27,7 @@ type past struct {
 // An Over is how a world ended, for whoever waits for the next one.
 type Over struct {
 	Generation int          `json:"generation"`
-	Expect     int          `json:"expect,omitempty"`  // how many nodes come to the next meeting, as far as is known
+	Expect     int          `json:"expect,omitempty"`  // how many of its members come to the next meeting; 0: nobody knows
 	Verdict    *job.Verdict `json:"verdict,omitempty"` // how the job ended; nil: it goes on in another world
 }
 
@@ -57,10 +57,14 @@ func (n *node) lookBack(ctx context.Context) (*outcome, error) {
 	}
 	n.before = past{meeting: at, world: end.World}
 	over, err := n.before.ended(ctx)
-	if over && n.before.over.Verdict != nil {
-		n.before = past{history: true}
+	if err != nil || !over || n.before.over.Verdict == nil {
+		return nil, err
 	}
-	return nil, err
+	if v := n.before.over.Verdict; n.Seen == last { // we were in it, and it ended without a word to us
+		return &outcome{Ended: brief(v)}, nil
+	}
+	n.before = past{history: true}
+	return nil, nil
 }
 
 // standBy says that a world must end first, unless this node could not be part of the next one either.
@@ -137,7 +141,7 @@ func (p *past) members() *job.World {
 	return p.world
 }
 
-// expects is how many nodes are known to come; 0: nobody knows.
+// expects is how many members are known to come; 0: nobody knows.
 func (p *past) expects() int {
 	if p.over == nil {
 		return 0
@@ -145,9 +149,9 @@ func (p *past) expects() int {
 	return p.over.Expect
 }
 
-// last is the verdict with which a node that stood by ends; nil: another world may follow.
-func (p *past) last(t job.Terms) *job.Verdict {
-	if p.over == nil || !t.Standby() {
+// last is the verdict with which those end who stood by, or were members and have not heard it; nil: another world may follow.
+func (p *past) last(r record) *job.Verdict {
+	if p.over == nil || !r.Standby() && r.Seen != p.world.Generation {
 		return nil
 	}
 	return p.over.Verdict

@@ -106,7 +106,7 @@ func TestSpareTakesAPlace(t *testing.T) {
 		}
 		s.dies(a)
 		a.session.Close()
-		next := s.goesOn(2, b)
+		next := s.goesOn(1, b)
 		s.agree([]string{"x", "b"}, x, next[0])
 		if g := x.session.World.Generation; g != 2 || next[0].after > 0 {
 			t.Errorf("generation %d after %v", g, next[0].after)
@@ -125,7 +125,7 @@ func TestMembersComeFirst(t *testing.T) {
 		if got := y.last().String(); !strings.HasSuffix(got, "waiting for its end with 2 nodes (x, y)") {
 			t.Errorf("y was told %q", got)
 		}
-		next := s.goesOn(4, a, b)
+		next := s.goesOn(2, a, b)
 		s.agree([]string{"a", "b"}, next...)
 		s.passes(time.Minute)
 		s.waits(x, y)
@@ -154,7 +154,7 @@ func TestScaleDownAndUp(t *testing.T) {
 		if n := <-next[0].session.Newcomers(); n != 1 {
 			t.Errorf("the world knows of %d newcomers", n)
 		}
-		s.agree([]string{"a", "c", "d", "e"}, append(s.goesOn(4, next...), e)...)
+		s.agree([]string{"a", "c", "d", "e"}, append(s.goesOn(3, next...), e)...)
 	})
 }
 
@@ -246,7 +246,7 @@ func TestFirstSpareDies(t *testing.T) {
 			t.Errorf("the world knows of %d newcomers", n)
 		}
 		a.session.Close()
-		next := s.goesOn(2, b)
+		next := s.goesOn(1, b)
 		s.agree([]string{"y", "b"}, y, next[0])
 	})
 }
@@ -262,7 +262,7 @@ func TestStandbyInAnEmptyStore(t *testing.T) {
 		s.passes(time.Minute)
 		s.waits(x, y)
 		a.session.Close()
-		next := s.goesOn(3, b)
+		next := s.goesOn(1, b)
 		<-next[0].done
 		if err := next[0].err; err != nil {
 			t.Fatal(err)

@@ -23,7 +23,8 @@ type leader struct {
 	*node
 	self     record
 	guests   []*guest // who wrote a record and has not left, by ticket
-	here     int      // how many of them are alive
+	here     int      // how many of them are alive,
+	members  int      // and of those, members of the world before
 	refused  error    // the first contradiction among the living
 	reached  int      // tickets that were read
 	doubtful int      // tickets up to this one were drawn before we led, and must show that they live
@@ -146,9 +147,21 @@ func (l *leader) take(b []byte) {
 
 // welcome counts a guest as here.
 func (l *leader) welcome(g *guest) {
-	g.alive, l.changed = true, true
-	l.here++
+	l.count(g, true)
 	l.refuse(contradiction(l.self, g.record))
+}
+
+// count notes that a guest is alive, or is not any more.
+func (l *leader) count(g *guest, alive bool) {
+	g.alive, l.changed = alive, true
+	by := 1
+	if !alive {
+		by = -1
+	}
+	l.here += by
+	if g.Seen > 0 && g.Seen == l.generation-1 {
+		l.members += by
+	}
 }
 
 func (l *leader) refuse(why error) {
@@ -162,7 +175,7 @@ func (l *leader) settle() *outcome {
 	if l.refused != nil {
 		return &outcome{Refused: l.refused.Error()}
 	}
-	if v := l.before.last(l.spec.Terms); v != nil {
+	if v := l.before.last(l.self); v != nil {
 		return &outcome{Ended: v}
 	}
 	if !l.complete(l.here) {
@@ -185,7 +198,16 @@ func (l *leader) complete(count int) bool {
 	if l.enough.IsZero() {
 		l.enough = time.Now()
 	}
-	return count >= cmp.Or(l.before.expects(), l.spec.Nodes) || l.waited() >= l.patience(count)
+	return l.allHere(count) || l.waited() >= l.patience(count)
+}
+
+// allHere reports whether nobody else is expected: when the world before said how many of its members come, they are waited for,
+// and whoever else is there comes in with them.
+func (l *leader) allHere(count int) bool {
+	if come := l.before.expects(); come > 0 {
+		return l.members >= come
+	}
+	return count >= l.spec.Nodes
 }
 
 // waited is how long the fewest have been here and free to begin.
@@ -216,8 +238,13 @@ func (l *leader) close(tickets []ticket) *outcome {
 	}
 	return &outcome{World: &job.World{
 		ID: l.spec.ID, Nonce: random(), Generation: l.generation, Terms: l.spec.Terms,
-		Members: assign(nodes, cmp.Or(l.Previous, l.before.members())),
+		Members: assign(nodes, cmp.Or(l.Previous, l.before.members())), Past: most(tickets),
 	}}
+}
+
+// most is the tally of whoever knows of the most rounds.
+func most(tickets []ticket) job.Tally {
+	return slices.MaxFunc(tickets, func(a, b ticket) int { return a.Past.Rounds - b.Past.Rounds }).Past
 }
 
 func (l *leader) living() []ticket {
@@ -332,8 +359,7 @@ func (l *leader) hear(g *guest, sign string) {
 	quiet := g.silent(sign) || sign == gone
 	switch {
 	case g.alive && quiet:
-		g.alive, l.changed = false, true
-		l.here--
+		l.count(g, false)
 	case !g.alive && moved && !quiet:
 		l.welcome(g)
 	}
@@ -371,7 +397,7 @@ func (l *leader) summarise(ctx context.Context) error {
 		return &Excluded{Reason: taken(l.spec.Self, by.String()), Replaced: true}
 	}
 	l.beats++
-	s := l.count(kept)
+	s := l.tally(kept)
 	b, err := json.Marshal(summary{
 		Epoch: l.epoch, Beat: l.beats, Here: s.Here, Count: s.Count, Missing: s.Missing, Replaced: some(byWhom),
 		Closes: s.Closes, Running: s.Running, Alive: s.Alive,
@@ -401,7 +427,7 @@ func (l *leader) report() {
 		return
 	}
 	kept, byWhom := distinct(l.living())
-	l.announce(l.count(kept))
+	l.announce(l.tally(kept))
 	if len(byWhom) > l.overtaken {
 		l.next = time.Now()
 	}
@@ -413,8 +439,8 @@ func (l *leader) announce(s Status) {
 	l.tell(s)
 }
 
-// count says who is here, who is missing as far as indices tell, and what may be the reason.
-func (l *leader) count(kept []ticket) Status {
+// tally says who is here, who is missing as far as indices tell, and what may be the reason.
+func (l *leader) tally(kept []ticket) Status {
 	s := Status{Count: len(kept), Expected: l.spec.Nodes, Fewest: l.spec.Fewest(), Others: l.others(),
 		Running: l.before.running(), Alive: l.before.alive}
 	if !l.enough.IsZero() && s.Running == 0 {

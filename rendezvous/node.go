@@ -56,6 +56,9 @@ func (n *node) meet(ctx context.Context) (*Session, error) {
 	if past.has(n.spec.Self) { // an agent before this one entered, and died
 		return n.conclude(past)
 	}
+	if past != nil && past.Ended != nil && n.Seen > 0 && n.Seen == n.generation-1 { // the job ended with our world
+		return n.conclude(past)
+	}
 	if past != nil {
 		n.seen = max(n.seen, n.generation, past.Moved-1)
 		n.status.Before = past.Refused
@@ -180,7 +183,7 @@ func (n *node) enter(ctx context.Context) error {
 
 // record is what we say of ourselves.
 func (n *node) record() record {
-	return record{Protocol: Protocol, Terms: n.spec.Terms, Seen: n.Seen, Node: n.spec.Self}
+	return record{Protocol: Protocol, Terms: n.spec.Terms, Seen: n.Seen, Past: n.Past, Node: n.spec.Self}
 }
 
 // draw reports false when the ticket was declared void before the record came.

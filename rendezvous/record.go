@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -23,8 +22,9 @@ const (
 type record struct {
 	Protocol int `json:"protocol"`
 	job.Terms
-	Seen int      `json:"seen,omitempty"` // the newest generation whose world it was a member of
-	Node job.Node `json:"node"`
+	Seen int       `json:"seen,omitempty"` // the newest generation whose world it was a member of
+	Past job.Tally `json:"past,omitzero"`  // of the job, as far as it knows
+	Node job.Node  `json:"node"`
 }
 
 func (r record) String() string { return r.Node.String() }
@@ -177,7 +177,7 @@ func contradiction(a, b record) error {
 			"use the same image on all nodes", a, version(a), a.Protocol, b, version(b), b.Protocol)
 	}
 	if a.Nodes != b.Nodes || a.Fewest() != b.Fewest() {
-		return fmt.Errorf("%v expects %s nodes, %v expects %s; give all nodes the same --nnodes", a, size(a), b, size(b))
+		return fmt.Errorf("%v expects %s nodes, %v expects %s; give all nodes the same --nnodes", a, a.Size(), b, b.Size())
 	}
 	if a.Spares != b.Spares {
 		return fmt.Errorf("%v expects %d spares, %v expects %d; give all nodes the same --spares", a, a.Spares, b, b.Spares)
@@ -196,14 +196,6 @@ func contradiction(a, b record) error {
 		return fmt.Errorf("%v has an index beyond the last of %d nodes, which is %d", b, all, all-1)
 	}
 	return slots(a, b)
-}
-
-// size is how many nodes a record wants, as --nnodes says it.
-func size(r record) string {
-	if r.Fewest() == r.Nodes {
-		return strconv.Itoa(r.Nodes)
-	}
-	return fmt.Sprintf("%d:%d", r.Fewest(), r.Nodes)
 }
 
 func slots(a, b record) error {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher"
 	"github.com/muster-run/muster/proc"
 )
@@ -302,25 +303,17 @@ func (v choice) String() string {
 	return *v.word
 }
 
-// nodes is --nnodes: N, or torchrun's MIN:MAX where both are the same.
-type nodes struct{ n *int }
+// nodes is --nnodes: N, or MIN:MAX.
+type nodes struct{ fewest, all *int }
 
-func (v nodes) Set(text string) error {
-	low, high, ranged := strings.Cut(text, ":")
-	n, err := strconv.Atoi(low)
-	switch {
-	case err != nil || n < 1:
-		return fmt.Errorf("%q is no number of nodes", text)
-	case ranged && low != high:
-		return fmt.Errorf("%q is a range of nodes: worlds that change their size are not in this version", text)
-	}
-	*v.n = n
-	return nil
+func (v nodes) Set(text string) (err error) {
+	*v.fewest, *v.all, err = job.ParseNodes(text)
+	return err
 }
 
 func (v nodes) String() string {
-	if v.n == nil || *v.n == 0 {
+	if v.all == nil || *v.all == 0 {
 		return ""
 	}
-	return strconv.Itoa(*v.n)
+	return job.Terms{Nodes: *v.all, Least: *v.fewest}.Size()
 }

@@ -22,8 +22,9 @@ import (
 func jobFlags(c *launcher.Config) []cli.Flag {
 	c.NodeRank, c.WorkerStore, c.Serve = -1, "auto", "auto"
 	c.JoinTimeout, c.StopTimeout, c.Grace = 15*time.Minute, 5*time.Second, 25*time.Second
+	c.JoinPolicy, c.LastCall, c.RejoinTimeout = "now", 30*time.Second, 10*time.Minute
 	return append([]cli.Flag{
-		&cli.GenericFlag{Name: "nnodes", Value: nodes{&c.Nodes}, Usage: "`N` nodes; what the platform says, else 1"},
+		&cli.GenericFlag{Name: "nnodes", Value: nodes{&c.Least, &c.Nodes}, Usage: "`N` nodes, or MIN:MAX; what the platform says, else 1"},
 		&cli.StringFlag{Name: "nproc-per-node", Destination: &c.NProc, Usage: "`N` workers on this node, or gpu, cpu, auto (one per GPU, else one)"},
 		&cli.GenericFlag{Name: "node-rank", Value: number{&c.NodeRank, 0, 1 << 20}, Usage: "`I` number of this node, from 0; else nodes are ranked by place and name"},
 		&cli.StringFlag{Name: "rdzv-endpoint", Destination: &c.Endpoint, Usage: "`HOST:PORT` where the nodes meet; the node of that name hosts it (port 29400), or etcd://HOST:PORT,..."},
@@ -47,6 +48,10 @@ func jobFlags(c *launcher.Config) []cli.Flag {
 		&cli.StringFlag{Name: "framework", Destination: &c.Framework, Hidden: true, Usage: "`NAME` of the contract with the workers: torch"},
 		&cli.BoolFlag{Name: "no-python", Destination: &c.NoPython, Hidden: true, Usage: "run even a .py as a program of its own"},
 		&cli.GenericFlag{Name: "max-restarts", Value: number{&c.MaxRestarts, 0, 1 << 20}, Usage: "`N` times a job whose worker failed is started again on all nodes (0)"},
+		&cli.GenericFlag{Name: "spares", Value: number{&c.Spares, 0, 1 << 10}, Usage: "`K` nodes beyond --nnodes, which stand by to take a lost one's place (0)"},
+		&cli.GenericFlag{Name: "last-call", Value: seconds{&c.LastCall}, Hidden: true, Usage: "`TIME` to wait for more than the fewest nodes (30s)"},
+		&cli.GenericFlag{Name: "rdzv-timeout", Value: seconds{&c.RejoinTimeout}, Hidden: true, Usage: "`TIME` that nodes which lost one wait for another world; 0: they end (10m)"},
+		&cli.GenericFlag{Name: "join-policy", Value: choice{&c.JoinPolicy, "now at-restart never"}, Hidden: true, Usage: "`now|at-restart|never` when late comers are let into a job that runs"},
 		&cli.GenericFlag{Name: "rdzv-backend", Value: backend{c}, Hidden: true, Usage: "`NAME` of what they meet in: c10d, which a node hosts, or etcd, as --rdzv-endpoint etcd://... says, too"},
 	}, slices.Concat(etcdFlags(&c.Etcd), stoppingFlags(c), outputFlags(c), torchrunFlags(c))...)
 }

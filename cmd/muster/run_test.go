@@ -41,7 +41,7 @@ func TestWrongUse(t *testing.T) {
 		{"run --lr 1e-4 train.py", "", 2, "unknown flag --lr"},
 		{"run --nnodes", "", 2, "--nnodes needs a value"},
 		{"run --nnodes two true", "", 2, `"two" is no number of nodes`},
-		{"run --nnodes 1:4 true", "", 2, "range of nodes"},
+		{"run --nnodes 4:1 true", "", 2, "the first is to be the fewest"},
 		{"run --nnodes 2 true", "", 2, "say --rdzv-endpoint HOST:PORT"},
 		{"run --nnodes 2 --standalone true", "", 2, "--standalone means one node"},
 		{"run --nnodes 2 --node-rank 2 --rdzv-endpoint h:1 true", "", 2, "--node-rank 2, but the nodes are 2"},
@@ -398,7 +398,7 @@ func TestNobodyComes(t *testing.T) {
 	}{
 		{"one is missing", fmt.Sprintf("--nnodes 2 --node-rank 0 --rdzv-endpoint 127.0.0.1:%d --join-timeout 2", freePort(t)),
 			job.ExitPeers, []string{"1 of 2 nodes here", "missing node 1", "exit 66"}},
-		{"nobody hosts", fmt.Sprintf("--nnodes 2 --serve no --rdzv-endpoint 127.0.0.1:%d --join-timeout 2", freePort(t)),
+		{"nobody hosts", fmt.Sprintf("--nnodes 2 --serve no --rdzv-endpoint 127.0.0.1:%d --join-timeout 4", freePort(t)),
 			job.ExitStore, []string{"waiting for the store at 127.0.0.1:", "connection refused", "no store at"}},
 		{"no such name", "--nnodes 2 --rdzv-endpoint nosuch.invalid:29400 --join-timeout 2",
 			job.ExitStore, []string{"no store at nosuch.invalid:29400 within 2s: name"}},

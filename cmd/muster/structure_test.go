@@ -157,7 +157,7 @@ func TestNormalise(t *testing.T) {
 		{"--rdzv_endpoint host_0:1 a", "--rdzv-endpoint=host_0:1 a", ""},
 		{"--standalone=No a", "--standalone=false a", ""},
 		{"--master_prot=1 a", "", "unknown flag --master_prot; did you mean --master-port?"},
-		{"--join a", "", "did you mean --join-timeout?"},
+		{"--join-t a", "", "did you mean --join-timeout?"},
 		{"--zzz a", "", "the script's own flags stand behind the script"},
 		{"--nnodes", "", "--nnodes needs a value"},
 		{"--nnodes -- a", "", `--nnodes: "--" is no number of nodes`},

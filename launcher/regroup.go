@@ -1,0 +1,216 @@
+package launcher
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/muster-run/muster/job"
+)
+
+// This file is the judgement of who takes part: what follows when nodes are lost, or wait to join. Like that of all else it is
+// pure. A world does not change: its nodes leave it, when none of its workers is left, and meet again for the next one.
+//
+//	leader: ── a node is lost, or others wait ──▶ stopping ── all clear, and the fence is over ──▶ meet, tell all ── they left ──▶ meeting
+//	member: ── the leader says so ──▶ meeting
+//	        ── the leader is lost ──▶ stopping ── clear, and the fence is over ──▶ meeting
+
+// When late comers are let into a world that is not full.
+const (
+	joinNow       = "now"
+	joinAtRestart = "at-restart"
+	joinNever     = "never"
+)
+
+// fenceMargin is for what a node that is cut off needs beyond the time in which it stops its workers: the sides notice
+// a second apart that they do not hear each other, and the kernel ends processes.
+const fenceMargin = 4 * time.Second
+
+// met begins a world. What was of another one is forgotten, but for what a verdict tells.
+func (s *state) met(e met) []any {
+	*s = state{Now: s.Now, Self: e.Self, Generation: e.Generation, Past: s.Past, CtrlC: s.CtrlC,
+		Round: max(e.Past.Rounds, 0), Free: min(max(e.Past.Free, 0), max(e.Past.Rounds, 0))}
+	for _, name := range e.Nodes {
+		s.Nodes = append(s.Nodes, node{Name: name})
+	}
+	if !s.leads() || e.Hold {
+		return nil
+	}
+	return []any{open{}}
+}
+
+// present is how many nodes of this world have not left it, and do not mean to.
+func (s *state) present() int {
+	n := 0
+	for _, node := range s.Nodes {
+		if !node.Gone && !node.Quits {
+			n++
+		}
+	}
+	return n
+}
+
+// bereft is the loss of a node that others can do without. It may only be cut off, and stop its workers because it hears
+// nobody: until then, others do not go on.
+func (s *state) bereft(p policy, e lost) []any {
+	if !e.Certain {
+		s.Fence = max(s.Fence, s.Now+p.StopTimeout+fenceMargin)
+	}
+	switch {
+	case !s.leads():
+		return s.orphaned(p, e.Why)
+	case s.Again, s.Order != "": // another round follows anyway
+		return []any{say{lostVerdict(s.Nodes[e.Node].Name, e.Node, e.Why).Sentence}}
+	}
+	return s.heard(p, cause{At: s.Now, Node: e.Node, Why: e.Why})
+}
+
+// orphaned is a member's that has lost the leader: it meets the others again, wherever that is. What it meant to tell counts.
+func (s *state) orphaned(p policy, why string) []any {
+	next := job.Tally{Rounds: s.Round + 1, Free: s.Free + 1}
+	v := lostVerdict(s.Nodes[0].Name, 0, why)
+	if s.Own != nil {
+		v = *s.Own
+		next.Free = s.Free
+		if v.First == nil || !s.mayGoOn(p, v) {
+			return s.conclude(p, v)
+		}
+	}
+	s.Next, s.Expect = &next, len(s.Nodes)-1
+	s.past(job.Round{Number: s.Round, Message: v.Sentence, First: v.First})
+	todo := []any{say{v.Sentence + "; the nodes that are left meet again"}, expire{0}}
+	if s.Stopping { // perhaps with more time than there is now
+		return append(todo, stop{Within: p.StopTimeout})
+	}
+	return append(todo, s.stop(stop{Within: p.StopTimeout})...)
+}
+
+// quit ends this node with a verdict that is its own: the node is wanted, and the job can go on without it. All workers have time
+// for a checkpoint, to which they may need each other.
+func (s *state) quit(p policy, v job.Verdict) []any {
+	switch {
+	case !s.leads():
+		return append([]any{tell{0, news{Kind: newsQuit, Why: v.Sentence}}}, s.conclude(p, v)...)
+	case s.present()+s.Queue <= 1:
+		return s.ending(p, v)
+	}
+	s.Quit, s.Nodes[s.Self].Quits = &v, true
+	if s.Stopping {
+		return nil
+	}
+	return s.callOff(p, orderRestart, v.Sentence)
+}
+
+// left is the leader's: a member quits.
+func (s *state) left(p policy, from int, why string) []any {
+	s.Nodes[from].Quits = true
+	if s.Verdict != nil || s.Next != nil || s.Stopping || s.Nodes[from].Done {
+		return nil
+	}
+	return s.callOff(p, orderRestart, why)
+}
+
+// forsakes reports whether an end that a node asks for is its own alone: it is broken, and others can do without it.
+func (p policy) forsakes(v job.Verdict) bool { return p.Regroups && v.Class == job.Lost }
+
+// forsake ends this node, which cannot go on: it says so, and waits for nobody.
+func (s *state) forsake(p policy, v job.Verdict) []any {
+	to := 0
+	if s.leads() {
+		to = everyone
+	}
+	s.Verdict, s.Quit, s.Ended = &v, &v, true
+	return []any{tell{to, news{Kind: newsEnding, Verdict: &v}}}
+}
+
+// fenced waits until no worker can be left on a node that was lost; nil: none can.
+func (s *state) fenced() []any {
+	if wait := s.Fence - s.Now; wait > 0 {
+		return []any{expire{0}, wake{wait}}
+	}
+	return nil
+}
+
+// mustMeet reports whether the next round needs another world.
+func (s *state) mustMeet(p policy) bool {
+	return s.present() < len(s.Nodes) || s.hasRoom(p) && p.Join != joinNever
+}
+
+// hasRoom reports whether nodes wait for which there is a place.
+func (s *state) hasRoom(p policy) bool { return s.Queue > 0 && s.present() < p.Nodes }
+
+// disband is the leader's: no node has a worker left, and all meet again.
+func (s *state) disband(p policy) []any {
+	if wait := s.fenced(); wait != nil {
+		return wait
+	}
+	s.Next, s.Expect = &job.Tally{Rounds: s.Round + 1, Free: s.Free}, s.present()
+	return []any{tell{everyone, s.farewell()}, expire{leaveTime}}
+}
+
+// farewell tells a member that this world is over.
+func (s *state) farewell() news {
+	return news{Kind: newsMeet, Past: s.Next, Why: s.Past[len(s.Past)-1].Message}
+}
+
+// sent is a member's: the leader has ended this world.
+func (s *state) sent(n news) []any {
+	if s.Next != nil || s.Verdict != nil {
+		return nil
+	}
+	s.Next = n.Past
+	s.past(job.Round{Number: s.Round, Message: n.Why})
+	return []any{say{n.Why + "; all nodes meet again"}, expire{0}}
+}
+
+// disperse leaves a world that is over, for the meeting.
+func (s *state) disperse() []any {
+	if s.Next == nil || s.Meeting || s.Verdict != nil || s.Started && !s.Empty {
+		return nil
+	}
+	if wait := s.fenced(); wait != nil {
+		return wait
+	}
+	if !s.mayLeave() {
+		return nil
+	}
+	if s.Quit != nil {
+		s.Verdict = s.Quit
+		return nil
+	}
+	s.Meeting, s.Start, s.Started = true, nil, false
+	return []any{expire{0}, s.meet()}
+}
+
+func (s *state) meet() meet { return meet{*s.Next, s.Expect} }
+
+// admit is the leader's: it calls a round off in which nobody failed, when others wait for whom there is room.
+func (s *state) admit(p policy) []any {
+	if !s.hasRoom(p) || p.Join != "" && p.Join != joinNow || !s.steady() {
+		s.Admit = 0
+		return nil
+	}
+	full := s.present()+s.Queue >= p.Nodes
+	switch {
+	case s.Admit == 0 && !full:
+		s.Admit = s.Now + p.LastCall
+		return []any{wake{p.LastCall}}
+	case s.Now < s.Admit && !full:
+		return nil
+	}
+	s.Admit = 0
+	return s.callOff(p, orderRestart, fmt.Sprintf("%s to join", queueing(s.Queue)))
+}
+
+// steady reports whether this is the leader of a world in the middle of a round.
+func (s *state) steady() bool {
+	return s.leads() && s.Started && !s.Stopping && !s.Asked && s.Verdict == nil && s.Next == nil && s.Order == "" &&
+		!slices.ContainsFunc(s.Nodes, func(n node) bool { return n.Done })
+}
+
+func queueing(n int) string {
+	if n == 1 {
+		return "1 node waits"
+	}
+	return fmt.Sprintf("%d nodes wait", n)
+}

@@ -1,0 +1,198 @@
+package launcher
+
+import (
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/muster-run/muster/job"
+)
+
+// elasticWorld is a world whose nodes meet again when one was lost.
+func elasticWorld(t *testing.T, nodes, fewest, most int) *world {
+	w := newWorld(t, nodes)
+	w.fewest = fewest
+	w.policy.Regroups, w.policy.Nodes, w.policy.LastCall = true, most, 30*time.Second
+	for n := range w.states {
+		w.states[n].Generation = 0
+	}
+	return w.begin()
+}
+
+// in asserts which nodes are in the world now, by group rank, that all of them run, and in which round.
+func (w *world) in(round int, members ...int) {
+	w.t.Helper()
+	if got := w.members[len(w.members)-1]; !slices.Equal(got, members) {
+		w.t.Fatalf("the world is %d, want %d\n%s", got, members, strings.Join(w.log, "\n"))
+	}
+	for rank, n := range members {
+		s := w.states[n]
+		if s.Self != rank || !s.Started || s.Stopping || s.Round != round || s.Verdict != nil || s.Meeting {
+			w.t.Fatalf("node %d: %+v\n%s", n, s, strings.Join(w.log, "\n"))
+		}
+	}
+}
+
+// A node is lost, and those that are left go on without it, as often as that happens; it is no failure.
+func TestGoOnWithoutANode(t *testing.T) {
+	w := elasticWorld(t, 4, 2, 4)
+	w.die(2)
+	w.run()
+	w.in(1, 0, 1, 3)
+	w.die(0)
+	w.run()
+	w.in(2, 1, 3)
+	for _, n := range []int{1, 3} {
+		if s := w.states[n]; s.Free != 2 {
+			t.Errorf("node %d counts %d free rounds", n, s.Free)
+		}
+	}
+	w.finish()
+	w.all(0, "all 2 nodes")
+	if past := w.states[1].Verdict.Rounds; len(past) != 2 || !strings.Contains(past[0].Message, "host-2) was lost") || !strings.Contains(past[1].Message, "host-0) was lost") {
+		t.Errorf("the verdict tells of %+v", past)
+	}
+}
+
+// Whoever may only be cut off has the time to stop its workers before others go on.
+func TestFence(t *testing.T) {
+	for _, gone := range []int{0, 2} { // the leader, a member
+		for _, certain := range []bool{false, true} {
+			w := elasticWorld(t, 3, 2, 3)
+			w.dead[gone] = true
+			for n := range w.states {
+				if w.talk(n, gone) {
+					w.later(n, 10*time.Second, lost{w.states[gone].Self, "silent", certain})
+				}
+			}
+			w.run()
+			left := slices.DeleteFunc([]int{0, 1, 2}, func(n int) bool { return n == gone })
+			w.in(1, left...)
+			fence := 10*time.Second + w.policy.StopTimeout + fenceMargin
+			if began := w.began[left[0]]; began < fence != certain {
+				t.Errorf("node %d is lost, certainly: %v: the next round begins after %v", gone, certain, began)
+			}
+		}
+	}
+}
+
+// Nodes that wait are let in when the world is full with them, or when one has waited long enough for more.
+func TestLateComers(t *testing.T) {
+	for _, c := range []struct {
+		policy string
+		queue  int
+		after  time.Duration // that the round is called off; 0: never
+	}{
+		{"now", 2, time.Millisecond},
+		{"now", 1, 30 * time.Second},
+		{"at-restart", 2, 0},
+		{"never", 2, 0},
+	} {
+		w := elasticWorld(t, 2, 2, 4)
+		w.policy.Join = c.policy
+		w.feed(0, queued{c.queue})
+		w.run()
+		met, began := len(w.members) > 1, w.began[0]
+		if met != (c.after > 0) || met && (began < c.after || began > c.after+time.Second) {
+			t.Errorf("%+v: they met again: %v, and began at %v", c, met, began)
+		}
+		if met && (w.states[0].Free != 1 || w.states[0].Round != 1) {
+			t.Errorf("%+v: round %d, of which free %d", c, w.states[0].Round, w.states[0].Free)
+		}
+	}
+}
+
+// A round that failed is followed by one with those who wait, unless they are not let in at all.
+func TestLateComersAtRestart(t *testing.T) {
+	for policy, met := range map[string]bool{"at-restart": true, "never": false} {
+		w := elasticWorld(t, 2, 2, 4)
+		w.policy.Join, w.policy.MaxRestarts = policy, 1
+		w.feed(0, queued{2})
+		w.feed(1, failure(1, 0, job.Exit{Code: 3}))
+		w.run()
+		if got := len(w.members) > 1; got != met || w.states[0].Round != 1 || w.states[0].Free != 0 {
+			t.Errorf("%s: they met again: %v; %+v", policy, got, w.states[0])
+		}
+	}
+}
+
+// A failure counts in each world, whoever leads.
+func TestFailuresCountAcrossWorlds(t *testing.T) {
+	w := elasticWorld(t, 3, 2, 3)
+	w.policy.MaxRestarts = 1
+	w.feed(2, failure(2, 0, job.Exit{Code: 3}))
+	w.run()
+	w.in(1, 0, 1, 2)
+	w.die(0)
+	w.run()
+	w.in(2, 1, 2)
+	w.feed(2, failure(1, 0, job.Exit{Code: 4}))
+	w.run()
+	w.all(4, "after 2 restarts")
+}
+
+// An agent that dies at any moment of all this is taken over from, and it ends as well.
+func TestTakeOverWhileTheyMeetAgain(t *testing.T) {
+	for n := range 3 {
+		for after := range 30 {
+			w := elasticWorld(t, 4, 2, 4)
+			w.die(3)
+			w.laterDoom(n, time.Duration(after)*20*time.Millisecond)
+			w.run()
+			w.in(1, 0, 1, 2)
+		}
+	}
+}
+
+// Nobody else comes: the job ends as one that lost a node, on all that are left.
+func TestNoOtherWorld(t *testing.T) {
+	w := elasticWorld(t, 3, 3, 3)
+	w.die(1)
+	w.run()
+	for _, n := range []int{0, 2} {
+		if !w.states[n].Meeting {
+			t.Fatalf("node %d does not meet the others: %+v", n, w.states[n])
+		}
+		w.feed(n, unmet{job.Verdict{Code: job.ExitRetry, Class: job.Lost, Sentence: "gave up"}})
+	}
+	w.all(job.ExitRetry, "gave up")
+}
+
+// A node that is told to stop while its world comes to an end ends as told.
+func TestToldToStopBetweenWorlds(t *testing.T) {
+	for after := range 40 {
+		for n := range 3 {
+			w := elasticWorld(t, 3, 3, 3)
+			w.policy.Nodes = 3
+			w.dead[2] = true
+			if n != 2 {
+				w.dead[2] = false
+				w.die(2)
+				w.later(n, time.Duration(after)*20*time.Millisecond, signalled{syscall.SIGTERM})
+				w.run()
+				if s := w.states[n]; !s.Meeting && (!s.Ended || s.Verdict.Code != job.ExitTERM) {
+					t.Fatalf("node %d, after %d: %+v\n%s", n, after, s, strings.Join(w.log, "\n"))
+				}
+			}
+		}
+	}
+}
+
+// The loss of the leader leaves workers that were being stopped for a checkpoint no more time than the fence gives.
+func TestLeaderLostInAnOrderedStop(t *testing.T) {
+	w := elasticWorld(t, 2, 1, 2)
+	s := w.states[1]
+	s, _ = decide(w.policy, s, 0, told{0, news{Kind: newsStop, Order: orderRestart, Why: "x"}})
+	s, todo := decide(w.policy, s, time.Second, lost{0, "silent", false})
+	if !slices.Contains(todo, any(stop{Within: w.policy.StopTimeout})) {
+		t.Errorf("it does %v", todo)
+	}
+	if s, todo = decide(w.policy, s, 2*time.Second, emptied{}); s.Meeting || !slices.Contains(todo, any(wake{8 * time.Second})) {
+		t.Errorf("it does not wait for the fence: %v", todo)
+	}
+	if s, todo = decide(w.policy, s, 10*time.Second, woken{}); !s.Meeting || !slices.Contains(todo, any(meet{job.Tally{Rounds: 1, Free: 1}, 1})) {
+		t.Errorf("it does %v", todo)
+	}
+}
