@@ -58,17 +58,21 @@ func jobFlags(c *launcher.Config) []cli.Flag {
 
 // configure completes c with what only the process itself knows.
 func configure(x *cli.Context, c *launcher.Config) {
-	hostname, err := os.Hostname()
-	if err != nil {
-		hostname = "localhost" // a name for people; nothing depends on it
-	}
 	c.Argv = x.Args().Slice()
 	c.From = givenBy(x)
-	c.Host = job.Host{Getenv: os.Getenv, ReadFile: os.ReadFile, Hostname: hostname}
+	c.Host = thisHost()
 	c.Root = topology.Root("/")
 	c.Environ = slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, launcher.TokenVariable+"=") })
 	c.Version = version()
 	c.Notes = append(c.Notes, misspelt(allFlags(x), c.Environ)...)
+}
+
+func thisHost() job.Host {
+	hostname, err := os.Hostname()
+	if err != nil {
+		hostname = "localhost" // a name for people; nothing depends on it
+	}
+	return job.Host{Getenv: os.Getenv, ReadFile: os.ReadFile, Hostname: hostname}
 }
 
 func runCommand() *cli.Command {
@@ -89,9 +93,8 @@ const terminationLog = "MUSTER_TERMINATION_LOG"
 
 // run is both processes: the first one, which starts this program again, and the agent that it starts.
 func run(x *cli.Context, c launcher.Config) (err error) {
-	configure(x, &c)
-	if c.InEtcd() && pid1.Agent() {
-		c.OpenEtcd = etcdOpener()
+	if c.Host = thisHost(); pid1.Agent() && c.InEtcd() {
+		c.OpenEtcd = etcdOpener() // perhaps as another program
 	}
 	first, err := pid1.Connect()
 	if errors.Is(err, pid1.ErrNone) {
@@ -108,6 +111,7 @@ func run(x *cli.Context, c launcher.Config) (err error) {
 		}
 		first.Close(exitCode(err))
 	}()
+	configure(x, &c)
 	if err := styled(&c); err != nil {
 		return err
 	}
