@@ -29,6 +29,7 @@ type EtcdJob struct {
 	Members []string // as discovery.Members spells them
 	ID      string   // of the job
 	Agent   string   // names this agent among the job's, and the one that takes over from it
+	Again   bool     // it does take over
 	Log     *slog.Logger
 	Waiting func(because string) // called at each try to reach it that failed, by its first use
 }
@@ -116,10 +117,18 @@ func (m *meeting) openEtcd(ctx context.Context, members []string) error {
 	return m.listenForPeers(farthest(members))
 }
 
+// resumeEtcd is openEtcd for who takes over from another agent: every node's leaves the store in the end.
+func (m *meeting) resumeEtcd(members []string) error {
+	if err := m.useEtcd(members, nil); err != nil || m.c.past.Rank != 0 {
+		return err
+	}
+	return m.listenForPeers(farthest(members))
+}
+
 // useEtcd opens the store in etcd without waiting for it.
 func (m *meeting) useEtcd(members []string, waiting func(because string)) (err error) {
 	m.store, err = m.c.OpenEtcd(EtcdJob{
-		Etcd: m.c.etcd(), Members: members, ID: m.spec.ID, Agent: m.spec.Self.Incarnation, Log: m.c.Log, Waiting: waiting,
+		Etcd: m.c.etcd(), Members: members, ID: m.spec.ID, Agent: m.spec.Self.Incarnation, Again: m.c.takesOver(), Log: m.c.Log, Waiting: waiting,
 	})
 	return err
 }

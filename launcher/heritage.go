@@ -200,14 +200,11 @@ func (h *heritage) place(e *report.Ending) {
 // resume opens the meeting of an agent that died again: for those who come late, and, on the leader, for the members. The store
 // that another node hosts may be gone; then the job goes on without.
 func (m *meeting) resume() error {
+	if members := m.c.past.Plan.Etcd; members != nil {
+		return m.resumeEtcd(members)
+	}
 	if m.c.past.Rank != 0 || m.store != nil {
 		return nil
-	}
-	if members := m.c.past.Plan.Etcd; members != nil {
-		if err := m.useEtcd(members, nil); err != nil {
-			return err
-		}
-		return m.listenForPeers(farthest(members))
 	}
 	m.store = tcpstore.New(string(m.port), tcpstore.Options{})
 	return m.listenForPeers(hostOf(m.port))

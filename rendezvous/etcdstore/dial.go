@@ -113,14 +113,16 @@ func because(err error) string {
 	if _, quoted, found := strings.Cut(why, `desc = "`); found {
 		why = strings.TrimSuffix(quoted, `"`)
 	}
-	for _, layer := range []string{"transport: ", "Error while dialing: ", "authentication handshake failed: "} {
-		why = strings.TrimPrefix(why, layer)
-	}
-	if strings.HasPrefix(why, "dial ") { // each time another member is tried, and their addresses are known
-		why = why[strings.LastIndex(why, ": ")+2:]
-	}
-	if strings.HasPrefix(why, "error reading server preface") {
-		why += " (does it ask for TLS?)"
+	why = strings.TrimPrefix(strings.TrimPrefix(why, "transport: "), "Error while dialing: ")
+	switch handshake, isTLS := strings.CutPrefix(why, "authentication handshake failed: "); {
+	case isTLS && handshake == "EOF":
+		return "EOF (does it speak TLS?)"
+	case isTLS:
+		return handshake
+	case strings.HasPrefix(why, "error reading server preface"):
+		return why + " (does it ask for TLS?)"
+	case strings.HasPrefix(why, "dial "): // each time another member is tried, and their addresses are known
+		return why[strings.LastIndex(why, ": ")+2:]
 	}
 	return why
 }

@@ -49,7 +49,8 @@ type Options struct {
 	User, Password string      // "": none are asked for
 
 	Prefix string        // of all the store's keys, for instance "/muster/job7/"
-	Name   string        // of this user among those of the store, the same for one that follows it; "": a random one
+	Name   string        // of this user among those of the store; "": a random one
+	Again  bool          // somebody had that name before, and did not close the store
 	TTL    time.Duration // how long the keys outlive the last user if it was killed; 0: a minute
 
 	Log     *slog.Logger         // nil: none
@@ -99,19 +100,25 @@ func (s *Store) Close() error {
 	s.end(store.ErrClosed)
 	s.turn <- struct{}{} // never given back: there is no use after this
 	s.running.Wait()
-	if s.client == nil {
-		return nil
-	}
-	defer s.client.Close()
-	if s.lease == 0 {
+	if s.client == nil && !s.Again {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
 	defer cancel()
-	if err := s.leave(ctx); err != nil {
-		return fmt.Errorf("etcd: leave %s: %w; its keys go in %v", s.Prefix, err, s.TTL)
+	if err := s.close(ctx); err != nil {
+		return fmt.Errorf("etcd: leave %s: %w; its keys go %v after the last user", s.Prefix, err, s.TTL)
 	}
 	return nil
+}
+
+func (s *Store) close(ctx context.Context) (err error) {
+	if s.client == nil {
+		if s.client, err = s.dial(ctx); err != nil {
+			return err
+		}
+	}
+	defer s.client.Close()
+	return s.leave(ctx)
 }
 
 // during is a ctx that ends with the store, too.

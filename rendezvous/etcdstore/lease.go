@@ -2,9 +2,11 @@ package etcdstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -18,11 +20,11 @@ func (s *Store) leased(ctx context.Context) (clientv3.LeaseID, error) {
 	if s.lease != 0 {
 		return s.lease, nil
 	}
-	id, err := s.join(ctx)
-	if err != nil {
-		return 0, err
+	id, err := s.enter(ctx)
+	for errors.Is(err, rpctypes.ErrLeaseNotFound) { // it ended as we came
+		id, err = s.enter(ctx)
 	}
-	if _, err := s.client.Put(ctx, s.Prefix+userKey+s.Name, "", clientv3.WithLease(id)); err != nil {
+	if err != nil {
 		return 0, err
 	}
 	alive, err := s.client.KeepAlive(clientv3.WithRequireLeader(s.closing), id)
@@ -54,6 +56,15 @@ func (s *Store) forget(ctx context.Context, id clientv3.LeaseID) error {
 		s.lease = 0
 	}
 	return nil
+}
+
+// enter puts this user on the list of those who use the store.
+func (s *Store) enter(ctx context.Context) (clientv3.LeaseID, error) {
+	id, err := s.join(ctx)
+	if err == nil {
+		_, err = s.client.Put(ctx, s.Prefix+userKey+s.Name, "", clientv3.WithLease(id))
+	}
+	return id, err
 }
 
 // join finds the store's lease, or grants it.
@@ -92,11 +103,19 @@ func leaseID(name string, text []byte) (clientv3.LeaseID, error) {
 
 // leave takes this user off the list, and ends the lease, with all keys, if it was the last.
 func (s *Store) leave(ctx context.Context) error {
-	users := s.Prefix + userKey
-	t, err := s.client.Txn(ctx).Then(clientv3.OpDelete(users+s.Name), clientv3.OpGet(users, clientv3.WithPrefix(), clientv3.WithCountOnly())).Commit()
-	if err != nil || t.Responses[1].GetResponseRange().Count > 0 {
+	users, lease := s.Prefix+userKey, s.Prefix+leaseKey
+	t, err := s.client.Txn(ctx).Then(clientv3.OpDelete(users+s.Name),
+		clientv3.OpGet(users, clientv3.WithPrefix(), clientv3.WithCountOnly()), clientv3.OpGet(lease)).Commit()
+	if err != nil {
 		return err
 	}
-	_, err = s.client.Revoke(ctx, s.lease)
+	found := t.Responses[2].GetResponseRange().Kvs
+	if t.Responses[1].GetResponseRange().Count > 0 || len(found) == 0 {
+		return nil
+	}
+	id, err := leaseID(lease, found[0].Value)
+	if err == nil {
+		_, err = s.client.Revoke(ctx, id)
+	}
 	return err
 }

@@ -4,90 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/rendezvous"
+	"github.com/muster-run/muster/rendezvous/etcdstore/etcdtest"
 	"github.com/muster-run/muster/rendezvous/store"
 	"github.com/muster-run/muster/rendezvous/storetest"
 )
 
-// An etcd is a real server, which can be killed and started again with what it had.
-type etcd struct {
-	testing.TB
-	endpoint string
-	args     []string
-	log      *os.File
-	cmd      *exec.Cmd
-}
+// patience bounds every wait of a test.
+const patience = time.Minute
 
-func server(t testing.TB) *etcd {
-	t.Helper()
-	client, peer, dir := freePort(t), freePort(t), t.TempDir()
-	log, err := os.Create(filepath.Join(dir, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := &etcd{TB: t, endpoint: client, log: log, args: []string{"--data-dir", filepath.Join(dir, "data"),
-		"--listen-client-urls", "http://" + client, "--advertise-client-urls", "http://" + client,
-		"--listen-peer-urls", "http://" + peer, "--initial-advertise-peer-urls", "http://" + peer, "--initial-cluster", "default=http://" + peer}}
-	e.start()
-	t.Cleanup(func() {
-		e.kill()
-		log.Close()
-		if t.Failed() {
-			b, _ := os.ReadFile(log.Name())
-			t.Logf("etcd: %s", b[max(0, len(b)-4096):])
-		}
-	})
-	return e
-}
-
-func (e *etcd) options(prefix string) Options {
-	return Options{Endpoints: []string{e.endpoint}, Prefix: prefix}
-}
-
-func (e *etcd) start() {
-	e.Helper()
-	e.cmd = exec.Command("etcd", e.args...)
-	e.cmd.Stdout, e.cmd.Stderr = e.log, e.log
-	if err := e.cmd.Start(); err != nil {
-		e.Fatalf("%v; make prepare installs it", err)
-	}
-}
-
-func (e *etcd) kill() {
-	e.cmd.Process.Kill()
-	e.cmd.Wait()
-}
-
-func freePort(t testing.TB) string {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
-}
-
-// client is an etcd client of the test's own.
-func client(t testing.TB, endpoint string) *clientv3.Client {
-	t.Helper()
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: 30 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c
+func options(c *etcdtest.Cluster, prefix string) Options {
+	return Options{Endpoints: c.Endpoints(), Prefix: prefix}
 }
 
 func open(t testing.TB, o Options) *Store {
@@ -98,17 +32,17 @@ func open(t testing.TB, o Options) *Store {
 }
 
 func TestStore(t *testing.T) {
-	e := server(t)
+	e := etcdtest.Start(t, 1)
 	var number atomic.Int64
 	storetest.Test(t, func(t *testing.T) func() store.Store {
 		prefix := fmt.Sprintf("/muster/test%d/", number.Add(1))
-		return func() store.Store { return open(t, e.options(prefix)) }
+		return func() store.Store { return open(t, options(e, prefix)) }
 	})
 }
 
 // A counter is a number for whoever reads it, and becomes a value like others with the first other change.
 func TestCounter(t *testing.T) {
-	s, ctx := open(t, server(t).options("/counter/")), t.Context()
+	s, ctx := open(t, options(etcdtest.Start(t, 1), "/counter/")), t.Context()
 	for i, change := range []func(key string) (string, error){
 		func(key string) (string, error) { n, err := s.Add(ctx, key, 1); return fmt.Sprint(n), err },
 		func(key string) (string, error) { n, err := s.Add(ctx, key, 0); return fmt.Sprint(n - 1), err },
@@ -143,23 +77,10 @@ func TestCounter(t *testing.T) {
 	}
 }
 
-// keys are all that etcd has.
-func (e *etcd) keys() (keys []string) {
-	e.Helper()
-	r, err := client(e, e.endpoint).Get(e.Context(), "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
-	if err != nil {
-		e.Fatal(err)
-	}
-	for _, kv := range r.Kvs {
-		keys = append(keys, string(kv.Key))
-	}
-	return keys
-}
-
 // The last user to go takes all with it.
 func TestNothingIsLeft(t *testing.T) {
-	e := server(t)
-	a, b := open(t, e.options("/job/")), open(t, e.options("/job/"))
+	e := etcdtest.Start(t, 1)
+	a, b := open(t, options(e, "/job/")), open(t, options(e, "/job/"))
 	for i, s := range []*Store{a, b} {
 		if err := s.Set(t.Context(), fmt.Sprint("k", i), nil); err != nil {
 			t.Fatal(err)
@@ -174,50 +95,77 @@ func TestNothingIsLeft(t *testing.T) {
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if keys := e.keys(); len(keys) > 0 {
+	if keys := e.Keys(); len(keys) > 0 {
 		t.Errorf("left: %q", keys)
 	}
 }
 
-// Where users were killed, the lease runs out; who comes under the name of one that was killed takes its place.
-func TestKilled(t *testing.T) {
-	e := server(t)
-	for _, name := range []string{"a", "b"} {
-		o := e.options("/job/")
-		o.Name, o.TTL = name, 2*time.Second
-		s := open(t, o)
-		if err := s.Set(t.Context(), name, nil); err != nil {
-			t.Fatal(err)
-		}
-		s.client.Close() // what Close does is not done
-	}
-	gone := client(t, e.endpoint).Watch(t.Context(), "/job/data/", clientv3.WithPrefix(), clientv3.WithFilterPut())
-	o := e.options("/job/")
-	o.Name = "a"
-	a := open(t, o)
-	if err := a.Set(t.Context(), "a again", nil); err != nil {
+// kill is what a user leaves that does not close its store.
+func kill(t *testing.T, o Options) {
+	t.Helper()
+	s := open(t, o)
+	if err := s.Set(t.Context(), "k", nil); err != nil {
 		t.Fatal(err)
 	}
-	if all, err := a.Check(t.Context(), "a", "b"); !all || err != nil {
-		t.Errorf("before the lease ran out: %v, %v", all, err)
+	s.client.Close()
+}
+
+// Where users were killed, the lease runs out.
+func TestKilled(t *testing.T) {
+	e := etcdtest.Start(t, 1)
+	o := options(e, "/job/")
+	o.TTL = 2 * time.Second
+	kill(t, o)
+	a := open(t, o)
+	if found, err := a.Check(t.Context(), "k"); !found || err != nil {
+		t.Errorf("before the lease ran out: %v, %v", found, err)
 	}
-	a.Close()
-	for left := 3; left > 0; {
-		r, ok := <-gone
-		if !ok {
-			t.Fatalf("%d keys are left", left)
-		}
-		left -= len(r.Events)
+	if a.Close(); len(e.Keys()) == 0 {
+		t.Error("the store went though it had another user")
 	}
-	if keys := e.keys(); len(keys) > 0 {
+	e.Empties()
+}
+
+// Who comes again under the name of one that was killed takes its place, and leaves for it.
+func TestKilledAgain(t *testing.T) {
+	e := etcdtest.Start(t, 1)
+	o := options(e, "/job/")
+	o.Name = "a"
+	kill(t, o)
+	o.Again = true
+	if err := open(t, o).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if keys := e.Keys(); len(keys) > 0 {
 		t.Errorf("left: %q", keys)
+	}
+}
+
+// The lease ends under a user that goes on: the store is empty for it, and works.
+func TestLeaseEnds(t *testing.T) {
+	e := etcdtest.Start(t, 1)
+	a, b := open(t, options(e, "/job/")), open(t, options(e, "/job/"))
+	if err := a.Set(t.Context(), "k", nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.connect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.client.Revoke(t.Context(), a.lease); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := a.Add(t.Context(), "n", 1); n != 1 || err != nil {
+		t.Errorf("counted to %d, %v", n, err)
+	}
+	if keys, err := b.ListKeys(t.Context()); err != nil || fmt.Sprint(keys) != "[n]" {
+		t.Errorf("%q, %v", keys, err)
 	}
 }
 
 // etcd may go away and come back: who waits goes on waiting, and what can be repeated is.
 func TestServerComesBack(t *testing.T) {
-	e := server(t)
-	s := open(t, e.options("/job/"))
+	e := etcdtest.Start(t, 1)
+	s := open(t, options(e, "/job/"))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := s.Set(ctx, "before", []byte("b")); err != nil {
@@ -225,10 +173,10 @@ func TestServerComesBack(t *testing.T) {
 	}
 	came := make(chan error, 1)
 	go func() { came <- s.Wait(ctx, "after") }()
-	e.kill()
+	e.Members[0].Kill()
 	set := make(chan error, 1)
 	go func() { set <- s.Set(ctx, "after", []byte("a")) }()
-	e.start()
+	e.Members[0].Start()
 	for _, done := range []chan error{set, came} {
 		if err := <-done; err != nil {
 			t.Fatal(err)
@@ -241,9 +189,9 @@ func TestServerComesBack(t *testing.T) {
 
 // While etcd cannot be reached, calls wait as long as they may.
 func TestServerIsGone(t *testing.T) {
-	e := server(t)
-	s := open(t, e.options("/job/"))
-	e.kill()
+	e := etcdtest.Start(t, 1)
+	s := open(t, options(e, "/job/"))
+	e.Members[0].Kill()
 	for name, call := range map[string]func(ctx context.Context) error{
 		"Wait": func(ctx context.Context) error { return s.Wait(ctx, "k") },
 		"Set":  func(ctx context.Context) error { return s.Set(ctx, "k", nil) },
@@ -259,11 +207,11 @@ func TestServerIsGone(t *testing.T) {
 
 // Nodes meet in etcd as they do elsewhere, and their cost grows with their number.
 func TestMeeting(t *testing.T) {
-	e := server(t)
+	e := etcdtest.Start(t, 1)
 	const nodes = 20
 	var all sync.WaitGroup
 	for i := range nodes {
-		s := open(t, e.options("/muster/job7/"))
+		s := open(t, options(e, "/muster/job7/"))
 		all.Go(func() {
 			session, err := rendezvous.Join(t.Context(), s, job.Spec{ID: "job7", Terms: job.Terms{Nodes: nodes}, Self: job.Node{
 				Name: fmt.Sprint("host", i), Index: i, Slots: 8, Incarnation: fmt.Sprint("life", i)}}, rendezvous.Options{Timeout: time.Minute})
@@ -278,4 +226,83 @@ func TestMeeting(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// One member of three may go, whichever this user was connected to.
+func TestMemberIsLost(t *testing.T) {
+	e := etcdtest.Start(t, 3)
+	a, b := open(t, options(e, "/job/")), open(t, options(e, "/job/"))
+	if err := a.Set(t.Context(), "before", nil); err != nil {
+		t.Fatal(err)
+	}
+	for i, m := range e.Members {
+		key, came := fmt.Sprint("after", i), make(chan error, 1)
+		go func() { came <- a.Wait(t.Context(), key) }()
+		m.Kill()
+		if err := errors.Join(b.Set(t.Context(), key, nil), <-came); err != nil {
+			t.Fatal(err)
+		}
+		m.Start()
+		if all, err := a.Check(t.Context(), "before", key); !all || err != nil {
+			t.Errorf("%v, %v", all, err)
+		}
+	}
+}
+
+// What is wrong is told in few words.
+func TestRefused(t *testing.T) {
+	open, locked := etcdtest.Start(t, 1), etcdtest.Start(t, 1)
+	locked.Lock("secret")
+	private, certs := etcdtest.StartTLS(t)
+	private.Keys() // it answers
+	_, others := etcdtest.StartTLS(t)
+	for _, c := range []struct {
+		name    string
+		at      *etcdtest.Cluster
+		tls     [3]string // authorities, certificate, key; "": none
+		user    [2]string
+		why     string // "": it lets us in
+		waiting string // or what is told meanwhile
+	}{
+		{name: "open", at: open},
+		{name: "open, with a password", at: open, user: [2]string{"root", "secret"}},
+		{name: "password", at: locked, user: [2]string{"root", "secret"}},
+		{name: "wrong password", at: locked, user: [2]string{"root", "guess"}, why: "etcd: log in as root: etcdserver: authentication failed, invalid user ID or password"},
+		{name: "no password", at: locked, why: "etcd: etcdserver: user name is empty"},
+		{name: "TLS", at: private, tls: [3]string{certs.CA, certs.Cert, certs.Key}},
+		{name: "another authority", at: private, tls: [3]string{others.CA, certs.Cert, certs.Key}, why: "x509: certificate signed by unknown authority"},
+		{name: "no certificate", at: private, tls: [3]string{certs.CA}, why: "tls: bad certificate"},
+		{name: "no TLS", at: private, waiting: "(does it ask for TLS?)"},
+		{name: "TLS for nobody", at: open, tls: [3]string{certs.CA}, waiting: "EOF (does it speak TLS?)"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			o := options(c.at, "/job/")
+			o.User, o.Password = c.user[0], c.user[1]
+			var told string
+			o.Waiting = func(because string) {
+				if told = because; c.waiting != "" {
+					cancel()
+				}
+			}
+			if c.tls[0] != "" {
+				var err error
+				if o.TLS, err = TLS(c.tls[0], c.tls[1], c.tls[2]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s := New(o)
+			defer s.Close()
+			err := s.Set(ctx, "k", nil)
+			switch {
+			case c.waiting != "" && !strings.Contains(told, c.waiting):
+				t.Errorf("told %q, want %q", told, c.waiting)
+			case c.waiting == "" && c.why == "" && err != nil:
+				t.Error(err)
+			case c.why != "" && (err == nil || !strings.Contains(err.Error(), c.why)):
+				t.Errorf("%v (told %q), want %q", err, told, c.why)
+			}
+		})
+	}
 }

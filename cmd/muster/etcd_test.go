@@ -1,0 +1,215 @@
+package main
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/rendezvous/etcdstore/etcdtest"
+)
+
+// release builds what users get, for the test binary itself does not have the client for etcd.
+func release(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "muster")
+	if out, err := exec.Command("make", "-C", "../..", "build", "BIN="+path).CombinedOutput(); err != nil {
+		t.Fatalf("make build: %v: %s", err, out)
+	}
+	return path
+}
+
+// Nodes meet in an etcd, and leave nothing in it.
+func TestEtcd(t *testing.T) {
+	t.Parallel()
+	exe := release(t)
+	for name, test := range map[string]func(t *testing.T, exe string){
+		"training": etcdTraining, "torchrun's variables": etcdPET, "agents are killed": etcdTakeOver, "a worker fails": etcdFailure,
+		"etcd starts again": etcdRestart, "etcd stands still": etcdStill, "a member is lost": etcdMember, "TLS": etcdTLS,
+		"wrong password": etcdPassword, "hosts": etcdHosts,
+	} {
+		t.Run(name, func(t *testing.T) { t.Parallel(); test(t, exe) })
+	}
+}
+
+// viaEtcd starts two nodes that meet there.
+func viaEtcd(t *testing.T, exe string, at *etcdtest.Cluster, vars []string, args ...string) (all []*program) {
+	t.Helper()
+	for n := range 2 {
+		flags := []string{exe, "run", "--nnodes", "2", "--node-rank", strconv.Itoa(n), "--nproc-per-node", "2", "--rdzv-id", "job7",
+			"--rdzv-endpoint", "etcd://" + strings.Join(at.Endpoints(), ","), "--join-timeout", "2m"}
+		all = append(all, startProgram(t, t.TempDir(), vars, append(flags, args...)...))
+	}
+	return all
+}
+
+// each waits for a word of all ranks of the two nodes.
+func each(all []*program, word string) {
+	for rank := range 4 {
+		all[rank/2].says(fmt.Sprintf("[rank %d] %s", rank, word))
+	}
+}
+
+// nothingLeft: the last node to go has cleared all away.
+func nothingLeft(t *testing.T, at *etcdtest.Cluster) {
+	t.Helper()
+	if keys := at.Keys(); len(keys) > 0 {
+		t.Errorf("left in etcd: %q", keys)
+	}
+}
+
+// Two agents of two workers each train with real PyTorch; the workers' own store is one of muster's processes, or rank 0.
+func etcdTraining(t *testing.T, exe string) {
+	at, torch := etcdtest.Start(t, 1), python(t, "debian")
+	for _, kind := range []string{"agent", "rank0"} {
+		for _, p := range viaEtcd(t, exe, at, []string{"PYTHON_EXEC=" + torch, "GLOO_SOCKET_IFNAME=lo"}, "--worker-store", kind,
+			abs(t, "../../examples/pytorch-ddp/train.py"), "--epochs", "2", "--expect-world", "4") {
+			p.ends(0)
+		}
+	}
+	nothingLeft(t, at)
+}
+
+// What an operator sets for torchrun is enough.
+func etcdPET(t *testing.T, exe string) {
+	at := etcdtest.Start(t, 1)
+	var all []*program
+	for n := range 2 {
+		all = append(all, startProgram(t, t.TempDir(), []string{"PET_NNODES=2", "PET_NODE_RANK=" + strconv.Itoa(n), "PET_NPROC_PER_NODE=2",
+			"PET_RDZV_ID=job7", "PET_RDZV_BACKEND=etcd-v2", "PET_RDZV_ENDPOINT=" + at.Endpoints()[0]},
+			exe, "run", "--", "sh", "-c", "echo of $WORLD_SIZE"))
+	}
+	each(all, "of 4")
+	for _, p := range all {
+		p.ends(0)
+	}
+	nothingLeft(t, at)
+}
+
+// Agents die, both of them, and others take over, with all that etcd takes.
+func etcdTakeOver(t *testing.T, exe string) {
+	at, done := etcdtest.Start(t, 1), filepath.Join(t.TempDir(), "done")
+	all := viaEtcd(t, exe, at, nil, "--", "sh", "-c", "echo up; until [ -e "+done+" ]; do sleep 0.05; done; echo of $WORLD_SIZE")
+	each(all, "up")
+	for _, p := range all {
+		p.killAgent()
+	}
+	all[0].asks("ctl", "upgrade", exe).ends(0, "makes way for")
+	all[0].saysTimes(tookOver, 2)
+	signalFile(t, done)
+	each(all, "of 4")
+	for _, p := range all {
+		p.ends(0)
+	}
+	nothingLeft(t, at)
+}
+
+// A failure is told on its own road, and the next round needs no etcd.
+func etcdFailure(t *testing.T, exe string) {
+	at := etcdtest.Start(t, 1)
+	all := viaEtcd(t, exe, at, nil, "--max-restarts", "1", "--", "sh", "-c",
+		`echo "up $TORCHELASTIC_RESTART_COUNT"; [ $RANK = 3 ] && exit 9; exec sleep 1000`)
+	for _, p := range all {
+		p.ends(9, "rank 3", "restart 1 of 1")
+	}
+	nothingLeft(t, at)
+}
+
+// etcd is killed under a running world and comes back with what it had: nobody notices.
+func etcdRestart(t *testing.T, exe string) {
+	at, done := etcdtest.Start(t, 1), filepath.Join(t.TempDir(), "done")
+	all := viaEtcd(t, exe, at, nil, "--", "sh", "-c", "echo up; until [ -e "+done+" ]; do sleep 0.05; done")
+	each(all, "up")
+	at.Members[0].Kill()
+	at.Members[0].Start()
+	at.Keys() // it answers
+	signalFile(t, done)
+	for _, p := range all {
+		p.ends(0)
+	}
+	nothingLeft(t, at)
+}
+
+// For more than half a minute etcd does not answer, until after the end of the job: its keys go later.
+func etcdStill(t *testing.T, exe string) {
+	at := etcdtest.Start(t, 1)
+	all := viaEtcd(t, exe, at, nil, "--", "sh", "-c", "echo up; exec sleep 31")
+	each(all, "up")
+	at.Members[0].Signal(syscall.SIGSTOP)
+	for _, p := range all {
+		p.ends(0)
+	}
+	at.Members[0].Signal(syscall.SIGCONT)
+	if len(at.Keys()) == 0 {
+		t.Error("etcd did not stand still")
+	}
+	at.Empties()
+}
+
+// A member of three is lost before one node comes, another one while they meet, which comes back, and then two under the running world.
+func etcdMember(t *testing.T, exe string) {
+	at, done := etcdtest.Start(t, 3), filepath.Join(t.TempDir(), "done")
+	at.Keys() // it answers
+	at.Members[0].Kill()
+	all := viaEtcd(t, exe, at, nil, "--nnodes", "3", "--", "sh", "-c", "echo up; until [ -e "+done+" ]; do sleep 0.05; done")
+	for _, p := range all {
+		p.says("2 of 3 nodes here")
+	}
+	at.Members[0].Start()
+	at.Keys()
+	at.Members[1].Kill()
+	all = append(all, viaEtcd(t, exe, at, nil, "--nnodes", "3", "--node-rank", "2", "--", "sh", "-c", "until [ -e "+done+" ]; do sleep 0.05; done")[0])
+	each(all, "up")
+	at.Members[2].Kill()
+	signalFile(t, done)
+	for _, p := range all {
+		p.ends(0)
+	}
+}
+
+// An etcd that asks for certificates and a password gets them by etcdctl's variables, or by torchrun's words.
+func etcdTLS(t *testing.T, exe string) {
+	at, certs := etcdtest.StartTLS(t)
+	at.Lock("secret")
+	all := viaEtcd(t, exe, at, []string{"ETCDCTL_CACERT=" + certs.CA, "ETCDCTL_CERT=" + certs.Cert, "ETCDCTL_KEY=" + certs.Key, "ETCDCTL_USER=root:secret"},
+		"--", "sh", "-c", "echo of $WORLD_SIZE")
+	each(all, "of 4")
+	for _, p := range all {
+		p.ends(0)
+	}
+	all = viaEtcd(t, exe, at, []string{"ETCDCTL_PASSWORD=secret"}, "--rdzv-conf", fmt.Sprintf("protocol=https,ca_cert=%s,ssl_cert=%s,ssl_cert_key=%s", certs.CA, certs.Cert, certs.Key),
+		"--etcd-user", "root", "--", "sh", "-c", "echo of $WORLD_SIZE")
+	each(all, "of 4")
+	for _, p := range all {
+		p.ends(0)
+	}
+	for _, p := range viaEtcd(t, exe, at, nil, "--etcd-cacert", "/dev/null", "true") {
+		p.ends(2, "/dev/null holds no certificate in PEM; see --etcd-cacert")
+	}
+}
+
+func etcdPassword(t *testing.T, exe string) {
+	at := etcdtest.Start(t, 1)
+	at.Lock("secret")
+	for _, p := range viaEtcd(t, exe, at, []string{"ETCDCTL_PASSWORD=guess"}, "--etcd-user", "root", "true") {
+		p.ends(job.ExitStore, "log in as root: etcdserver: authentication failed, invalid user ID or password; ")
+	}
+}
+
+// Two hosts with an etcd on one of them: the workers get an address of their leader that the other host can reach.
+func etcdHosts(t *testing.T, exe string) {
+	names, _ := hosts(t)
+	at := etcdtest.StartOn(t, "10.77.0.1", "ip", "netns", "exec", names[0])
+	var all []*program
+	for _, name := range names {
+		all = append(all, startProgram(t, t.TempDir(), nil, "ip", "netns", "exec", name, exe, "run", "--nnodes", "2", "--rdzv-id", "job7",
+			"--rdzv-endpoint", "etcd://"+at.Endpoints()[0], "--join-timeout", "1m", "--", "sh", "-c", `echo "$RANK of $WORLD_SIZE at $MASTER_ADDR"`))
+	}
+	for _, p := range all {
+		p.ends(0, " of 2 at 10.77.0.")
+	}
+}
