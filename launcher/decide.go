@@ -106,6 +106,8 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 		todo = s.conclude(p, e.Verdict)
 	case queued:
 		s.Queue = max(e.Nodes, 0)
+	case lapsed:
+		todo = s.lapsed(p)
 	case woken: // the end of this function looks at the clock
 	case ordered:
 		todo = s.ordered(p, e.What)
@@ -582,6 +584,8 @@ func (s *state) told(p policy, from int, n news) []any {
 		return s.lost(p, lost{from, n.Verdict.Sentence, true})
 	case s.leads() && n.Kind == newsEnding && n.Verdict != nil:
 		return s.wanted(p, sane(*n.Verdict))
+	case s.leads() && n.Kind == newsLapsed:
+		return s.stoodStill(p, from)
 	case s.leads() && n.Kind == newsQuit:
 		return s.left(p, from, n.Why)
 	case from == 0 && n.Kind == newsEnding && n.Verdict != nil:

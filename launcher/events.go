@@ -143,6 +143,8 @@ type (
 	unmet struct{ Verdict job.Verdict }
 	// queued: so many nodes wait for the next world.
 	queued struct{ Nodes int }
+	// lapsed: this agent stood still, and its workers were killed for that.
+	lapsed struct{}
 	// woken: a time has come that was waited for.
 	woken struct{}
 )

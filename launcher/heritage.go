@@ -400,6 +400,7 @@ func (r *round) inheritWorkers(old *pid1.Legacy) int {
 	tasks := r.plan.Framework.Tasks(*r.place, r.plan.Command, r.c.getenv)
 	r.group = worker.Resume(tasks, r.heirs(tasks, old), r.c.PreemptSignal, r.c.First, r.plan.Devices)
 	r.exits, r.slow = r.group.Exits(), nil
+	r.renew()
 	return len(tasks)
 }
 

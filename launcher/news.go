@@ -33,6 +33,7 @@ const (
 	newsFailed  = "failed"  // member: a worker of mine failed
 	newsDone    = "done"    // member: all my workers ended well
 	newsEnding  = "ending"  // member: my node must end, and why; leader: the same, where others go on
+	newsLapsed  = "lapsed"  // member: I stood still, and my workers were killed for that
 	newsQuit    = "quit"    // member: my node ends, and the job can go on without it
 	newsClear   = "clear"   // member: I was told to stop, and nothing is left of my workers
 	newsStop    = "stop"    // leader: something failed, or an order came; stop your workers

@@ -65,6 +65,23 @@ func (s *state) bereft(p policy, e lost) []any {
 	return s.heard(p, cause{At: s.Now, Node: e.Node, Why: e.Why})
 }
 
+// lapsed is the end of this node's workers when its agent had stood still. The others may have gone on without it; else they hear
+// of it now.
+func (s *state) lapsed(p policy) []any {
+	switch {
+	case s.Stopping:
+		return nil
+	case s.leads():
+		return s.stoodStill(p, s.Self)
+	}
+	return []any{tell{0, news{Kind: newsLapsed}}}
+}
+
+// stoodStill is the leader's: the round cannot go on, for a node has no workers any more.
+func (s *state) stoodStill(p policy, n int) []any {
+	return s.heard(p, cause{At: s.Now, Node: n, Why: "its agent stood still, and its workers were killed, for others might go on without it"})
+}
+
 // orphaned is a member's that has lost the leader: it meets the others again, wherever that is. What it meant to tell counts.
 func (s *state) orphaned(p policy, why string) []any {
 	next := job.Tally{Rounds: s.Round + 1, Free: s.Free + 1}

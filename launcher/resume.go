@@ -86,7 +86,7 @@ func (s *state) stale(from int, n news) bool {
 		return n.Round != s.Round || s.Nodes[from].Done
 	case newsClear:
 		return n.Round != s.Round || s.Nodes[from].Clear
-	case newsStop, newsMeet:
+	case newsStop, newsMeet, newsLapsed:
 		return n.Round != s.Round
 	}
 	return false

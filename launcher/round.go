@@ -52,6 +52,7 @@ type round struct {
 	settle  <-chan time.Time
 	expire  <-chan time.Time
 	wake    <-chan time.Time
+	leases  <-chan time.Time // when to say again that this agent goes on
 	late    <-chan time.Time   // the job's deadline
 	slow    <-chan time.Time   // that of the workers' start
 	kill    context.CancelFunc // ends the time that workers have to stop; nil: they were not told to
@@ -140,6 +141,9 @@ func (r *round) loop() {
 				r.post(emptied{})
 				continue
 			}
+			if e.Process.Lapsed {
+				r.post(lapsed{})
+			}
 			if e.Process.Lost != "" { // nobody is left who could know how it ended
 				r.post(broken{r.firstLost()})
 			}
@@ -179,6 +183,8 @@ func (r *round) loop() {
 			r.post(settled{})
 		case <-r.expire:
 			r.post(expired{})
+		case <-r.leases:
+			r.renew()
 		case <-r.wake:
 			r.post(woken{})
 		case n := <-r.queue:
@@ -308,6 +314,7 @@ func (r *round) begin(at start) {
 	}
 	r.scene = openScene(r.c)
 	r.place = r.placeOf(at)
+	r.renew()
 	tasks := r.plan.Framework.Tasks(*r.place, r.plan.Command, r.c.getenv)
 	r.debug(tasks)
 	r.show() // a worker may ask for its surroundings before we hear that it was started
@@ -324,6 +331,24 @@ func (r *round) begin(at start) {
 	r.post(begun{len(tasks)})
 }
 
+// Between two words of this agent to the first process, that it goes on, and how long one counts: as long as for its peers.
+const (
+	leasePulse = time.Second
+	leaseTime  = 10 * time.Second
+)
+
+// renew lets this node's workers live for another while, where others may go on without this node: an agent that stands still
+// cannot stop them.
+func (r *round) renew() {
+	if !r.policy.Regroups || len(r.session.World.Members) == 1 {
+		return
+	}
+	if err := r.c.First.Lease(leaseTime); err != nil {
+		r.c.Log.Debug(err.Error())
+	}
+	r.leases = time.After(leasePulse)
+}
+
 // placeOf is this node's place in a round.
 func (r *round) placeOf(at start) *framework.Place {
 	return &framework.Place{
@@ -335,8 +360,14 @@ func (r *round) placeOf(at start) *framework.Place {
 
 // unbegun tells why this node's workers were not started.
 func (r *round) unbegun(err error) {
-	if errors.Is(err, pid1.ErrLost) { // no worker is to blame
+	switch {
+	case errors.Is(err, pid1.ErrLost): // no worker is to blame
 		r.post(broken{r.firstLost()})
+		return
+	case errors.Is(err, pid1.ErrLapsed):
+		r.post(begun{})
+		r.post(emptied{})
+		r.post(lapsed{})
 		return
 	}
 	r.post(unbegun{r.notStarted(err)})
@@ -371,6 +402,10 @@ func (r *round) clear() {
 		r.group.Forget()
 	}
 	r.kill, r.group, r.exits = nil, nil, nil
+	if r.leases != nil {
+		r.leases = nil
+		_ = r.c.First.Lease(0) // an error says that there is nobody to keep it
+	}
 }
 
 // roundDir is where workers of a round leave what they failed of: beside their log files, as torchrun has it, or where it is
