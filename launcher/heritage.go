@@ -264,6 +264,12 @@ func (c Config) fleetOptions(token string) fleet.Options {
 
 // remember leaves what the meeting came to in the store that this node hosts: others may know it before this one does.
 func (m *meeting) remember(b []byte) {
+	if b != nil {
+		select {
+		case m.decided <- struct{}{}:
+		default:
+		}
+	}
 	if m.c.First == nil {
 		return
 	}

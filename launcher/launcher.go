@@ -79,6 +79,7 @@ func run(ctx context.Context, c Config, e *report.Ending) error {
 		return err
 	}
 	s := runRound(c, h, meet, talk, desk, asked) // train
+	meet.quits = s.Quit != nil
 	h.place(e)
 	e.Verdict, e.Ranks = s.verdict(), s.Ranks
 	return nil

@@ -38,6 +38,9 @@ type meeting struct {
 	end     time.Time  // peers must be here by then
 	refused bool       // the meeting is over without a world that has us, and each node is to read why
 	anew    bool       // this is not the agent's first meeting
+	quits   bool       // this node leaves, and the others meet again
+
+	decided chan struct{} // has one when a meeting in the store that this node hosts came to something, after the last that had us in it
 
 	show  atomic.Pointer[waiting] // of the meeting that goes on; nil: none
 	leave context.CancelCauseFunc // ends the meeting in a store that another agent of this machine hosts
@@ -46,7 +49,7 @@ type meeting struct {
 // openMeeting hosts the store or finds the node that does.
 func openMeeting(ctx context.Context, c Config, h *heritage, d *desk) (*meeting, error) {
 	p := h.Plan
-	m := &meeting{c: c, desk: d, plan: p, spec: p.Spec, token: p.Token, port: p.Endpoint, hosts: p.Spec.Self.Addrs, end: time.Now().Add(c.JoinTimeout)}
+	m := &meeting{c: c, desk: d, plan: p, decided: make(chan struct{}, 1), spec: p.Spec, token: p.Token, port: p.Endpoint, hosts: p.Spec.Self.Addrs, end: time.Now().Add(c.JoinTimeout)}
 	if p.Endpoint == "" {
 		m.store = &store.Memory{}
 	}
@@ -132,18 +135,35 @@ func (m *meeting) host(ctx context.Context, ln net.Listener, host string, kept [
 	return m.announce(ln.Addr(), isLoopback(host), host)
 }
 
-// readTime is how long the host of a meeting that came to nothing waits for the others to read why.
-const readTime = 2 * time.Second
+// How long the host of a store waits for others at its end: to read why their meeting came to nothing, to read that the job is
+// over, or to meet without it.
+const (
+	readTime = 2 * time.Second
+	overTime = 5 * time.Second
+)
 
-// shut ends the store that this node hosts. Others learn from it that they were refused, so then they go first.
+// shut ends the store that this node hosts, when others do not need it any more, or soon.
 func (m *meeting) shut(server *tcpstore.Server) {
 	patience := time.Duration(0)
-	if m.refused {
+	switch {
+	case m.quits:
+		m.untilDecided(overTime)
+	case m.refused:
 		patience = readTime
+	case m.plan.Spec.Standby():
+		patience = overTime
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	_ = server.Shutdown(ctx) // the error says that somebody stayed
+}
+
+// untilDecided waits until the others have agreed on a world after the one that this node was in.
+func (m *meeting) untilDecided(most time.Duration) {
+	select {
+	case <-m.decided:
+	case <-time.After(most):
+	}
 }
 
 // here is the address at which this machine reaches its own listener.
@@ -325,6 +345,10 @@ func (m *meeting) once(ctx context.Context, o rendezvous.Options, met func(Confi
 	}
 	if err := m.join(ctx, o); err != nil {
 		return nil, err
+	}
+	select {
+	case <-m.decided: // by us
+	default:
 	}
 	met(m.c, m.session)
 	return m.connect(ctx)

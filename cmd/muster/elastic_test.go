@@ -1,0 +1,197 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/proc"
+)
+
+// A crowd is the agents of one job on this machine, and what they are told alike.
+type crowd struct {
+	*testing.T
+	port  int
+	open  string // as soon as this file is there, workers end well
+	flags []string
+	nodes map[string]*program
+}
+
+func newCrowd(t *testing.T, flags string) *crowd {
+	return &crowd{t, freePort(t), filepath.Join(t.TempDir(), "open"), strings.Fields(flags), map[string]*program{}}
+}
+
+// joins starts an agent, which serves the store if it is the first.
+func (c *crowd) joins(names ...string) {
+	c.Helper()
+	for _, name := range names {
+		at, serve := 1+int(name[0]-'a'), "no"
+		if name == "a" {
+			serve = "yes"
+		}
+		args := append([]string{"run", "--nproc-per-node", "2", "--rdzv-id", "crowd", "--rdzv-endpoint", fmt.Sprint("127.0.0.1:", c.port),
+			"--local-addr", fmt.Sprint("127.0.0.", at), "--node-rank", fmt.Sprint(at - 1), "--serve", serve}, c.flags...)
+		c.nodes[name] = muster(c.T, c.TempDir(), nil, append(args, "--", "sh", "-c",
+			fmt.Sprintf(`echo "rank $RANK of $WORLD_SIZE in round $TORCHELASTIC_RESTART_COUNT"; while [ ! -e %s ]; do sleep 0.02; done`, c.open))...)
+	}
+}
+
+// works waits until these nodes make a world of their own, in this order, in a round.
+func (c *crowd) works(round int, names ...string) {
+	c.Helper()
+	for group, name := range names {
+		for local := range 2 {
+			c.nodes[name].says(fmt.Sprintf("rank %d of %d in round %d", 2*group+local, 2*len(names), round))
+		}
+	}
+}
+
+// dies kills all of a node.
+func (c *crowd) dies(name string) {
+	c.Helper()
+	p := c.nodes[name]
+	first := p.cmd.Process.Pid
+	for _, agent := range agentsOf(first) {
+		syscall.Kill(agent, syscall.SIGKILL)
+	}
+	syscall.Kill(first, syscall.SIGKILL)
+	<-p.done
+}
+
+// kill kills a worker of a node.
+func (c *crowd) kill(name string) {
+	c.Helper()
+	first := c.nodes[name].cmd.Process.Pid
+	children, err := proc.Root("/proc").Children(first)
+	agents := agentsOf(first)
+	for _, child := range children {
+		if !slices.Contains(agents, child) {
+			syscall.Kill(child, syscall.SIGKILL)
+			return
+		}
+	}
+	c.Fatalf("node %s has no worker: %v", name, err)
+}
+
+// end lets all workers end well, and the job with them.
+func (c *crowd) end(names ...string) {
+	c.Helper()
+	signalFile(c.T, c.open)
+	for _, name := range names {
+		c.nodes[name].ends(0)
+	}
+}
+
+// A world begins with the fewest nodes, grows as others come, shrinks when some are lost, and whoever is left keeps its rank. None
+// of that counts as a failure.
+func TestElastic(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, "--nnodes 2:4 --last-call 1")
+	c.joins("a", "b")
+	c.works(0, "a", "b")
+	c.joins("c", "d")
+	c.nodes["d"].says("of 8 in round ")
+	round := 1
+	if strings.Contains(c.nodes["c"].out.String(), "of 6 in round 1") { // they came a second apart
+		round = 2
+	}
+	c.works(round, "a", "b", "c", "d")
+	c.dies("c")
+	c.works(round+1, "a", "b", "d")
+	c.dies("b")
+	c.works(round+2, "a", "d")
+	c.end("a", "d")
+}
+
+// A spare stands by, takes the place of a lost node, and ends with the job if it is not needed.
+func TestSpares(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, "--nnodes 2 --spares 2")
+	c.joins("a", "b")
+	c.works(0, "a", "b")
+	c.joins("c")
+	c.nodes["c"].says("generation 1 of this job has been running")
+	c.dies("b")
+	c.works(1, "a", "c")
+	c.joins("d")
+	c.nodes["d"].says("generation 2 of this job has been running")
+	c.end("a", "c", "d")
+}
+
+// The leader is lost, with the store: the others wait for another one in its place, and go on with it.
+func TestTheLeaderIsLost(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, "--nnodes 3 --max-restarts 1")
+	c.joins("a", "b", "c")
+	c.works(0, "a", "b", "c")
+	c.dies("a")
+	c.nodes["b"].says("was lost")
+	c.nodes["b"].says("the store at 127.0.0.1:")
+	c.joins("a")
+	c.works(1, "a", "b", "c")
+	c.end("a", "b", "c")
+}
+
+// Nobody takes the place of a lost node: the job ends, and says of what.
+func TestNobodyTakesThePlace(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []string{"a", "b"} { // with the store, or without it
+		c := newCrowd(t, "--nnodes 2 --max-restarts 3 --rdzv-timeout 2")
+		c.joins("a", "b")
+		c.works(0, "a", "b")
+		c.dies(lost)
+		left := map[string]string{"a": "b", "b": "a"}[lost]
+		c.nodes[left].ends(job.ExitRetry, "was lost", "gave up after 2")
+	}
+}
+
+// A node of an elastic job that is told to stop leaves it, when all have stopped for a checkpoint, and the others go on. Who leads makes
+// no difference. Somebody's Ctrl-C ends the job.
+func TestANodeLeaves(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, "--nnodes 1:3")
+	c.joins("a", "b", "c")
+	c.works(0, "a", "b", "c")
+	for _, name := range []string{"b", "a"} {
+		p := c.nodes[name]
+		p.cmd.Process.Signal(syscall.SIGTERM)
+		p.ends(job.ExitTERM, "told to stop by SIGTERM")
+	}
+	c.works(2, "c")
+	c.nodes["c"].cmd.Process.Signal(syscall.SIGINT)
+	c.nodes["c"].ends(job.ExitINT)
+}
+
+// Failures of workers are counted over all worlds, and the loss of a node is none.
+func TestRestartsAcrossWorlds(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, "--nnodes 2:3 --max-restarts 1")
+	c.joins("a", "b", "c")
+	c.works(0, "a", "b", "c")
+	c.dies("b")
+	for round := range 2 {
+		c.works(round+1, "a", "c")
+		c.kill("c")
+	}
+	for _, name := range []string{"a", "c"} {
+		c.nodes[name].ends(128+9, "killed by SIGKILL", "after ")
+	}
+}
+
+// An agent that dies while its node meets the others again is replaced as at any other time.
+func TestTakeOverBetweenWorlds(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, "--nnodes 2 --max-restarts 1")
+	c.joins("a", "b")
+	c.works(0, "a", "b")
+	c.dies("b")
+	c.nodes["a"].says("1 of 2 nodes here")
+	c.nodes["a"].killAgent()
+	c.joins("b")
+	c.works(1, "a", "b")
+	c.end("a", "b")
+}
