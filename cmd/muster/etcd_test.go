@@ -29,7 +29,7 @@ func TestEtcd(t *testing.T) {
 	exe := release(t)
 	for name, test := range map[string]func(t *testing.T, exe string){
 		"training": etcdTraining, "torchrun's variables": etcdPET, "agents are killed": etcdTakeOver, "a worker fails": etcdFailure,
-		"etcd starts again": etcdRestart, "etcd stands still": etcdStill, "a member is lost": etcdMember, "TLS": etcdTLS,
+		"etcd starts again": etcdRestart, "etcd stands still": etcdStill, "a member is lost": etcdMember, "a node is lost": etcdNode, "TLS": etcdTLS,
 		"wrong password": etcdPassword, "hosts": etcdHosts,
 	} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); test(t, exe) })
@@ -37,14 +37,16 @@ func TestEtcd(t *testing.T) {
 }
 
 // viaEtcd starts two nodes that meet there.
-func viaEtcd(t *testing.T, exe string, at *etcdtest.Cluster, vars []string, args ...string) (all []*program) {
+func viaEtcd(t *testing.T, exe string, at *etcdtest.Cluster, vars []string, args ...string) []*program {
 	t.Helper()
-	for n := range 2 {
-		flags := []string{exe, "run", "--nnodes", "2", "--node-rank", strconv.Itoa(n), "--nproc-per-node", "2", "--rdzv-id", "job7",
-			"--rdzv-endpoint", "etcd://" + strings.Join(at.Endpoints(), ","), "--join-timeout", "2m"}
-		all = append(all, startProgram(t, t.TempDir(), vars, append(flags, args...)...))
-	}
-	return all
+	return []*program{oneOf(t, exe, at, 0, "2", vars, args...), oneOf(t, exe, at, 1, "2", vars, args...)}
+}
+
+// oneOf starts one of so many.
+func oneOf(t *testing.T, exe string, at *etcdtest.Cluster, rank int, nodes string, vars []string, args ...string) *program {
+	t.Helper()
+	return startProgram(t, t.TempDir(), vars, append([]string{exe, "run", "--nnodes", nodes, "--node-rank", strconv.Itoa(rank), "--nproc-per-node", "2",
+		"--rdzv-id", "job7", "--rdzv-endpoint", "etcd://" + strings.Join(at.Endpoints(), ","), "--join-timeout", "2m"}, args...)...)
 }
 
 // each waits for a word of all ranks of the two nodes.
@@ -150,20 +152,45 @@ func etcdStill(t *testing.T, exe string) {
 	at.Empties()
 }
 
+// The first process of the leading node is killed; those that are left meet again, and nothing is left in the end.
+func etcdNode(t *testing.T, exe string) {
+	at, done := etcdtest.Start(t, 1), filepath.Join(t.TempDir(), "done")
+	var all []*program
+	for n := range 3 {
+		all = append(all, oneOf(t, exe, at, n, "2:3", nil, "--last-call", "1m", "--", "sh", "-c",
+			"echo of $WORLD_SIZE; until [ -e "+done+" ]; do sleep 0.05; done"))
+	}
+	for _, p := range all {
+		p.says("of 6")
+	}
+	all[0].cmd.Process.Kill()
+	for _, p := range all[1:] {
+		p.says("of 4")
+	}
+	signalFile(t, done)
+	for _, p := range all[1:] {
+		p.ends(0)
+	}
+	at.Empties()
+}
+
 // A member of three is lost before one node comes, another one while they meet, which comes back, and then two under the running world.
 func etcdMember(t *testing.T, exe string) {
 	at, done := etcdtest.Start(t, 3), filepath.Join(t.TempDir(), "done")
 	at.Keys() // it answers
 	at.Members[0].Kill()
-	all := viaEtcd(t, exe, at, nil, "--nnodes", "3", "--", "sh", "-c", "echo up; until [ -e "+done+" ]; do sleep 0.05; done")
+	work := []string{"--", "sh", "-c", "echo up; until [ -e " + done + " ]; do sleep 0.05; done"}
+	all := []*program{oneOf(t, exe, at, 0, "3", nil, work...), oneOf(t, exe, at, 1, "3", nil, work...)}
 	for _, p := range all {
 		p.says("2 of 3 nodes here")
 	}
 	at.Members[0].Start()
 	at.Keys()
 	at.Members[1].Kill()
-	all = append(all, viaEtcd(t, exe, at, nil, "--nnodes", "3", "--node-rank", "2", "--", "sh", "-c", "until [ -e "+done+" ]; do sleep 0.05; done")[0])
-	each(all, "up")
+	all = append(all, oneOf(t, exe, at, 2, "3", nil, work...))
+	for _, p := range all {
+		p.says("up")
+	}
 	at.Members[2].Kill()
 	signalFile(t, done)
 	for _, p := range all {

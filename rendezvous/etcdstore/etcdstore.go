@@ -142,6 +142,9 @@ func (s *Store) do(ctx context.Context, call func(ctx context.Context) error) er
 	err := s.connect(both)
 	if err == nil {
 		err = call(both)
+		if uncertain(err) {
+			s.settle(both)
+		}
 	}
 	switch {
 	case err == nil:
@@ -154,6 +157,15 @@ func (s *Store) do(ctx context.Context, call func(ctx context.Context) error) er
 		return fmt.Errorf("etcd: %w: %w", store.ErrUncertain, err)
 	}
 	return fmt.Errorf("etcd: %w", err)
+}
+
+// settle waits until etcd answers again: then what became of a request is sure, and whoever repeats it does not do so in vain.
+func (s *Store) settle(ctx context.Context) {
+	for tries := 0; ; tries++ {
+		if _, err := s.client.Get(ctx, s.Prefix, clientv3.WithCountOnly()); !uncertain(err) || !pause(ctx, tries) {
+			return
+		}
+	}
 }
 
 const (

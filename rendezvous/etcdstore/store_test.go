@@ -249,6 +249,33 @@ func TestMemberIsLost(t *testing.T) {
 	}
 }
 
+// Without two of three members no change is possible. Who makes one that is no good twice learns when they are back that it may
+// have been made.
+func TestMostMembersAreLost(t *testing.T) {
+	e := etcdtest.Start(t, 3)
+	s := open(t, options(e, "/job/"))
+	if _, err := s.Add(t.Context(), "n", 1); err != nil {
+		t.Fatal(err)
+	}
+	e.Members[0].Kill()
+	e.Members[1].Kill()
+	added := make(chan error, 1)
+	go func() { _, err := s.Add(t.Context(), "n", 1); added <- err }()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	if _, err := s.Get(ctx, "n"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Get = %v", err)
+	}
+	e.Members[0].Start()
+	e.Members[1].Start()
+	if err := <-added; err != nil && !errors.Is(err, store.ErrUncertain) {
+		t.Error(err)
+	}
+	if n, err := s.Add(t.Context(), "n", 1); err != nil || n < 2 || n > 3 {
+		t.Errorf("counted to %d, %v", n, err)
+	}
+}
+
 // What is wrong is told in few words.
 func TestRefused(t *testing.T) {
 	open, locked := etcdtest.Start(t, 1), etcdtest.Start(t, 1)
