@@ -18,8 +18,8 @@ help: ## show this list
 
 build: ## build bin/muster: static, reproducible, for this machine (GOARCH=arm64 for another); its build with etcd is in it, packed
 	CGO_ENABLED=0 go build -tags=$(TAGS),full -ldflags=-s\ -w -o $(BIN)-full ./cmd/muster
-	gzip -9 -n < $(BIN)-full > cmd/muster/full.gz
-	CGO_ENABLED=0 go build -tags=$(TAGS),bundle -ldflags=-s\ -w -o $(BIN) ./cmd/muster
+	gzip -9 -n < $(BIN)-full > $(BIN)-full.gz
+	CGO_ENABLED=0 go build -tags=$(TAGS),bundle -overlay <(echo '{"Replace":{"cmd/muster/full.gz":"$(BIN)-full.gz"}}') -ldflags=-s\ -w -o $(BIN) ./cmd/muster
 	@size=$$(stat -c %s $(BIN)); [ $$size -le $$((25 << 20)) ] || { echo "$(BIN) has $$size bytes, more than 25 MiB"; exit 1; }
 
 prepare: ## install what the tests need: Debian's PyTorch, PyPI's newest, and those between in chroots
