@@ -392,7 +392,7 @@ func (m *meeting) agree(ctx context.Context, o rendezvous.Options) (err error) {
 	m.show.Store(show)
 	defer m.show.Store(nil)
 	o.Timeout = max(time.Until(m.end), time.Millisecond) // 0 would be for ever
-	o.Progress = func(s rendezvous.Status) { show.tick(s.String()) }
+	o.Progress = func(s rendezvous.Status) { show.turn(s.String(), s.Timeless().String()) }
 	m.session, err = rendezvous.Join(ctx, m.store, m.spec, o)
 	var missing *rendezvous.Missing
 	var refused *rendezvous.Refusal

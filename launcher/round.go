@@ -52,7 +52,7 @@ type round struct {
 	settle  <-chan time.Time
 	expire  <-chan time.Time
 	wake    <-chan time.Time
-	leases  <-chan time.Time // when to say again that this agent goes on
+	leases  <-chan time.Time   // when to say again that this agent goes on
 	late    <-chan time.Time   // the job's deadline
 	slow    <-chan time.Time   // that of the workers' start
 	kill    context.CancelFunc // ends the time that workers have to stop; nil: they were not told to
@@ -378,7 +378,7 @@ func (r *round) broken(err error) job.Verdict {
 	if errors.Is(err, pid1.ErrLost) {
 		return r.firstLost()
 	}
-	return job.Verdict{Code: ExitCode(err), Origin: "agent", Class: job.Failed, Sentence: err.Error()}
+	return VerdictOf(err)
 }
 
 // turn clears away the last round's things, and makes the directories of this one.

@@ -18,6 +18,7 @@ type waiting struct {
 
 	mu    sync.Mutex
 	last  string
+	rest  string // of the last state, without times
 	next  time.Time
 	pause time.Duration
 	told  bool
@@ -32,14 +33,18 @@ func newWaiting(log *slog.Logger, d *desk, what string) *waiting {
 }
 
 // tick says what the state is now; it may be called often.
-func (w *waiting) tick(state string) {
+func (w *waiting) tick(state string) { w.turn(state, state) }
+
+// turn is tick for a state in which time passes: it has changed when the rest of it has.
+func (w *waiting) turn(state, rest string) {
 	w.desk.meets(w.what + ": " + state)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
-	if state != w.last {
-		w.last, w.next, w.pause = state, now, firstTold
+	if rest != w.rest {
+		w.rest, w.next, w.pause = rest, now, firstTold
 	}
+	w.last = state
 	if now.Before(w.next) || now.Sub(w.began) < firstTold {
 		return
 	}

@@ -55,6 +55,12 @@ func (s Status) String() string {
 	return text
 }
 
+// Timeless is the same without what changes by itself.
+func (s Status) Timeless() Status {
+	s.Alive, s.Closes, s.UnsaidFor = 0, 0, 0
+	return s
+}
+
 // wanted is how many nodes are waited for, as people write it.
 func (s Status) wanted() string {
 	if s.Fewest == 0 || s.Fewest == s.Expected {
