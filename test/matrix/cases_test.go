@@ -2,27 +2,45 @@ package matrix
 
 import "golang.org/x/sys/unix"
 
-// A case is one kind of loss.
+// A scene is one kind of loss.
 type scene struct {
 	name  string
-	torch string // Debian's if empty
 	play  func(*stage)
+	torch string // Debian's if empty
+	both  bool   // torchrun survives it, too
 }
 
-var cases = []scene{
-	{name: "worker killed", torch: "newest", play: workerKilled},
+var scenes = []scene{
+	{name: "worker killed", play: workerKilled, both: true},
 	{name: "agent killed", play: agentKilled(1)},
 	{name: "leader's agent killed", play: agentKilled(0)},
 	{name: "agent stopped for a while", play: agentStopped},
 	{name: "late node", play: lateNode},
+	{name: "holder of the first ticket dies", play: firstTicket},
+	{name: "replies to ADD are lost", play: lostReply},
 	{name: "machine dies, fixed world", play: fixedWorld((*stage).die)},
 	{name: "node cut off, fixed world", play: fixedWorld(func(s *stage, h *host) { s.cut(h) })},
+
+	{name: "container killed", play: containerKilled, both: true},
+	{name: "first process killed", play: firstProcessKilled},
+	{name: "leader's machine dies", play: leaderDies},
+	{name: "store's machine dies", play: storeDies},
+	{name: "store's pod is replaced", play: podReplaced},
+	{name: "node cut off, and healed", play: nodeCutOff},
+	{name: "two halves, and healed", play: twoHalves},
+	{name: "agent stopped for long", play: agentStoppedForLong},
+	{name: "2, 4, 3 nodes", play: scale, both: true},
+	{name: "spare takes over", play: spare, torch: "newest"},
+	{name: "spare takes over from a node cut off", play: spareForCutOff},
+
+	{name: "etcd member dies", play: etcdMemberDies},
+	{name: "etcd away for 30 s", play: etcdAway},
 }
 
 // A worker is killed: all start again.
 func workerKilled(s *stage) {
 	s.add(2)
-	s.start("--nnodes 2 --nproc-per-node 2 --max-restarts 1")
+	s.start("--nnodes 2 --nproc-per-node 2 --max-restarts 3")
 	s.world(4)
 	s.kill(s.worker(3))
 	s.world(4)
@@ -49,6 +67,7 @@ func agentStopped(s *stage) {
 	s.start("--nnodes 2")
 	s.world(2)
 	agent := s.hosts[1].agent()
+	s.done("agent stopped", s.hosts[1])
 	s.signal(agent, unix.SIGSTOP)
 	s.says(s.hosts[0], "(h1): nothing heard for")
 	s.signal(agent, unix.SIGCONT)
@@ -80,4 +99,35 @@ func fixedWorld(lose func(*stage, *host)) func(*stage) {
 			s.ends(s.hosts[2:], 138, "(h0) was lost")
 		}
 	}
+}
+
+// The node that drew the first ticket, and so closes the round, dies before all have come.
+func firstTicket(s *stage) {
+	s.add(5)
+	store := s.store(s.hosts[0])
+	flags := "--nnodes 3 --serve no"
+	s.start(flags, s.hosts[1])
+	s.says(s.hosts[1], "1 of 3 nodes here (h1)")
+	s.start(flags, s.hosts[2])
+	s.says(s.hosts[2], "2 of 3 nodes here")
+	s.die(s.hosts[1])
+	s.start(flags, s.hosts[3:]...)
+	s.world(3)
+	s.finish(s.hosts[2:]...)
+	store.end()
+}
+
+// A node whose counts in the store are done, but whose connection breaks before it learns the sums.
+func lostReply(s *stage) {
+	s.add(4)
+	store := s.store(s.hosts[0])
+	proxy := s.hosts[1].run("python3", file(s.t, "forgetful.py"), "h0", "29400")
+	s.says(s.hosts[1], "ready")
+	s.start("--nnodes 2 --serve no", s.hosts[2])
+	s.start("--nnodes 2 --serve no --rdzv-endpoint h1:29400", s.hosts[3])
+	s.world(2)
+	s.says(s.hosts[1], "0 to go")
+	s.finish(s.hosts[2:]...)
+	store.end()
+	proxy.end()
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -11,8 +12,15 @@ import (
 
 // What a case does to a job, and what it waits for. Each deed is noted, for a world is right only if its workers began after it.
 
-// done notes that something is about to be done to hosts.
-func (s *stage) done(hit ...*host) { s.since, s.hit = now(), hit }
+// A deed is what was done to a job, when, and to which of its hosts.
+type deed struct {
+	what string
+	at   time.Duration
+	hit  []*host
+}
+
+// done notes that something is about to be done.
+func (s *stage) done(what string, hit ...*host) { s.last = deed{what, now(), hit} }
 
 // start starts the job's program with flags on some hosts; none named: on all.
 func (s *stage) start(flags string, hosts ...*host) {
@@ -20,16 +28,24 @@ func (s *stage) start(flags string, hosts ...*host) {
 	if hosts == nil {
 		hosts = s.hosts
 	}
-	s.done()
+	s.done("start")
 	for _, h := range hosts {
-		h.run(s.kit.launch(s, strings.Fields(flags))...)
+		h.run(s.kit.line(s, strings.Fields(flags))...)
 	}
+}
+
+// store serves a store on a host, without an agent.
+func (s *stage) store(h *host) *program {
+	s.t.Helper()
+	p := h.run(s.kit.muster, "store", "serve", "--port", "29400")
+	s.says(h, "29400")
+	return p
 }
 
 // kill kills a process of a host.
 func (s *stage) kill(h *host, pid int) {
 	s.t.Helper()
-	s.done(h)
+	s.done("kill", h)
 	s.signal(pid, syscall.SIGKILL)
 }
 
@@ -42,17 +58,31 @@ func (s *stage) signal(pid int, sig syscall.Signal) {
 // die ends a machine: not a word comes from it any more, not even that its connections are closed.
 func (s *stage) die(h *host) {
 	s.t.Helper()
-	s.cut(h)
+	s.done("machine dies", h)
+	s.sever(h)
 	h.box.close()
 }
 
-// cut drops every packet between some hosts and all others.
+// crash ends all processes of a host at once. The kernel closes their connections.
+func (s *stage) crash(h *host) {
+	s.t.Helper()
+	s.done("all is killed", h)
+	h.box.close()
+}
+
+// cut cuts some hosts off from all others.
 func (s *stage) cut(some ...*host) {
 	s.t.Helper()
-	s.done(some...)
+	s.done("cut off", some...)
+	s.sever(some...)
+}
+
+// sever drops every packet between some hosts and all others.
+func (s *stage) sever(some ...*host) {
+	s.t.Helper()
 	var there, here []string
 	for _, h := range s.hosts {
-		if contains(some, h) {
+		if slices.Contains(some, h) {
 			there = append(there, h.machine)
 		} else {
 			here = append(here, h.machine)
@@ -69,17 +99,8 @@ func (s *stage) cut(some ...*host) {
 // heal lets all packets pass again.
 func (s *stage) heal() {
 	s.t.Helper()
-	s.done()
+	s.done("heal")
 	s.script(s.wire, "nft", "delete table bridge cut\n")
-}
-
-func contains(all []*host, h *host) bool {
-	for _, other := range all {
-		if other == h {
-			return true
-		}
-	}
-	return false
 }
 
 // world waits for a world of n workers, all of which began after the last deed.
@@ -87,13 +108,13 @@ func (s *stage) world(n int) {
 	s.t.Helper()
 	var firsts []record
 	s.until(fmt.Sprintf("a new world of %d", n), func() bool {
-		firsts = s.book.world(n, s.since)
+		firsts = s.book.world(n, s.last.at)
 		return firsts != nil
 	})
-	s.t.Logf("a world of %d after %v", n, (latest(firsts) - s.since).Round(time.Millisecond))
+	s.worlds = append(s.worlds, world{s.last, firsts})
 }
 
-// goesOn waits until each worker of the last world has made three more steps; none began anew.
+// goesOn waits until each worker of the last world has made three more steps. None may have begun since the last deed.
 func (s *stage) goesOn() {
 	s.t.Helper()
 	from := now()
@@ -108,7 +129,7 @@ func (s *stage) goesOn() {
 		}
 		return true
 	})
-	if again := s.book.find(func(r record) bool { return r.what == "up" && r.at > from }); len(again) > 0 {
+	if again := s.book.find(func(r record) bool { return r.what == "up" && r.at > s.last.at }); len(again) > 0 {
 		s.t.Errorf("a worker began anew: %v", again[0])
 	}
 }
@@ -141,6 +162,9 @@ func (s *stage) ends(hosts []*host, code int, phrases ...string) {
 // finish lets the training come to its end, on all hosts that there are, or those named.
 func (s *stage) finish(hosts ...*host) {
 	s.t.Helper()
+	if !s.kit.ends {
+		return
+	}
 	if hosts == nil {
 		hosts = s.hosts
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -128,6 +129,13 @@ func (p *program) ending() string {
 		return "still runs"
 	}
 	return "ended with " + p.cmd.ProcessState.String()
+}
+
+// end kills a program that would serve for ever.
+func (p *program) end() {
+	p.host.s.t.Helper()
+	p.host.s.signal(p.host.first(), syscall.SIGKILL)
+	<-p.done
 }
 
 // program is what runs on a host, or was the last to run there.

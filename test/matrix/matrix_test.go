@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"cmp"
 	"flag"
 	"os"
 	"os/exec"
@@ -9,11 +10,19 @@ import (
 	"testing"
 )
 
-// A kit is what all cases need.
+// A kit is what all cases of a launcher need.
 type kit struct {
-	muster string // the program
-	launch func(s *stage, flags []string) []string
+	name   string
+	line   func(s *stage, flags []string) []string // that starts its part of the job on a host, with flags of muster's
+	ends   bool                                    // it is known to end well
+	muster string                                  // the program
+	torch  string                                  // if not the scene's
 }
+
+var (
+	another = flag.String("muster", "", "`FILE` to test; else it is built from what is here")
+	plays   = flag.Int("figures", 0, "`N` plays of what torchrun survives, under muster and under torchrun, for a table")
+)
 
 // together is how many cases are played at once: they wait most of the time.
 const together = "6"
@@ -28,28 +37,82 @@ func TestMain(m *testing.M) {
 
 // TestLosses plays all cases.
 func TestLosses(t *testing.T) {
-	k := &kit{muster: build(t), launch: (*stage).muster}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			s := openStage(t, k, python(t, c.torch))
-			c.play(s)
-			s.judge()
-		})
+	k := &kit{name: "muster", line: (*stage).agent, ends: true, muster: build(t)}
+	var all table
+	t.Run("all", func(t *testing.T) {
+		for _, c := range scenes {
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
+				all.play(t, k, c)
+			})
+		}
+	})
+	t.Logf("\n%v", &all)
+}
+
+// TestFigures plays what torchrun survives, one at a time and in turns, so that a noisy machine is noisy for all.
+func TestFigures(t *testing.T) {
+	if *plays == 0 {
+		return
 	}
+	muster := build(t)
+	kits := []*kit{{name: "muster", line: (*stage).agent, ends: true, torch: "newest"}}
+	for _, torch := range []string{"newest", "debian"} {
+		kits = append(kits, &kit{name: "torchrun " + version(t, torch), line: (*stage).torchrun, torch: torch})
+	}
+	var all table
+	for range *plays {
+		for _, k := range kits {
+			k.muster = muster
+			for _, c := range scenes {
+				if c.both {
+					t.Run(c.name+", "+k.name, func(t *testing.T) { all.play(t, k, c) })
+				}
+			}
+		}
+	}
+	t.Logf("\n%v", &all)
 }
 
-// muster is the command line of an agent.
-func (s *stage) muster(flags []string) []string {
+// play plays a scene and takes its figures.
+func (all *table) play(t *testing.T, k *kit, c scene) {
+	s := openStage(t, k, python(t, cmp.Or(k.torch, c.torch, "debian")))
+	c.play(s)
+	if k.ends {
+		s.judge()
+	}
+	all.add(c.name, k.name, s)
+}
+
+// agent is the command line of an agent of muster.
+func (s *stage) agent(flags []string) []string {
 	line := append([]string{s.kit.muster, "run", "--rdzv-id", "job", "--rdzv-endpoint", "h0:29400"}, flags...)
-	return append(line, "--", s.torch, "-u", script(s.t))
+	return append(line, "--", s.torch, "-u", file(s.t, "train.py"))
 }
 
-// build makes the program from what is here.
+// torchrun is the command line of a torchrun that polls its workers as often as the newest does. In 1.13 "no redirects", the
+// default, is an error under Python 3.11; to redirect a rank that is not there is none.
+func (s *stage) torchrun(flags []string) []string {
+	line := []string{s.torch, "-m", "torch.distributed.run", "--rdzv_id", "job", "--rdzv_backend", "c10d", "--rdzv_endpoint", "h0:29400",
+		"--monitor_interval", "0.1", "--rdzv_conf", "last_call_timeout=2", "-r", "9:1", "-t", "9:1"}
+	for i := 0; i < len(flags); i += 2 {
+		switch name, value := flags[i], flags[i+1]; name {
+		case "--last-call", "--join-policy":
+		default:
+			line = append(line, "--"+strings.ReplaceAll(strings.TrimPrefix(name, "--"), "-", "_"), value)
+		}
+	}
+	return append(line, file(s.t, "train.py"))
+}
+
+// build makes the program from what is here, with etcd, if no other was named.
 func build(t *testing.T) string {
 	t.Helper()
+	if *another != "" {
+		return *another
+	}
 	path := filepath.Join(t.TempDir(), "muster")
-	cmd := exec.Command("go", "build", "-o", path, "../../cmd/muster")
+	cmd := exec.Command("go", "build", "-tags", "urfave_cli_no_docs,full", "-o", path, "../../cmd/muster")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v: %s", err, out)
@@ -57,12 +120,9 @@ func build(t *testing.T) string {
 	return path
 }
 
-// python is a Python with a PyTorch that test/python knows by this name; "": Debian's.
+// python is the Python with a PyTorch that test/python knows by this name.
 func python(t *testing.T, which string) string {
 	t.Helper()
-	if which == "" {
-		which = "debian"
-	}
 	path, err := exec.Command("../python", which).Output()
 	if err != nil {
 		t.Fatalf("test/python %s: %v", which, err)
@@ -70,9 +130,19 @@ func python(t *testing.T, which string) string {
 	return strings.TrimSpace(string(path))
 }
 
-func script(t *testing.T) string {
+func version(t *testing.T, which string) string {
 	t.Helper()
-	path, err := filepath.Abs("testdata/train.py")
+	number, err := exec.Command(python(t, which), "-c", "import torch; print(torch.__version__)").Output()
+	if err != nil {
+		t.Fatalf("version of the PyTorch %s: %v", which, err)
+	}
+	return strings.TrimSpace(string(number))
+}
+
+// file is the path of one of ours, for programs that run elsewhere.
+func file(t *testing.T, name string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join("testdata", name))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,17 +18,17 @@ const patience = 90 * time.Second
 
 // A stage is a network with hosts on it, and the job that they have in common.
 type stage struct {
-	t     *testing.T
-	kit   *kit
-	torch string // the Python that has it
-	dir   string // what all hosts share: the book, the locks, their names
-	wire  *box   // the switch
-	hosts []*host
-	runs  []*program
-	book  *book
-	bell  bell
-	since time.Duration // when something was last done to the job,
-	hit   []*host       // and to whom
+	t      *testing.T
+	kit    *kit
+	torch  string // the Python that has it
+	dir    string // what all hosts share: the book, the locks, their names
+	wire   *box   // the switch
+	hosts  []*host
+	runs   []*program
+	book   *book
+	bell   bell
+	last   deed
+	worlds []world // that came of deeds
 }
 
 // openStage makes a network without hosts.

@@ -1,0 +1,149 @@
+package matrix
+
+import "golang.org/x/sys/unix"
+
+// Worlds that meet again when one of their nodes is lost, or another one comes.
+
+// elastic are the flags of a job that goes on with fewer nodes, and takes in whoever comes.
+const elastic = " --last-call 2s --join-policy now"
+
+// A container is killed: its connections tell.
+func containerKilled(s *stage) {
+	s.add(3)
+	s.start("--nnodes 2:3 --max-restarts 3" + elastic)
+	s.world(3)
+	s.crash(s.hosts[2])
+	s.world(2)
+	s.finish(s.hosts[:2]...)
+}
+
+// The first process of a node is killed. Its agent lives to tell.
+func firstProcessKilled(s *stage) {
+	s.add(2)
+	s.start("--nnodes 1:2" + elastic)
+	s.world(2)
+	s.kill(s.hosts[1], s.hosts[1].first())
+	s.world(1)
+	s.finish(s.hosts[0])
+}
+
+// The machine of group rank 0 dies, which leads; the store is elsewhere.
+func leaderDies(s *stage) {
+	s.add(3)
+	s.start("--nnodes 2:3 --rdzv-endpoint h2:29400" + elastic)
+	s.world(3)
+	s.die(s.hosts[0])
+	s.world(2)
+	s.finish(s.hosts[1:]...)
+}
+
+// The machine that hosts the store dies, and nothing comes in its place: those who are left cannot meet, and say so.
+func storeDies(s *stage) {
+	s.add(3)
+	s.start("--nnodes 2:3 --rdzv-timeout 10s" + elastic)
+	s.world(3)
+	s.die(s.hosts[0])
+	s.ends(s.hosts[1:], 138, "h0")
+}
+
+// A pod that hosts the store is replaced: the same name and index, another address.
+func podReplaced(s *stage) {
+	s.add(2)
+	flags := []string{"--nnodes 2 --max-restarts 1 --node-rank 0", "--nnodes 2 --max-restarts 1 --node-rank 1"}
+	for i, h := range s.hosts {
+		s.start(flags[i], h)
+	}
+	s.world(2)
+	s.die(s.hosts[0])
+	again := s.connect("h0")
+	s.start(flags[0], again)
+	s.world(2)
+	s.finish(again, s.hosts[1])
+}
+
+// One node is cut off, and keeps running: the others begin when its workers are gone. It comes back when it can.
+func nodeCutOff(s *stage) {
+	s.add(3)
+	s.start("--nnodes 2:3" + elastic)
+	s.world(3)
+	s.cut(s.hosts[2])
+	s.world(2)
+	s.heal()
+	s.world(3)
+	s.finish()
+}
+
+// The network falls into two halves. Only the one with the store can meet; when the other finds it again, all go on.
+func twoHalves(s *stage) {
+	s.add(4)
+	s.start("--nnodes 2:4" + elastic)
+	s.world(4)
+	s.cut(s.hosts[2:]...)
+	s.world(2)
+	s.heal()
+	s.world(4)
+	s.finish()
+}
+
+// An agent stands still for longer than the node time-out. Its node was given up, and comes back when it goes on.
+func agentStoppedForLong(s *stage) {
+	s.add(3)
+	s.start("--nnodes 2:3" + elastic)
+	s.world(3)
+	h := s.hosts[2]
+	s.done("agent stopped", h)
+	agent := h.agent()
+	s.signal(agent, unix.SIGSTOP)
+	s.world(2)
+	s.done("agent continued")
+	s.signal(agent, unix.SIGCONT)
+	s.world(3)
+	s.finish()
+}
+
+// Two nodes begin, two more come, one of them dies.
+func scale(s *stage) {
+	s.add(4)
+	flags := "--nnodes 2:4 --max-restarts 3" + elastic
+	s.start(flags, s.hosts[:2]...)
+	s.world(2)
+	s.start(flags, s.hosts[2:]...)
+	s.world(4)
+	s.die(s.hosts[3])
+	s.world(3)
+	s.finish(s.hosts[:3]...)
+}
+
+// A spare takes the place of a machine that dies. Another one is not needed, and ends with the job.
+func spare(s *stage) {
+	s.add(4)
+	s.start("--nnodes 2 --spares 2")
+	s.world(2)
+	lost, _ := s.worker(1)
+	s.die(lost)
+	s.world(2)
+	s.finish(others(s.hosts, lost)...)
+}
+
+// A spare takes the place of a node that is cut off and keeps running. The node comes back as a spare.
+func spareForCutOff(s *stage) {
+	s.add(3)
+	s.start("--nnodes 2 --spares 1")
+	s.world(2)
+	lost, _ := s.worker(1)
+	s.cut(lost)
+	s.world(2)
+	s.heal()
+	s.says(lost, "generation 2 of this job has been running")
+	s.goesOn()
+	s.finish()
+}
+
+func others(hosts []*host, lost *host) (left []*host) {
+	for _, h := range hosts {
+		if h != lost {
+			left = append(left, h)
+		}
+	}
+	return left
+}

@@ -1,0 +1,59 @@
+package matrix
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Jobs that meet in an etcd.
+
+// etcd starts one on the first three hosts.
+func (s *stage) etcd() (members []*program) {
+	s.t.Helper()
+	cluster := "h0=http://10.77.0.1:2380,h1=http://10.77.0.2:2380,h2=http://10.77.0.3:2380"
+	for _, h := range s.hosts[:3] {
+		members = append(members, h.run(strings.Fields(fmt.Sprintf("etcd --name %s --data-dir %s/%s/etcd --initial-cluster %s"+
+			" --listen-peer-urls http://%[5]s:2380 --initial-advertise-peer-urls http://%[5]s:2380"+
+			" --listen-client-urls http://%[5]s:2379 --advertise-client-urls http://%[5]s:2379", h.name, s.dir, h.machine, cluster, h.addr))...))
+	}
+	for _, h := range s.hosts[:3] {
+		s.says(h, "ready to serve client requests")
+	}
+	return members
+}
+
+const inEtcd = " --rdzv-backend etcd --rdzv-endpoint h0:2379,h1:2379,h2:2379"
+
+// A member of the etcd dies, and then the node that leads the job. The spare finds its place in what is left.
+func etcdMemberDies(s *stage) {
+	s.add(6)
+	members := s.etcd()
+	s.start("--nnodes 2 --spares 1"+inEtcd, s.hosts[3:]...)
+	s.world(2)
+	s.die(s.hosts[0])
+	s.goesOn()
+	lost, _ := s.worker(0)
+	s.kill(lost, lost.first())
+	s.world(2)
+	s.finish(others(s.hosts[3:], lost)...)
+	members[1].end()
+	members[2].end()
+}
+
+// The etcd cannot be reached for half a minute, and no worker notices.
+func etcdAway(s *stage) {
+	s.add(5)
+	members := s.etcd()
+	s.start("--nnodes 2"+inEtcd, s.hosts[3:]...)
+	s.world(2)
+	s.cut(s.hosts[:3]...)
+	<-time.After(30 * time.Second)
+	s.goesOn()
+	s.heal()
+	s.goesOn()
+	s.finish(s.hosts[3:]...)
+	for _, m := range members {
+		m.end()
+	}
+}

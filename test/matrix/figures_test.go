@@ -1,0 +1,112 @@
+package matrix
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A world is what came of a deed: the first step of each rank.
+type world struct {
+	deed   deed
+	firsts []record
+}
+
+// A figure is how long it took from a deed until the old workers of hosts that were not hit were gone (0: there were
+// none), until the last of the new ones was at its beginning, and until all had made a step.
+type figure struct{ gone, began, stepped time.Duration }
+
+// figure reads in a book what a deed took.
+func (w world) figure(all []record) figure {
+	f := figure{stepped: latest(w.firsts) - w.deed.at}
+	old := map[string]bool{}
+	for _, r := range all {
+		switch worker := fmt.Sprint(r.machine, r.pid); {
+		case r.what == "up" && r.at < w.deed.at:
+			old[worker] = !w.deed.hits(r.machine)
+		case r.what == "up" && slices.ContainsFunc(w.firsts, r.by):
+			f.began = max(f.began, r.at-w.deed.at)
+		case r.what == "gone" && old[worker] && r.at > w.deed.at && r.at < latest(w.firsts):
+			f.gone = max(f.gone, r.at-w.deed.at)
+		}
+	}
+	return f
+}
+
+func (d deed) hits(machine string) bool {
+	return slices.ContainsFunc(d.hit, func(h *host) bool { return h.machine == machine })
+}
+
+// A table has a row for each world that came of a deed, and a column for each launcher.
+type table struct {
+	mu      sync.Mutex
+	rows    []string
+	columns []string
+	cells   map[[2]string][]figure
+}
+
+// add takes what one play of a scene has shown.
+func (t *table) add(scene, column string, s *stage) {
+	all, err := s.book.workers()
+	s.must(err)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.cells == nil {
+		t.cells = map[[2]string][]figure{}
+	}
+	for n, w := range s.worlds {
+		row := fmt.Sprintf("%s: %s, a world of %d", scene, w.deed.what, len(w.firsts))
+		if n == 0 {
+			continue // nothing was lost yet
+		}
+		if !slices.Contains(t.rows, row) {
+			t.rows = append(t.rows, row)
+		}
+		if !slices.Contains(t.columns, column) {
+			t.columns = append(t.columns, column)
+		}
+		t.cells[[2]string{row, column}] = append(t.cells[[2]string{row, column}], w.figure(all))
+	}
+}
+
+// String is the table as Markdown: medians, and in how many plays.
+func (t *table) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "| what was done, and what came of it | %s |\n|---%s|\n", strings.Join(t.columns, " | "), strings.Repeat("|---", len(t.columns)))
+	for _, row := range t.rows {
+		fmt.Fprintf(&b, "| %s ", row)
+		for _, column := range t.columns {
+			fmt.Fprintf(&b, "| %s ", summary(t.cells[[2]string{row, column}]))
+		}
+		b.WriteString("|\n")
+	}
+	return b.String()
+}
+
+func summary(all []figure) string {
+	if len(all) == 0 {
+		return "–"
+	}
+	gone := "–"
+	if m := median(all, func(f figure) time.Duration { return f.gone }); m > 0 {
+		gone = m.String()
+	}
+	began := median(all, func(f figure) time.Duration { return f.began })
+	stepped := median(all, func(f figure) time.Duration { return f.stepped })
+	return fmt.Sprintf("%s, %v, %v (n %d)", gone, began, stepped, len(all))
+}
+
+func median(all []figure, of func(figure) time.Duration) time.Duration {
+	var each []time.Duration
+	for _, f := range all {
+		each = append(each, of(f))
+	}
+	slices.Sort(each)
+	middle := each[len(each)/2]
+	if middle < time.Second {
+		return middle.Round(time.Millisecond)
+	}
+	return middle.Round(10 * time.Millisecond)
+}
