@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -14,7 +15,7 @@ import (
 )
 
 // release builds what users get, for the test binary itself does not have the client for etcd.
-func release(t *testing.T) string {
+func release(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "muster")
 	if out, err := exec.Command("make", "-C", "../..", "build", "BIN="+path).CombinedOutput(); err != nil {
@@ -238,5 +239,28 @@ func etcdHosts(t *testing.T, exe string) {
 	}
 	for _, p := range all {
 		p.ends(0, " of 2 at 10.77.0.")
+	}
+}
+
+// BenchmarkTwoNodes is a job of two nodes that does nothing, from the start of the first agent to the end of the last.
+func BenchmarkTwoNodes(b *testing.B) {
+	exe := release(b)
+	etcd := etcdtest.Start(b, 1)
+	etcd.Keys() // it answers
+	for name, endpoint := range map[string]string{"c10d": "127.0.0.1:29417", "etcd": "etcd://" + etcd.Endpoints()[0]} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				var both sync.WaitGroup
+				for n := range 2 {
+					both.Go(func() {
+						args := []string{"run", "--nnodes", "2", "--node-rank", strconv.Itoa(n), "--rdzv-id", "job7", "--rdzv-endpoint", endpoint, "true"}
+						if out, err := exec.Command(exe, args...).CombinedOutput(); err != nil {
+							b.Errorf("%v: %s", err, out)
+						}
+					})
+				}
+				both.Wait()
+			}
+		})
 	}
 }
