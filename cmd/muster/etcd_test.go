@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/muster-run/muster/job"
-	"github.com/muster-run/muster/rendezvous/etcdstore/etcdtest"
+	"github.com/muster-run/muster/test/etcdtest"
 )
 
 // release builds what users get, for the test binary itself does not have the client for etcd.

@@ -12,9 +12,9 @@ import (
 
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/rendezvous"
-	"github.com/muster-run/muster/rendezvous/etcdstore/etcdtest"
 	"github.com/muster-run/muster/rendezvous/store"
 	"github.com/muster-run/muster/rendezvous/storetest"
+	"github.com/muster-run/muster/test/etcdtest"
 )
 
 // patience bounds every wait of a test.
