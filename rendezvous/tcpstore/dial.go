@@ -242,6 +242,7 @@ func (c *Client) open(ctx context.Context, d dialect, patience time.Duration, g 
 	if err != nil {
 		return nil, err
 	}
+	_ = conn.(*net.TCPConn).SetReadBuffer(receiveBuffer)
 	l := &link{Conn: conn, dialect: d, in: bufio.NewReaderSize(conn, 4096)}
 	if err := l.greet(ctx, patience, g); err != nil {
 		l.Close()
@@ -249,6 +250,11 @@ func (c *Client) open(ctx context.Context, d dialect, patience time.Duration, g 
 	}
 	return l, nil
 }
+
+// receiveBuffer is room for a value that thousands of clients get at one moment, as the world of a meeting is: what does not fit into
+// it while they are slow to read, a newer kernel drops (seen with Linux 6.18), and it comes again after 200 ms or more. The kernel takes as much
+// of it as it allows (net.core.rmem_max).
+const receiveBuffer = 1 << 20
 
 // keepAlive finds out within half a minute that the store's machine is gone, also during a long wait.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
