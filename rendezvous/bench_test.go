@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/rendezvous"
@@ -42,9 +44,11 @@ func dial(b testing.TB, addr string, n int) []store.Store {
 	return all
 }
 
-// meet lets one node per store join, and returns when all have the world.
-func meet(b testing.TB, id string, stores []store.Store) {
+// meet lets one node per store join, and returns when all have the world. It returns after which time the first one had it.
+func meet(b testing.TB, id string, stores []store.Store) (first time.Duration) {
 	var all sync.WaitGroup
+	var once sync.Once
+	began := time.Now()
 	for i, s := range stores {
 		spec := job.Spec{ID: id, Terms: job.Terms{Nodes: len(stores)}, Self: job.Node{
 			Name: fmt.Sprint("host", i), Index: -1, Slots: 8, Incarnation: fmt.Sprintf("%032x", i), Version: "v0.1.0",
@@ -56,10 +60,12 @@ func meet(b testing.TB, id string, stores []store.Store) {
 				b.Error(err)
 				return
 			}
+			once.Do(func() { first = time.Since(began) })
 			session.Close()
 		})
 	}
 	all.Wait()
+	return first
 }
 
 func TestJoinOverTCP(t *testing.T) { meet(t, "job7", dial(t, serve(t), 5)) }
@@ -72,6 +78,22 @@ func BenchmarkJoin(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				meet(b, fmt.Sprint("job", i), stores)
 			}
+		})
+	}
+}
+
+// BenchmarkJoinMemory is the meeting alone: n nodes in one process, with a store that is no more than memory. From s/first on, each node
+// reads the world for itself, n times n lines in all, which n machines do at the same time.
+func BenchmarkJoinMemory(b *testing.B) {
+	for _, n := range []int{1000, 10000} {
+		b.Run(fmt.Sprintf("nodes=%d", n), func(b *testing.B) {
+			m := &store.Memory{}
+			stores := slices.Repeat([]store.Store{m}, n)
+			var first time.Duration
+			for i := 0; b.Loop(); i++ {
+				first += meet(b, fmt.Sprint("job", i), stores)
+			}
+			b.ReportMetric(first.Seconds()/float64(b.N), "s/first")
 		})
 	}
 }

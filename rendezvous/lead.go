@@ -106,7 +106,11 @@ func (l *leader) begin(ctx context.Context) error {
 func (l *leader) step(ctx context.Context) error {
 	key := numbered(keyTicket, l.reached+1)
 	b, found, err := l.meeting.peek(ctx, key)
-	if err == nil && !found {
+	if found {
+		l.take(b)
+		return l.readAhead(ctx)
+	}
+	if err == nil {
 		l.report()
 		b, found, err = l.meeting.await(ctx, key, l.due())
 	}
@@ -337,20 +341,13 @@ func (l *leader) roll(ctx context.Context) error {
 	return nil
 }
 
-// presence reads the keys of some guests. It gives up after a beat: then the store has lost keys,
-// which we notice by our own.
+// presence reads the keys of some guests.
 func (l *leader) presence(ctx context.Context, guests []*guest) ([][]byte, error) {
 	keys := make([]string, len(guests))
 	for i, g := range guests {
 		keys[i] = l.meeting.prefix + numbered(keyPresence, g.number)
 	}
-	slice, cancel := context.WithTimeout(ctx, beat)
-	defer cancel()
-	values, err := l.meeting.MultiGet(slice, keys...)
-	if err != nil && slice.Err() != nil && ctx.Err() == nil {
-		return nil, nil
-	}
-	return values, name(err, "read", keyPresence)
+	return l.soon(ctx, keyPresence, keys)
 }
 
 // hear judges a guest by its latest sign.

@@ -96,13 +96,27 @@ func check(n job.Node) error {
 
 // plain is the beginning of a text that others wrote, without what would steer a terminal.
 func plain(text string, most int) string {
-	text = strings.ToValidUTF8(text[:min(len(text), most)], "")
+	text = text[:min(len(text), most)]
+	if simple(text) {
+		return text
+	}
+	text = strings.ToValidUTF8(text, "")
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return -1
 		}
 		return r
 	}, text)
+}
+
+// simple reports whether a text is printable ASCII, as nearly all are; every node looks through the words of all.
+func simple(text string) bool {
+	for i := range len(text) {
+		if text[i] < ' ' || text[i] > '~' {
+			return false
+		}
+	}
+	return true
 }
 
 // A ticket is one draw, as the leader sees it.

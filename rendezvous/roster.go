@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -61,17 +62,36 @@ func decodeOutcome(b []byte) (*outcome, error) {
 	if err != nil || end.World == nil {
 		return &end, err
 	}
-	lines := strings.Split(string(table), "\n")
-	end.World.Members = make([]job.Member, len(lines))
-	for i, line := range lines {
-		if err := readMember(line, &end.World.Members[i]); err != nil {
+	r := newRoster(string(table))
+	for i := range r.members {
+		if err := r.read(&r.members[i]); err != nil {
 			return nil, fmt.Errorf("member %d: %w", i, err)
 		}
 	}
+	end.World.Members = r.members
 	return &end, nil
 }
 
-func readMember(line string, m *job.Member) error {
+// A roster reads the table of members. What it makes are parts of the text and of two slices: n nodes read n lines each.
+type roster struct {
+	rest    string // of the table
+	marked  bool   // there are marks in it
+	members []job.Member
+	addrs   []job.Addr // room for those of all members
+}
+
+func newRoster(table string) *roster {
+	lines := 1 + strings.Count(table, "\n")
+	return &roster{
+		rest: table, marked: strings.Contains(table, `\`),
+		members: make([]job.Member, lines), addrs: make([]job.Addr, 0, lines+strings.Count(table, " ")),
+	}
+}
+
+// read reads the next line.
+func (r *roster) read(m *job.Member) error {
+	var line string
+	line, r.rest, _ = strings.Cut(r.rest, "\n")
 	var word [fields]string
 	for i := range word {
 		var more bool
@@ -90,24 +110,28 @@ func readMember(line string, m *job.Member) error {
 	}
 	p := &m.Place
 	for i, text := range []*string{&m.Name, &m.Incarnation, &m.Version, &p.Block, &p.Rack, &p.Domain, &p.Switch} {
-		*text = unmarked(word[3+i])
+		*text = r.unmarked(word[3+i])
 	}
-	if word[10] != "" {
-		m.Addrs = addresses(word[10])
-	}
+	m.Addrs = r.addresses(word[10])
 	return nil
 }
 
-func addresses(text string) []job.Addr {
-	list := make([]job.Addr, 0, 1+strings.Count(text, " "))
-	for a := range strings.SplitSeq(text, " ") {
-		list = append(list, job.Addr(unmarked(a)))
+// addresses reads the last field; none is nil.
+func (r *roster) addresses(text string) []job.Addr {
+	if text == "" {
+		return nil
 	}
-	return list
+	first := len(r.addrs)
+	for more := true; more; {
+		var a string
+		a, text, more = strings.Cut(text, " ")
+		r.addrs = append(r.addrs, job.Addr(r.unmarked(a)))
+	}
+	return slices.Clip(r.addrs[first:])
 }
 
-func unmarked(text string) string {
-	if !strings.Contains(text, `\`) {
+func (r *roster) unmarked(text string) string {
+	if !r.marked {
 		return text
 	}
 	return unmark.Replace(text)

@@ -85,3 +85,25 @@ func FuzzOutcome(f *testing.F) {
 		}
 	})
 }
+
+// BenchmarkOutcome is what each node of a thousand reads.
+func BenchmarkOutcome(b *testing.B) {
+	w := &job.World{ID: "x", Nonce: "n", Generation: 1}
+	for i := range 1000 {
+		w.Members = append(w.Members, job.Member{First: 8 * i, Node: job.Node{
+			Name: fmt.Sprintf("node%04d.cluster", i), Index: i, Slots: 8, Incarnation: random(), Version: "v0.1.0",
+			Addrs: []job.Addr{job.Addr(fmt.Sprintf("10.1.%d.%d:29400", i/256, i%256)), job.Addr(fmt.Sprintf("[fd00::%x]:29400", i))},
+		}})
+	}
+	text, err := encodeOutcome(&outcome{World: w})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(int64(len(text)))
+	n := new(node)
+	for b.Loop() {
+		if _, err := n.read(text); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
