@@ -6,6 +6,7 @@ package main
 
 import (
 	_ "embed"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"runtime/pprof"
 	"strings"
 )
 
@@ -35,12 +37,39 @@ func main() {
 	flag.IntVar(&o.peers, "peers", 3, "`runs` of each row under torchrun; 0: muster alone")
 	flag.StringVar(&only, "only", ".", "`regexp` that the names of scenes must match")
 	flag.BoolVar(&o.full, "full", false, "32 agents of torchrun too, which takes minutes")
+	agents := flag.Int("world", 0, "only gather a world of so many `agents` in this process, once")
+	profile := flag.String("cpuprofile", "", "`file` for where the CPU time of -world goes")
 	flag.Parse()
+	if *agents > 0 {
+		exit(profiled(*profile, func() error { return gather(*agents) }))
+	}
 	o.only = regexp.MustCompile(only)
-	if err := bench(o); err != nil {
+	exit(bench(o))
+}
+
+func exit(err error) {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+	os.Exit(0)
+}
+
+// profiled runs f and leaves a profile of it in a file, if one is named.
+func profiled(name string, f func() error) error {
+	if name == "" {
+		return f()
+	}
+	file, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return err
+	}
+	err = f()
+	pprof.StopCPUProfile()
+	return errors.Join(err, file.Close())
 }
 
 func bench(o options) error {
@@ -68,8 +97,17 @@ func bench(o options) error {
 			}
 		}
 	}
-	fmt.Print("\n", t.String())
-	return nil
+	if len(t.rows) > 0 {
+		fmt.Print("\n", t.String())
+	}
+	if !o.only.MatchString("world") {
+		return nil
+	}
+	text, err := curve()
+	if err == nil {
+		fmt.Print("\n", text)
+	}
+	return err
 }
 
 // machine describes where the figures are from.

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// worlds are the sizes that show how the cost of a world grows with its agents, and how often each is played.
+var worlds = []struct{ agents, plays int }{{10, 15}, {100, 9}, {1000, 5}, {4000, 3}}
+
+// filesPerAgent are both ends of its connections to the store and to the leader.
+const filesPerAgent = 4
+
+// curve is what worlds of many agents cost, as a table. Each world comes to be in a process of its own, which is told its size.
+func curve() (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	var open unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &open); err != nil {
+		return "", err
+	}
+	lines := [][]string{{"agents", "all have the world", "all are connected", "all have heard the start", "CPU time", "of it for each agent"}}
+	for _, w := range worlds {
+		if need := filesPerAgent*w.agents + 100; uint64(need) > open.Max {
+			fmt.Fprintf(os.Stderr, "no world of %d agents: it needs %d open files, and ulimit -Hn is %d\n", w.agents, need, open.Max)
+			continue
+		}
+		columns := make([][]cell, len(lines[0])-1)
+		for i := range w.plays {
+			fmt.Fprintf(os.Stderr, "%-10s %-16d %d\r", "world", w.agents, i+1)
+			f, err := playWorld(self, w.agents)
+			if err != nil {
+				return "", fmt.Errorf("a world of %d agents: %w", w.agents, err)
+			}
+			for i, t := range []time.Duration{f.Met, f.Connected, f.Started, f.CPU, f.CPU / time.Duration(w.agents)} {
+				columns[i] = append(columns[i], cell{time: t})
+			}
+		}
+		line := []string{strconv.Itoa(w.agents)}
+		for _, cells := range columns {
+			line = append(line, summary(cells))
+		}
+		lines = append(lines, line)
+	}
+	return aligned(lines), nil
+}
+
+func playWorld(self string, agents int) (f figures, err error) {
+	cmd := exec.Command(self, "-world", strconv.Itoa(agents))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return f, err
+	}
+	return f, json.Unmarshal(out, &f)
+}
