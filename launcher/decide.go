@@ -512,10 +512,10 @@ func (s *state) lost(p policy, e lost) []any {
 	needed := !s.Nodes[e.Node].Done || s.Again || s.Order != ""
 	s.Nodes[e.Node].Gone = true
 	if s.Verdict != nil || s.Next != nil || !needed {
-		return nil
+		return s.hurry(p, e)
 	}
 	if p.Regroups {
-		return s.bereft(p, e)
+		return append(s.bereft(p, e), s.hurry(p, e)...)
 	}
 	if !s.leads() {
 		return s.alone(p, e.Why)
@@ -715,7 +715,7 @@ func (s *state) ending(p policy, v job.Verdict) []any {
 	if s.leads() {
 		return s.wanted(p, v)
 	}
-	if s.Nodes[0].Gone {
+	if s.Nodes[0].Gone || s.Meeting { // nobody hears it
 		return s.conclude(p, v)
 	}
 	if s.Own == nil {

@@ -30,19 +30,33 @@ type world struct {
 	began  []time.Duration // when this node's workers were started last
 	log    []string
 
-	members [][]int // by generation and group rank, which node that is
-	fewest  int     // nodes of a world
-	waits   []int   // nodes that are in the meeting for the next one
+	members [][]int                // by generation and group rank, which node that is
+	fewest  int                    // nodes of a world
+	waits   []int                  // nodes that are in the meeting for the next one
+	expect  int                    // members of the last world that come, as somebody said; 0: nobody has
+	heard   time.Duration          // when that was, or the first came
+	cut     map[int]bool           // these nodes reach no other
+	watch   func(n int, event any) // nil: nobody does
 }
 
 type timer struct {
 	at    time.Duration
 	node  int
 	event any
+	world int // the node's generation when it was set
+}
+
+// past reports whether a timer is of a line that was closed since.
+func (w *world) past(t timer) bool {
+	switch t.event.(type) {
+	case told, lost, departed, renewed:
+		return w.states[t.node].Generation != t.world || w.states[t.node].Meeting
+	}
+	return false
 }
 
 func newWorld(t *testing.T, nodes int) *world {
-	w := &world{t: t, policy: testPolicy, deaf: map[int]bool{}, dead: map[int]bool{}, doomed: map[int]bool{}, members: make([][]int, 1)}
+	w := &world{t: t, policy: testPolicy, deaf: map[int]bool{}, dead: map[int]bool{}, doomed: map[int]bool{}, cut: map[int]bool{}, members: make([][]int, 1)}
 	for n := range nodes {
 		w.members[0] = append(w.members[0], n)
 		s := state{Self: n, Nodes: make([]node, nodes)}
@@ -69,15 +83,31 @@ func (w *world) begin() *world {
 
 // feed gives one event to one node and carries out what it decides.
 func (w *world) feed(n int, event any) {
+	switch event.(type) {
+	case ending:
+		w.ends()
+		return
+	case checked:
+		w.gather()
+		return
+	}
 	if w.dead[n] || w.states[n].Ended {
 		return
 	}
-	if event == any(doom{}) {
+	switch event.(type) {
+	case doom:
 		w.doomed[n] = true
 		return
-	}
-	if _, news := event.(told); news && w.states[n].Meeting { // the line is closed
+	case death:
+		w.die(n)
+		w.gather()
 		return
+	case cutOff:
+		w.cutOff(n)
+		return
+	}
+	if w.watch != nil {
+		w.watch(n, event)
 	}
 	w.kept[n].head.Policy = w.policy
 	w.kept[n].add(w.now, event)
@@ -122,7 +152,7 @@ func (w *world) renew(n int, todo []any) {
 // talk reports whether two nodes have a line to each other.
 func (w *world) talk(a, b int) bool {
 	x, y := &w.states[a], &w.states[b]
-	return a != b && (x.leads() || y.leads()) && x.Generation == y.Generation && !x.Meeting && !y.Meeting
+	return a != b && !w.cut[a] && !w.cut[b] && (x.leads() || y.leads()) && x.Generation == y.Generation && !x.Meeting && !y.Meeting
 }
 
 // reread is a state as another process reads it.
@@ -139,8 +169,14 @@ func reread(t *testing.T, s state) (again state) {
 }
 
 func (w *world) leave(n int) {
+	if w.states[n].Meeting { // the line is closed
+		w.waits = slices.DeleteFunc(w.waits, func(i int) bool { return i == n })
+		w.gather()
+		return
+	}
 	w.log = append(w.log, fmt.Sprintf("%v node %d ends", w.now, n))
 	w.goodbye(n)
+	w.gather()
 }
 
 func (w *world) goodbye(n int) {
@@ -156,17 +192,49 @@ func (w *world) goodbye(n int) {
 // meets brings a node to the meeting for the next world. It begins when the nodes that are expected are there, or the fewest
 // and time is over.
 func (w *world) meets(n, expect int) {
+	if last := len(w.members) - 1; w.states[n].Generation != last && slices.Contains(w.members[last], n) {
+		return // an agent before this one was there, and the world is made
+	}
 	w.goodbye(n)
-	w.waits = append(w.waits, n)
-	alive := 0
-	for i := range w.states {
-		if !w.dead[i] && !w.states[i].Ended {
-			alive++
+	if len(w.waits) == 0 {
+		w.heard = w.now
+	}
+	if w.waits = append(w.waits, n); expect > 0 && w.expect == 0 && !w.cut[n] {
+		w.expect, w.heard = expect, w.now
+	}
+	w.timers = append(w.timers, timer{at: w.now + 10*time.Minute, node: n, event: unmet{job.Verdict{Code: job.ExitRetry, Class: job.Lost, Sentence: "nobody came"}}})
+	w.gather()
+}
+
+// complete reports whether all are there who are expected, or the others have no workers any more.
+func (w *world) complete() bool {
+	members := 0
+	for _, i := range w.waits {
+		if w.states[i].Generation == w.states[w.waits[0]].Generation {
+			members++
 		}
 	}
-	if len(w.waits) < alive || len(w.waits) < w.fewest {
+	if w.expect > 0 && members >= w.expect {
+		return true
+	}
+	end := w.heard + w.policy.fence()
+	if w.expect == 0 {
+		end += w.policy.LastCall
+	}
+	if w.now < end {
+		w.timers = append(w.timers, timer{at: end, node: -1, event: checked{}})
+		return false
+	}
+	return true
+}
+
+// gather makes the next world when all who can come are there, if they are enough.
+func (w *world) gather() {
+	w.waits = slices.DeleteFunc(w.waits, func(i int) bool { return w.dead[i] || w.cut[i] || w.states[i].Ended })
+	if len(w.waits) < w.fewest || len(w.waits) == 0 || !w.complete() {
 		return
 	}
+	w.expect, w.heard = 0, 0
 	members := slices.Sorted(slices.Values(w.waits))
 	w.waits = nil
 	e := met{Generation: len(w.members)}
@@ -177,6 +245,10 @@ func (w *world) meets(n, expect int) {
 		}
 	}
 	w.members = append(w.members, members)
+	w.timers = slices.DeleteFunc(w.timers, func(t timer) bool {
+		_, late := t.event.(unmet)
+		return late && slices.Contains(members, t.node)
+	})
 	for rank, i := range members {
 		e.Self = rank
 		w.later(i, time.Millisecond, e)
@@ -220,20 +292,61 @@ func (w *world) do(n int, deed any) {
 }
 
 func (w *world) later(n int, after time.Duration, event any) {
-	w.timers = append(w.timers, timer{w.now + after, n, event})
+	world := 0
+	if n >= 0 {
+		world = w.states[n].Generation
+	}
+	w.timers = append(w.timers, timer{w.now + after, n, event, world})
 }
 
 // laterDoom makes an agent die at its first event after a time.
 func (w *world) laterDoom(n int, after time.Duration) { w.later(n, after, doom{}) }
 
-// doom is no event of the judgement.
-type doom struct{}
+// What happens to nodes is no event of the judgement.
+type (
+	doom    struct{} // the agent dies at its next event
+	death   struct{}
+	cutOff  struct{}
+	ending  struct{} // of all workers that are left
+	checked struct{} // who waits
+)
+
+// cutOff parts a node from all others. Both sides notice, within a second, that nothing is heard.
+func (w *world) cutOff(n int) {
+	for i := range w.states {
+		silence := 10*time.Second + time.Duration(i*n%7)*150*time.Millisecond
+		w.loses(i, n, silence, "silent", false)
+		w.loses(n, i, silence, "silent", false)
+	}
+	w.cut[n] = true
+	w.gather()
+}
+
+// ends lets workers end well wherever there are any, as often as it takes.
+func (w *world) ends() {
+	left := false
+	for n, s := range w.states {
+		if w.dead[n] || s.Ended {
+			continue
+		}
+		left = true
+		if s.Started && !s.Stopping && s.Left > 0 {
+			w.feed(n, finished{})
+			if w.states[n].Left == 0 {
+				w.later(n, 0, emptied{})
+			}
+		}
+	}
+	if left {
+		w.timers = append(w.timers, timer{at: w.now + time.Second, node: -1, event: ending{}})
+	}
+}
 
 // run lets time pass until nothing more is due.
 func (w *world) run() {
 	for steps := 0; len(w.timers) > 0; steps++ {
 		if steps > 10000 {
-			w.t.Fatal("the world does not come to rest")
+			w.t.Fatalf("the world does not come to rest: \n%s", strings.Join(w.log[:min(len(w.log), 200)], "\n"))
 		}
 		next := 0
 		for i, t := range w.timers {
@@ -244,7 +357,9 @@ func (w *world) run() {
 		t := w.timers[next]
 		w.timers = append(w.timers[:next], w.timers[next+1:]...)
 		w.now = t.at
-		w.feed(t.node, t.event)
+		if !w.past(t) {
+			w.feed(t.node, t.event)
+		}
 	}
 }
 
@@ -261,11 +376,20 @@ func (w *world) finish() {
 
 // die is a node that is gone without a word; its peers learn it a little later.
 func (w *world) die(n int) {
-	w.dead[n] = true
 	for i := range w.states {
-		if w.talk(i, n) {
-			w.later(i, 300*time.Millisecond, lost{w.states[n].Self, "connection refused", true})
-		}
+		w.loses(i, n, 300*time.Millisecond, "connection refused", true)
+	}
+	w.dead[n] = true
+}
+
+// loses lets node i notice that n is gone: in the world in which both are, or will be in a moment.
+func (w *world) loses(i, n int, after time.Duration, why string, certain bool) {
+	last := len(w.members) - 1
+	me, other := slices.Index(w.members[last], i), slices.Index(w.members[last], n)
+	switch {
+	case w.cut[i] || w.cut[n] || w.dead[n] || i == n:
+	case me >= 0 && other >= 0 && (me == 0 || other == 0) && !w.states[n].Ended && !slices.Contains(w.waits, n):
+		w.timers = append(w.timers, timer{w.now + after, i, lost{other, why, certain}, last})
 	}
 }
 
@@ -386,7 +510,7 @@ func TestDecide(t *testing.T) {
 
 		{"a failure that a node still told is the cause of its loss", 3, func(w *world) {
 			w.feed(1, failure(1, 0, job.Exit{Code: 4}))
-			w.timers = append(w.timers, timer{w.now + 2*time.Millisecond, 0, lost{1, "reset", true}})
+			w.timers = append(w.timers, timer{at: w.now + 2*time.Millisecond, event: lost{1, "reset", true}})
 			w.later(1, 3*time.Millisecond, emptied{})
 		}, 4, []string{"rank 2 on host-1"}},
 

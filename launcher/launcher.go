@@ -66,7 +66,7 @@ func run(ctx context.Context, c Config, e *report.Ending) error {
 		case c.takesOver():
 			talk, err = meet.resumed(ctx)
 		default: // agree with them on the world, and keep in touch
-			talk, err = meet.world(ctx, rendezvous.Options{LastCall: c.LastCall}, h.met)
+			talk, err = meet.world(ctx, rendezvous.Options{LastCall: c.LastCall, Fence: h.Plan.policy(c).fence()}, h.met)
 		}
 		return err
 	}

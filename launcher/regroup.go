@@ -26,6 +26,9 @@ const (
 // a second apart that they do not hear each other, and the kernel ends processes.
 const fenceMargin = 4 * time.Second
 
+// fence is how long workers may live on a node that lost its leader, from their last word to each other.
+func (p policy) fence() time.Duration { return leaseTime + p.StopTimeout + fenceMargin }
+
 // met begins a world. What was of another one is forgotten, but for what a verdict tells.
 func (s *state) met(e met) []any {
 	*s = state{Now: s.Now, Self: e.Self, Generation: e.Generation, Past: s.Past, CtrlC: s.CtrlC,
@@ -65,6 +68,15 @@ func (s *state) bereft(p policy, e lost) []any {
 	return s.heard(p, cause{At: s.Now, Node: e.Node, Why: e.Why})
 }
 
+// hurry leaves workers that are stopping no more time than those reckon with who may have lost this node, or lost the same leader, and
+// go on without it.
+func (s *state) hurry(p policy, e lost) []any {
+	if !p.Regroups || e.Certain && s.leads() || !s.Stopping || !s.Started || s.Empty {
+		return nil
+	}
+	return []any{stop{Within: p.StopTimeout}}
+}
+
 // lapsed is the end of this node's workers when its agent had stood still. The others may have gone on without it; else they hear
 // of it now.
 func (s *state) lapsed(p policy) []any {
@@ -96,9 +108,6 @@ func (s *state) orphaned(p policy, why string) []any {
 	s.Next, s.Expect = &next, len(s.Nodes)-1
 	s.past(job.Round{Number: s.Round, Message: v.Sentence, First: v.First})
 	todo := []any{say{v.Sentence + "; the nodes that are left meet again"}, expire{0}}
-	if s.Stopping { // perhaps with more time than there is now
-		return append(todo, stop{Within: p.StopTimeout})
-	}
 	return append(todo, s.stop(stop{Within: p.StopTimeout})...)
 }
 

@@ -78,6 +78,11 @@ func (n *node) lead(ctx context.Context) (*outcome, error) {
 
 // conclusion is the outcome, if it may be published now.
 func (l *leader) conclusion(ctx context.Context) (*outcome, error) {
+	if l.here >= l.spec.Fewest() { // who is expected?
+		if _, err := l.before.ended(ctx); err != nil {
+			return nil, err
+		}
+	}
 	end := l.settle()
 	if end == nil || end.World == nil {
 		return end, nil
@@ -205,13 +210,32 @@ func (l *leader) complete(count int) bool {
 	return l.allHere(count) || l.waited() >= l.patience(count)
 }
 
-// allHere reports whether nobody else is expected: when the world before said how many of its members come, they are waited for,
+// allHere reports whether nobody else is expected. When the world before said how many of its members come, they are waited for,
 // and whoever else is there comes in with them.
 func (l *leader) allHere(count int) bool {
-	if come := l.before.expects(); come > 0 {
-		return l.members >= come
+	return !l.absent() && (count >= l.spec.Nodes || l.before.expects() > 0)
+}
+
+// absent reports whether members of the world before are not here, and may live: as many as it said, or any.
+func (l *leader) absent() bool {
+	before := cmp.Or(l.Previous, l.before.members())
+	switch come := l.before.expects(); {
+	case come > 0:
+		return l.members < come
+	case before == nil:
+		return false
 	}
-	return count >= l.spec.Nodes
+	here := map[string]bool{}
+	for _, g := range l.guests {
+		if g.alive {
+			for _, id := range identities(g.Node) {
+				here[id] = true
+			}
+		}
+	}
+	return slices.ContainsFunc(before.Members, func(m job.Member) bool {
+		return !slices.ContainsFunc(identities(m.Node), func(id string) bool { return here[id] })
+	})
 }
 
 // waited is how long the fewest have been here and free to begin.
@@ -222,13 +246,17 @@ func (l *leader) waited() time.Duration {
 	return time.Since(l.enough)
 }
 
-// patience is how long so many nodes wait for more. Where a world is full, it is for members of the one before, who have the first
-// claim.
+// patience is how long so many nodes wait for more: at least until those who are absent have no workers any more. Where a world is
+// full, it is for members of the one before, who have the first claim.
 func (l *leader) patience(count int) time.Duration {
+	wait := l.LastCall
 	if count >= l.spec.Nodes {
-		return min(silent, l.LastCall)
+		wait = min(silent, wait)
 	}
-	return l.LastCall
+	if l.absent() {
+		wait = max(wait, l.Fence)
+	}
+	return wait
 }
 
 // close makes the world of exactly these nodes.

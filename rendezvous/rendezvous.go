@@ -52,6 +52,7 @@ type Options struct {
 	LastCall time.Duration // how long to wait for more nodes when the fewest are here
 	Seen     int           // the highest generation that this agent has been part of; the next world's is higher
 	Previous *job.World    // the world before, whose order of ranks is kept as far as its nodes come back
+	Fence    time.Duration // how long members of the world before may live without hearing its leader; without those the next one waits so long
 	Past     job.Tally     // what this agent knows of the job's rounds; the world's is the most that anybody knows
 	Progress func(Status)  // called by Join when something changed, and each second; nil: nobody looks
 }

@@ -1,0 +1,125 @@
+package launcher
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/muster-run/muster/job"
+)
+
+var (
+	schedules = flag.Int("schedules", 3000, "random schedules of losses to play")
+	schedule  = flag.Uint64("schedule", 0, "the only one to play; 0: all")
+)
+
+// Nodes fail, die, are cut off, are told to stop, and their agents are replaced, at any time. Whatever happens: no two rounds have
+// workers at once, not even on a node that was given up; a failure that was heard is not lost; and every agent ends.
+func TestRandomLosses(t *testing.T) {
+	for seed := uint64(1); seed <= uint64(*schedules); seed++ {
+		if *schedule != 0 && seed != *schedule {
+			continue
+		}
+		play := newPlay(t, seed)
+		play.run()
+		play.judge()
+		if t.Failed() {
+			t.Fatalf("seed %d (-schedule %d):\n%s", seed, seed, strings.Join(play.log, "\n"))
+		}
+	}
+}
+
+// A play is a world with its fate.
+type play struct {
+	*world
+	random *rand.Rand
+	failed map[int][]int // by round, nodes whose workers failed in it
+}
+
+const playTime = 90 * time.Second
+
+func newPlay(t *testing.T, seed uint64) *play {
+	r := rand.New(rand.NewPCG(seed, 1))
+	nodes := 1 + r.IntN(5)
+	p := &play{newWorld(t, nodes), r, map[int][]int{}}
+	p.fewest, p.policy.Nodes = 1+r.IntN(nodes), nodes
+	p.policy.MaxRestarts, p.policy.Regroups, p.policy.Yields = r.IntN(3), r.IntN(5) > 0, r.IntN(2) == 0
+	for n := range nodes {
+		p.deaf[n] = r.IntN(4) == 0
+	}
+	p.watch = p.see
+	p.begin()
+	for range r.IntN(6) {
+		p.later(r.IntN(nodes), time.Duration(r.Int64N(int64(playTime))), p.fate())
+	}
+	p.later(-1, 2*playTime, ending{})
+	return p
+}
+
+// fate is something that happens to a node.
+func (p *play) fate() any {
+	switch p.random.IntN(6) {
+	case 0:
+		return death{}
+	case 1:
+		return cutOff{}
+	case 2:
+		return doom{}
+	case 3:
+		return signalled{syscall.SIGTERM}
+	case 4:
+		return ordered{orderRestart}
+	}
+	return finished{Failure: &job.Failure{PID: 100, Exit: job.Exit{Code: 3}}}
+}
+
+// see looks at what is about to happen.
+func (p *play) see(n int, event any) {
+	s := p.states[n]
+	switch e := event.(type) {
+	case finished:
+		heard := s.Started && !s.Stopping && s.Verdict == nil && s.Order == "" && s.Next == nil && s.Left > 0
+		if e.Failure != nil && heard {
+			p.failed[s.Round] = append(p.failed[s.Round], n)
+		}
+	case begun:
+		for i, other := range p.states {
+			if other.Started && !other.Empty && !p.dead[i] && i != n && other.Round != s.Round {
+				p.t.Errorf("%v: node %d begins round %d, and node %d has workers of round %d", p.now, n, s.Round, i, other.Round)
+			}
+		}
+	case unmet:
+		if p.fewest == 1 && !p.dead[n] && !p.cut[n] {
+			p.t.Errorf("node %d finds no other world, and needs nobody", n)
+		}
+	}
+}
+
+func (p *play) judge() {
+	var codes []string
+	for n, s := range p.states {
+		switch {
+		case p.dead[n]:
+		case !s.Ended || s.Started && !s.Empty:
+			p.t.Errorf("node %d never ended: %+v", n, s)
+		case s.Verdict != nil && s.Verdict.OK():
+			for _, by := range p.failed[s.Round] {
+				if !p.dead[by] && !p.cut[by] {
+					p.t.Errorf("node %d ends well with round %d, in which a worker of node %d failed", n, s.Round, by)
+				}
+			}
+			fallthrough
+		default:
+			codes = append(codes, fmt.Sprintf("%d", s.verdict().Code))
+		}
+	}
+	calm := len(p.cut) == 0 && len(p.dead) == 0 && !p.policy.Yields
+	if calm && len(slices.Compact(codes)) > 1 {
+		p.t.Errorf("the agents end with %v", codes)
+	}
+}
