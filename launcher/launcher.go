@@ -71,7 +71,7 @@ func run(ctx context.Context, c Config, e *report.Ending) error {
 		return err
 	}
 	if !c.goesOn() {
-		asked, err = c.unlessAsked(ctx, desk.orders, find)
+		asked, err = c.unlessAsked(ctx, desk.orders, "before any worker was started", find)
 	} else {
 		err = find(ctx) // it waits for nobody, and whoever asks us to stop is heard in the round: workers are to have their grace
 	}
@@ -106,13 +106,13 @@ func VerdictOf(err error) job.Verdict {
 	return v
 }
 
-// unlessAsked runs f until it ends, or until somebody asks this agent to stop. An event that comes when f has done
+// unlessAsked runs f until it ends, or until somebody asks this agent to stop, at a time of which when is the end of a sentence. An event that comes when f has done
 // its work is returned: by then the other nodes must be told of it.
-func (c Config) unlessAsked(ctx context.Context, orders <-chan order, f func(context.Context) error) (asked any, err error) {
+func (c Config) unlessAsked(ctx context.Context, orders <-chan order, when string, f func(context.Context) error) (asked any, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	over, watched := make(chan struct{}), make(chan any, 1)
-	go func() { watched <- c.watch(over, orders, cancel) }()
+	go func() { watched <- c.watch(over, orders, when, cancel) }()
 	err = f(ctx)
 	close(over)
 	asked = <-watched
@@ -124,9 +124,9 @@ func (c Config) unlessAsked(ctx context.Context, orders <-chan order, f func(con
 }
 
 // watch cancels at the first event that asks us to stop, and returns it; nil: none came.
-func (c Config) watch(over <-chan struct{}, orders <-chan order, cancel context.CancelCauseFunc) any {
+func (c Config) watch(over <-chan struct{}, orders <-chan order, when string, cancel context.CancelCauseFunc) any {
 	stop := func(by string, code int) {
-		cancel(fail(code, "", "%s before any worker was started", preemptedVerdict(c.Host.Hostname, by, code).Sentence))
+		cancel(fail(code, "", "%s %s", preemptedVerdict(c.Host.Hostname, by, code).Sentence, when))
 	}
 	for {
 		select {
@@ -142,7 +142,7 @@ func (c Config) watch(over <-chan struct{}, orders <-chan order, cancel context.
 				stop(byOrder, job.ExitTERM)
 				return ordered{orderStop}
 			}
-			o.answer <- answer{err: errors.New("no worker was started yet: nodes are still meeting")}
+			o.answer <- answer{err: errors.New("no worker runs: nodes are still meeting")}
 		case got := <-c.First.Signals():
 			sig := got.(syscall.Signal) // as all of os/signal's are
 			if stops(sig) {

@@ -565,7 +565,7 @@ func (r *round) meetAgain(past job.Tally) (asked any, err error) {
 	ctx, cancel := r.c.within(context.Background(), r.desk.began)
 	defer cancel()
 	var l *line
-	asked, err = r.c.unlessAsked(ctx, r.desk.orders, func(ctx context.Context) (err error) {
+	asked, err = r.c.unlessAsked(ctx, r.desk.orders, "while the nodes met for the next round", func(ctx context.Context) (err error) {
 		l, err = r.meeting.next(ctx, rendezvous.Options{
 			Seen: r.state.Generation, Previous: r.h.World, Past: past, LastCall: r.policy.LastCall, Fence: r.policy.fence(),
 		}, r.h.met)

@@ -156,10 +156,11 @@ func TestANodeLeaves(t *testing.T) {
 	c := newCrowd(t, "--nnodes 1:3")
 	c.joins("a", "b", "c")
 	c.works(0, "a", "b", "c")
-	for _, name := range []string{"b", "a"} {
+	for round, name := range []string{"b", "a"} { // the second one leads, and hosts the store
 		p := c.nodes[name]
 		p.cmd.Process.Signal(syscall.SIGTERM)
 		p.ends(job.ExitTERM, "told to stop by SIGTERM")
+		c.nodes["c"].says(fmt.Sprintf("in round %d", round+1))
 	}
 	c.works(2, "c")
 	c.nodes["c"].cmd.Process.Signal(syscall.SIGINT)
