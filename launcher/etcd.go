@@ -31,7 +31,7 @@ type EtcdJob struct {
 	Agent   string   // names this agent among the job's, and the one that takes over from it
 	Again   bool     // it does take over
 	Log     *slog.Logger
-	Waiting func(because string) // called at each try to reach it that failed, by its first use
+	Waiting func(because string) // called, by any goroutine, when a try to reach it failed
 }
 
 // InEtcd reports whether the nodes meet in an etcd, as far as flags and platform say without a contradiction.
@@ -93,12 +93,17 @@ func farthest(members []string) string {
 // openEtcd waits until etcd answers, and listens for the others.
 func (m *meeting) openEtcd(ctx context.Context, members []string) error {
 	show := newWaiting(m.c.Log, m.desk, "waiting for etcd at "+string(m.port))
-	var last string
-	if err := m.useEtcd(members, func(because string) { last = because; show.tick(because) }); err != nil {
-		return err
-	}
 	dialing, cancel := context.WithDeadline(ctx, m.end)
 	defer cancel()
+	if err := m.useEtcd(members, func(because string) {
+		if dialing.Err() != nil { // it was there before
+			m.away(because)
+			return
+		}
+		show.tick(because)
+	}); err != nil {
+		return err
+	}
 	_, err := m.store.Check(dialing, "anything")
 	switch {
 	case err == nil:
@@ -106,7 +111,7 @@ func (m *meeting) openEtcd(ctx context.Context, members []string) error {
 		return show.cutShort(context.Cause(ctx))
 	case dialing.Err() != nil:
 		return fail(job.ExitStore, "does it run, and is the endpoint right?",
-			"no etcd at %s within %v: %s", m.port, m.c.JoinTimeout, cmp.Or(last, "no answer"))
+			"no etcd at %s within %v: %s", m.port, m.c.JoinTimeout, cmp.Or(show.state(), "no answer"))
 	default:
 		return fail(job.ExitStore, "--etcd-cacert, --etcd-cert, --etcd-key and --etcd-user say how it is entered, or etcdctl's variables",
 			"etcd at %s: %w", m.port, err)
@@ -119,7 +124,7 @@ func (m *meeting) openEtcd(ctx context.Context, members []string) error {
 
 // resumeEtcd is openEtcd for who takes over from another agent. It waits for nobody, as a world that runs needs no etcd.
 func (m *meeting) resumeEtcd(members []string) error {
-	if err := m.useEtcd(members, nil); err != nil {
+	if err := m.useEtcd(members, m.away); err != nil {
 		return err
 	}
 	return m.listenForPeers(farthest(members))

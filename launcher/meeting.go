@@ -419,10 +419,12 @@ func (m *meeting) agree(ctx context.Context, o rendezvous.Options) (err error) {
 	return fail(job.ExitRetry, "the node that hosts it may have died", "the store at %s was lost before all nodes met: %w", m.port, err)
 }
 
-// missed shows that the store is away, to who waits for the others.
-func (m *meeting) missed(a tcpstore.Attempt) {
+func (m *meeting) missed(a tcpstore.Attempt) { m.away(tcpstore.Cause(a.Err)) }
+
+// away shows that the store is, to who waits for the others.
+func (m *meeting) away(because string) {
 	if show := m.show.Load(); show != nil {
-		show.tick(fmt.Sprintf("the store at %s is away: %s", m.port, tcpstore.Cause(a.Err)))
+		show.tick(fmt.Sprintf("the store at %s is away: %s", m.port, because))
 	}
 }
 

@@ -54,6 +54,13 @@ func (w *waiting) turn(state, rest string) {
 	w.next = now.Add(w.pause)
 }
 
+// state is what it was told last.
+func (w *waiting) state() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.last
+}
+
 // cutShort adds to the reason for which we wait no longer what was still waited for: who is missing.
 func (w *waiting) cutShort(cause error) error {
 	var why *Error

@@ -122,10 +122,16 @@ func etcdFailure(t *testing.T, exe string) {
 	nothingLeft(t, at)
 }
 
-// etcd is killed under a running world and comes back with what it had: nobody notices.
+// etcd is killed under a node that waits for another, and under a running world, and comes back with what it had.
 func etcdRestart(t *testing.T, exe string) {
 	at, done := etcdtest.Start(t, 1), filepath.Join(t.TempDir(), "done")
-	all := viaEtcd(t, exe, at, nil, "--", "sh", "-c", "echo up; until [ -e "+done+" ]; do sleep 0.05; done")
+	work := []string{"--", "sh", "-c", "echo up; until [ -e " + done + " ]; do sleep 0.05; done"}
+	all := []*program{oneOf(t, exe, at, 0, "2", nil, work...)}
+	all[0].says("1 of 2 nodes here")
+	at.Members[0].Kill()
+	all[0].says("the store at " + at.Endpoints()[0] + " is away: connection refused")
+	at.Members[0].Start()
+	all = append(all, oneOf(t, exe, at, 1, "2", nil, work...))
 	each(all, "up")
 	at.Members[0].Kill()
 	at.Members[0].Start()

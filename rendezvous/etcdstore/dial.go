@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 )
 
@@ -32,10 +33,26 @@ func (s *Store) connect(ctx context.Context) (err error) {
 		return err
 	}
 	defer s.unlock()
-	if s.client == nil {
-		s.client, err = s.dial(ctx)
+	if s.client != nil {
+		return nil
+	}
+	if s.client, err = s.dial(ctx); err == nil {
+		s.running.Go(s.watch)
 	}
 	return err
+}
+
+// watch tells why when no member can be reached any more.
+func (s *Store) watch() {
+	conn := s.client.ActiveConnection()
+	for state := conn.GetState(); conn.WaitForStateChange(s.closing, state); {
+		if state = conn.GetState(); state != connectivity.TransientFailure {
+			continue
+		}
+		if err := s.try(s.closing, s.client); uncertain(err) {
+			s.Waiting(because(err))
+		}
+	}
 }
 
 // lock waits for its turn, as the calls of others may wait for etcd while it is theirs.

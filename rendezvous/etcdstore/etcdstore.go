@@ -54,7 +54,7 @@ type Options struct {
 	TTL    time.Duration // how long the keys outlive the last user if it was killed; 0: a minute
 
 	Log     *slog.Logger         // nil: none
-	Waiting func(because string) // called at each try to reach etcd that failed; nil: nobody looks
+	Waiting func(because string) // called, by any goroutine, when a try to reach etcd failed; nil: nobody looks
 }
 
 // A Store is one user of the keys below a prefix.
@@ -162,7 +162,12 @@ func (s *Store) do(ctx context.Context, call func(ctx context.Context) error) er
 // settle waits until etcd answers again: then what became of a request is sure, and whoever repeats it does not do so in vain.
 func (s *Store) settle(ctx context.Context) {
 	for tries := 0; ; tries++ {
-		if _, err := s.client.Get(ctx, s.Prefix, clientv3.WithCountOnly()); !uncertain(err) || !pause(ctx, tries) {
+		_, err := s.client.Get(ctx, s.Prefix, clientv3.WithCountOnly())
+		if !uncertain(err) {
+			return
+		}
+		s.Waiting(because(err))
+		if !pause(ctx, tries) {
 			return
 		}
 	}

@@ -164,8 +164,10 @@ func TestLeaseEnds(t *testing.T) {
 
 // etcd may go away and come back: who waits goes on waiting, and what can be repeated is.
 func TestServerComesBack(t *testing.T) {
-	e := etcdtest.Start(t, 1)
-	s := open(t, options(e, "/job/"))
+	e, told := etcdtest.Start(t, 1), make(chan string, 1000)
+	o := options(e, "/job/")
+	o.Waiting = func(because string) { told <- because }
+	s := open(t, o)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := s.Set(ctx, "before", []byte("b")); err != nil {
@@ -176,6 +178,13 @@ func TestServerComesBack(t *testing.T) {
 	e.Members[0].Kill()
 	set := make(chan error, 1)
 	go func() { set <- s.Set(ctx, "after", []byte("a")) }()
+	for why := ""; !strings.HasPrefix(why, "connection refused"); {
+		select {
+		case why = <-told:
+		case <-ctx.Done():
+			t.Fatal("nobody is told that etcd is away")
+		}
+	}
 	e.Members[0].Start()
 	for _, done := range []chan error{set, came} {
 		if err := <-done; err != nil {
