@@ -627,7 +627,7 @@ func TestUnrulyMember(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := world(2)
-			leader, addr := lead(t, w, Options{})
+			leader, addr := lead(t, w, Options{Arrival: time.Second})
 			c := stuck(t, w, 1, addr)
 			defer c.Close()
 			want(t, leader, Joined, 1)
@@ -644,12 +644,29 @@ func TestMemberDies(t *testing.T) {
 	want(t, leader, Joined, 1)
 	c := stuck(t, w, 2, addr)
 	want(t, leader, Joined, 2)
+	c.Write(appendFrame(nil, frame{Ping: 1}))
 	begun := time.Now()
 	c.Close()
 	want(t, leader, Lost, 2)
 	if d := time.Since(begun); d > 5*time.Second {
 		t.Errorf("noticed after %v", d)
 	}
+}
+
+// A member that took too long over the opening hangs up when the leader has just let it in: it calls again, and is not lost.
+func TestMemberHangsUpAtOnce(t *testing.T) {
+	w := world(2)
+	leader, addr := lead(t, w, Options{Arrival: time.Hour})
+	stuck(t, w, 1, addr).Close()
+	want(t, leader, Joined, 1)
+	p := leader.peers[1]
+	<-p.ended // its reader has seen the end
+	p.mind(time.Now().Add(time.Minute))
+	member := follow(t, w, 1, Options{}, addr)
+	if err := member.Tell("here", nil); err != nil {
+		t.Fatal(err)
+	}
+	heard(t, leader, 1, "here")
 }
 
 // The leader's process ends: every member knows long before the node time-out.

@@ -33,6 +33,7 @@ type peer struct {
 	joined    bool
 	life      int   // of its agent: how many there were before
 	renewed   bool  // it has a new one since the last connection
+	spoke     bool  // since it joined
 	left      bool  // it said goodbye
 	lost      error // why it is lost
 	told      bool  // that it is lost
@@ -292,7 +293,7 @@ func (p *peer) note(l *line, f frame, now time.Time) (fresh bool, rtt time.Durat
 	if l.life != p.life {
 		return false, 0, errOld
 	}
-	p.heard = now
+	p.heard, p.spoke = now, true
 	if f.Ack > p.last {
 		return false, 0, fmt.Errorf("it acknowledges message %d of %d", f.Ack, p.last)
 	}
