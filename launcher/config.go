@@ -52,6 +52,9 @@ type Config struct {
 	RejoinTimeout time.Duration // --rdzv-timeout: how long those who are left wait for another world; 0: they end
 	JoinPolicy    string        // --join-policy: now, at-restart, never: when late comers are let in
 	StopTimeout   time.Duration // after a failure: from TERM to KILL
+	RestartWindow time.Duration // --restart-window: a round that ran so long forgives the failures before; 0: none does
+	Backoff       time.Duration // --restart-backoff: the longest pause between failures in a row and another round
+	StateDir      string        // --state-dir: where the count of restarts outlives this agent
 	MaxRestarts   int           // --max-restarts: rounds that may follow the first
 
 	PreemptSignal syscall.Signal // --preempt-signal: what tells workers that the node is wanted

@@ -71,7 +71,7 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 	case opened:
 		todo = s.opened(p, e.Start)
 	case begun:
-		s.Started, s.Left = true, e.Workers
+		s.Started, s.Left, s.Began = true, e.Workers, s.Now
 	case unbegun:
 		s.Empty = true
 		todo = s.failed(p, e.Failure)
@@ -140,7 +140,7 @@ func (s *state) opened(p policy, at start) []any {
 		return nil
 	}
 	at.Round = s.Round
-	at.MaxRestarts = p.MaxRestarts + s.Free
+	at.MaxRestarts, at.Free = p.MaxRestarts+s.Free, s.Free
 	if len(s.Past) > 0 {
 		at.Why = s.Past[len(s.Past)-1].Message
 	}
@@ -300,6 +300,9 @@ func (s *state) mayBeAsked() bool {
 
 // goOn begins the next round, in this world or in another.
 func (s *state) goOn(p policy) []any {
+	if wait := s.fenced(); wait != nil {
+		return wait
+	}
 	if s.mustMeet(p) {
 		return s.disband(p)
 	}
@@ -326,6 +329,7 @@ func (s *state) settled(p policy) []any {
 		return nil
 	}
 	v := p.judge(s.Causes, s.Nodes)
+	s.forgive(p)
 	switch goOn := s.mayGoOn(p, v); {
 	case s.Asked && s.Own != nil && (goOn || s.mayBeAsked()): // by a signal that came when the failure had stopped all
 		return s.conclude(p, *s.Own)
@@ -336,7 +340,7 @@ func (s *state) settled(p policy) []any {
 	s.past(job.Round{Number: s.Round, Message: v.Sentence, First: v.First})
 	text := v.Sentence + "; the nodes that are left meet again"
 	if v.First != nil {
-		text = fmt.Sprintf("%s; restart %d of %d follows", v.Sentence, s.Round+1, p.MaxRestarts+s.Free)
+		text = fmt.Sprintf("%s; restart %d of %d follows%s", v.Sentence, s.Round+1, p.MaxRestarts+s.Free, s.backOff(p))
 	} else {
 		s.Free++
 	}
@@ -620,7 +624,7 @@ func (s *state) begun(at start) []any {
 	if at.Round != s.Round || s.Start != nil || s.Stopping {
 		return todo
 	}
-	s.Start = &at
+	s.Start, s.Free = &at, at.Free
 	return append(todo, begin{at})
 }
 

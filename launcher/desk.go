@@ -180,8 +180,10 @@ func (s *state) phase() (phase, waits string) {
 		return report.Paused, "muster ctl resume"
 	case s.Meeting:
 		return report.Meeting, "the nodes of the next world"
-	case s.Next != nil && s.Fence > s.Now:
-		return report.Stopping, "workers that may live on a node that was lost"
+	case s.Fence > s.Now:
+		return report.Stopping, "the end of workers that may live on a node that was lost"
+	case s.Again && s.Rest > s.Now:
+		return report.Stopping, "the end of the pause after several failures in a row"
 	case s.Stopping:
 		return report.Stopping, s.unfinished()
 	case s.Started:

@@ -13,7 +13,9 @@ import (
 type policy struct {
 	StopTimeout time.Duration `json:"stop_timeout"`
 	Grace       time.Duration `json:"grace"`
-	MaxRestarts int           `json:"max_restarts"` // rounds that may follow the first
+	MaxRestarts int           `json:"max_restarts"`      // rounds that may follow the first
+	Window      time.Duration `json:"window,omitempty"`  // a round that ran so long forgives the failures before; 0: none does
+	Backoff     time.Duration `json:"backoff,omitempty"` // the longest pause between failures in a row and another round
 	// JobEnd is when the platform will end the job, since the loop began; 0: it did not say.
 	JobEnd  time.Duration `json:"job_end,omitempty"`
 	Success string        `json:"success,omitempty"` // what makes the job a success: all (or ""), rank0, node0
@@ -35,6 +37,7 @@ type state struct {
 
 	Start    *start        `json:"start,omitempty"`   // where this round's workers meet, once the leader has opened that place
 	Started  bool          `json:"started,omitempty"` // this node's workers were started
+	Began    time.Duration `json:"began,omitempty"`   // when
 	Left     int           `json:"left,omitempty"`    // workers of this node that have not ended
 	Empty    bool          `json:"empty,omitempty"`   // no worker of this node is left, nor anything that one started
 	Stopping bool          `json:"stopping,omitempty"`
@@ -58,6 +61,7 @@ type state struct {
 	Queue      int           `json:"queue,omitempty"`      // the leader's: nodes that wait for the next world
 	Admit      time.Duration `json:"admit,omitempty"`      // the leader's: when they are let in; 0: they are not
 	Fence      time.Duration `json:"fence,omitempty"`      // until then workers may live on a lost node
+	Rest       time.Duration `json:"rest,omitempty"`       // until then there is no other round, after several that failed
 	Next       *job.Tally    `json:"next,omitempty"`       // this world ends when it has no workers, and its nodes meet again with this tally
 	Quit       *job.Verdict  `json:"quit,omitempty"`       // with which this node ends, while the job goes on without it
 	Expect     int           `json:"expect,omitempty"`     // so many of them do; 0: another node says it

@@ -66,7 +66,11 @@ func run(ctx context.Context, c Config, e *report.Ending) error {
 		case c.takesOver():
 			talk, err = meet.resumed(ctx)
 		default: // agree with them on the world, and keep in touch
-			talk, err = meet.world(ctx, rendezvous.Options{LastCall: c.LastCall, Fence: h.Plan.policy(c).fence()}, h.met)
+			past, err1 := c.ledger(h.Plan).read()
+			if err1 != nil {
+				c.Log.Warn(err1.Error())
+			}
+			talk, err = meet.world(ctx, rendezvous.Options{LastCall: c.LastCall, Fence: h.Plan.policy(c).fence(), Past: past}, h.met)
 		}
 		return err
 	}

@@ -25,6 +25,7 @@ type start struct {
 
 	Round       int    `json:"round,omitempty"`        // rounds before this one
 	MaxRestarts int    `json:"max_restarts,omitempty"` // rounds that may follow the first
+	Free        int    `json:"free,omitempty"`         // of the rounds before, those that did not fail
 	Why         string `json:"why,omitempty"`          // what the last round ended of
 }
 

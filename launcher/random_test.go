@@ -49,6 +49,7 @@ func newPlay(t *testing.T, seed uint64) *play {
 	p := &play{newWorld(t, nodes), r, map[int][]int{}}
 	p.fewest, p.policy.Nodes = 1+r.IntN(nodes), nodes
 	p.policy.MaxRestarts, p.policy.Regroups, p.policy.Yields = r.IntN(3), r.IntN(5) > 0, r.IntN(2) == 0
+	p.policy.Backoff = time.Duration(r.IntN(2)) * 30 * time.Second
 	for n := range nodes {
 		p.deaf[n] = r.IntN(4) == 0
 	}

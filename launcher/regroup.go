@@ -149,9 +149,9 @@ func (s *state) forsake(p policy, v job.Verdict) []any {
 	return []any{tell{to, news{Kind: newsEnding, Verdict: &v}}}
 }
 
-// fenced waits until no worker can be left on a node that was lost; nil: none can.
+// fenced waits until no worker can be left on a node that was lost, and a pause is over; nil: that is so.
 func (s *state) fenced() []any {
-	if wait := s.Fence - s.Now; wait > 0 {
+	if wait := max(s.Fence, s.Rest) - s.Now; wait > 0 {
 		return []any{expire{0}, wake{wait}}
 	}
 	return nil
@@ -167,9 +167,6 @@ func (s *state) hasRoom(p policy) bool { return s.Queue > 0 && s.present() < p.N
 
 // disband is the leader's: no node has a worker left, and all meet again.
 func (s *state) disband(p policy) []any {
-	if wait := s.fenced(); wait != nil {
-		return wait
-	}
 	s.Next, s.Expect = &job.Tally{Rounds: s.Round + 1, Free: s.Free}, s.present()
 	return []any{tell{everyone, s.farewell()}, expire{leaveTime}}
 }

@@ -329,6 +329,7 @@ func (r *round) begin(at start) {
 	r.group, r.exits, r.slow = group, group.Exits(), nil
 	r.c.lastWords(fmt.Sprintf("running: world size %d, %d nodes, this is node %d", r.session.World.Size(), len(r.session.World.Members), r.session.Rank))
 	r.post(begun{len(tasks)})
+	r.record()
 }
 
 // Between two words of this agent to the first process, that it goes on, and how long one counts: as long as for its peers.
@@ -505,6 +506,9 @@ func (r *round) close() {
 	r.stopped.Wait()
 	r.store.close(r.c)
 	r.line.close()
+	if r.place != nil {
+		r.record()
+	}
 	if r.c.JournalFile != "" {
 		if err := r.journal.write(r.c.JournalFile); err != nil {
 			r.c.Log.Error(err.Error())

@@ -22,7 +22,7 @@ import (
 func jobFlags(c *launcher.Config) []cli.Flag {
 	c.NodeRank, c.WorkerStore, c.Serve = -1, "auto", "auto"
 	c.JoinTimeout, c.StopTimeout, c.Grace = 15*time.Minute, 5*time.Second, 25*time.Second
-	c.JoinPolicy, c.LastCall, c.RejoinTimeout = "now", 30*time.Second, 10*time.Minute
+	c.JoinPolicy, c.LastCall, c.RejoinTimeout, c.Backoff = "now", 30*time.Second, 10*time.Minute, 30*time.Second
 	return append([]cli.Flag{
 		&cli.GenericFlag{Name: "nnodes", Value: nodes{&c.Least, &c.Nodes}, Usage: "`N` nodes, or MIN:MAX; what the platform says, else 1"},
 		&cli.StringFlag{Name: "nproc-per-node", Destination: &c.NProc, Usage: "`N` workers on this node, or gpu, cpu, auto (one per GPU, else one)"},
@@ -48,6 +48,9 @@ func jobFlags(c *launcher.Config) []cli.Flag {
 		&cli.StringFlag{Name: "framework", Destination: &c.Framework, Hidden: true, Usage: "`NAME` of the contract with the workers: torch"},
 		&cli.BoolFlag{Name: "no-python", Destination: &c.NoPython, Hidden: true, Usage: "run even a .py as a program of its own"},
 		&cli.GenericFlag{Name: "max-restarts", Value: number{&c.MaxRestarts, 0, 1 << 20}, Usage: "`N` times a job whose worker failed is started again on all nodes (0)"},
+		&cli.GenericFlag{Name: "restart-window", Value: seconds{&c.RestartWindow}, Hidden: true, Usage: "`TIME` after which a round that ran so long makes the count of restarts begin anew (none)"},
+		&cli.GenericFlag{Name: "restart-backoff", Value: seconds{&c.Backoff}, Hidden: true, Usage: "`TIME` to pause at most when rounds fail one after the other; the first restart is at once (30s)"},
+		&cli.StringFlag{Name: "state-dir", Destination: &c.StateDir, Hidden: true, Usage: "`DIR` that outlives the container, to count restarts over several"},
 		&cli.GenericFlag{Name: "spares", Value: number{&c.Spares, 0, 1 << 10}, Usage: "`K` nodes beyond --nnodes, which stand by to take a lost one's place (0)"},
 		&cli.GenericFlag{Name: "last-call", Value: seconds{&c.LastCall}, Hidden: true, Usage: "`TIME` to wait for more than the fewest nodes (30s)"},
 		&cli.GenericFlag{Name: "rdzv-timeout", Value: seconds{&c.RejoinTimeout}, Hidden: true, Usage: "`TIME` that nodes which lost one wait for another world; 0: they end (10m)"},

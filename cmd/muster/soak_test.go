@@ -31,7 +31,7 @@ func TestSoak(t *testing.T) {
 	mark := "MARK=" + t.TempDir()
 	looks := [2]int{rounds / 10, rounds}
 	all := startNodes(t, 2, []string{mark, fmt.Sprintf("LOOKS= %d %d ", looks[0], looks[1])},
-		"--rdzv-timeout", "0", "--max-restarts", strconv.Itoa(rounds), "--worker-store", "agent", "--", "sh", "-c", soaking)
+		"--rdzv-timeout", "0", "--restart-backoff", "0", "--max-restarts", strconv.Itoa(rounds), "--worker-store", "agent", "--", "sh", "-c", soaking)
 	var found [2][]held
 	var processes [2][]string
 	for i, round := range looks {

@@ -1,0 +1,90 @@
+package launcher
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-run/muster/job"
+)
+
+// fails lets a worker fail after a time, and returns how long it took until the next round began; -1: there was none.
+func (w *world) fails(after time.Duration) time.Duration {
+	w.now += after
+	at := w.now
+	w.feed(1, failure(1, 0, job.Exit{Code: 3}))
+	w.run()
+	if w.began[1] <= at {
+		return -1
+	}
+	return w.began[1] - at
+}
+
+// The first restart is at once, further ones take their time, unless rounds run for long between.
+func TestBackOff(t *testing.T) {
+	w := newWorld(t, 2).begin()
+	w.policy.MaxRestarts, w.policy.Backoff = 10, 5*time.Second
+	for i, want := range []time.Duration{0, 1, 2, 4, 5} {
+		if got := w.fails(time.Second).Truncate(time.Second); got != want*time.Second {
+			t.Errorf("after %d failures: %v", i+1, got)
+		}
+	}
+	if got := w.fails(longRound); got > time.Second {
+		t.Errorf("after a long round: %v", got)
+	}
+}
+
+// A round that ran for long forgives the failures before.
+func TestRestartWindow(t *testing.T) {
+	w := newWorld(t, 2).begin()
+	w.policy.MaxRestarts, w.policy.Window = 1, time.Hour
+	for i, c := range []struct {
+		after time.Duration
+		goes  bool
+	}{{time.Minute, true}, {2 * time.Hour, true}, {time.Hour, true}, {time.Minute, false}} {
+		if got := w.fails(c.after) >= 0; got != c.goes {
+			t.Errorf("failure %d: it goes on: %v", i+1, got)
+		}
+	}
+	w.all(3, "after 3 restarts")
+}
+
+// Counts outlive the agent; what cannot be read is told, and harms nothing.
+func TestLedger(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	l := ledger{dir, "a/../job", "me"}
+	for range 2 {
+		if got, err := l.read(); err != nil || got != (job.Tally{}) {
+			t.Fatal(got, err)
+		}
+		want := job.Tally{Rounds: 3, Free: 1}
+		if err := l.write(want); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := l.read(); err != nil || got != want {
+			t.Fatal(got, err)
+		}
+		if other, err := (ledger{dir, "a/../job2", "me"}).read(); err != nil || other != (job.Tally{}) {
+			t.Fatal(other, err)
+		}
+		if err := l.forget(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if files, _ := os.ReadDir(dir); len(files) != 0 {
+		t.Errorf("it leaves %v", files)
+	}
+	for _, bad := range []string{"", "[]", `{"rounds":1,"free":2}`, `{"rounds":-1}`, strings.Repeat(" ", 2000) + "{}"} {
+		if err := os.WriteFile(l.path(), []byte(bad), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := l.read(); err == nil || !strings.Contains(err.Error(), l.path()) || got != (job.Tally{}) {
+			t.Errorf("%q: %v, %v", bad, got, err)
+		}
+	}
+	if got, err := (ledger{}).read(); err != nil || got != (job.Tally{}) || (ledger{}).write(got) != nil || (ledger{}).forget() != nil {
+		t.Error("without a directory it does something")
+	}
+}
