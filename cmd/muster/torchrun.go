@@ -15,7 +15,7 @@ import (
 // has them; each is taken with a note where it changes nothing, and refused where it would.
 func torchrunFlags(c *launcher.Config) []cli.Flag {
 	return []cli.Flag{
-		&cli.GenericFlag{Name: "rdzv-conf", Hidden: true, Value: &rdzvConf{c: c}, Usage: "`KEY=VALUE,...` of torchrun's rendezvous: join_timeout, is_host; cacert, cert, key, etcd_prefix"},
+		&cli.GenericFlag{Name: "rdzv-conf", Hidden: true, Value: &rdzvConf{c: c}, Usage: "`KEY=VALUE,...` of torchrun's rendezvous: join_timeout, last_call_timeout, is_host; cacert, cert, key, etcd_prefix"},
 		&cli.GenericFlag{Name: "role", Hidden: true, Value: choice{new(string), "default"}, Usage: "`default` is the one role that workers have"},
 		&cli.GenericFlag{Name: "monitor-interval", Hidden: true, Usage: "`TIME` changes nothing",
 			Value: idle{seconds{new(time.Duration)}, c, "--monitor-interval changes nothing: muster hears at once when a worker ends"}},
@@ -97,7 +97,7 @@ type rdzvConf struct {
 
 // withoutEffect are keys of torchrun's backends (dynamic_rendezvous.py, c10d_rendezvous_backend.py,
 // static_tcp_rendezvous.py) that say how its own rendezvous waits and looks after itself.
-var withoutEffect = strings.Fields("last_call_timeout close_timeout heartbeat_timeout keep_alive_interval keep_alive_max_attempt " +
+var withoutEffect = strings.Fields("close_timeout heartbeat_timeout keep_alive_interval keep_alive_max_attempt " +
 	"read_timeout timeout store_type use_libuv rank")
 
 func (v *rdzvConf) Set(text string) error {
@@ -137,8 +137,9 @@ func (v *rdzvConf) one(key, value string) error {
 	switch {
 	case key == "protocol" && (value == "http" || value == "https"):
 		v.c.Etcd.TLS = value == "https"
-	case key == "join_timeout":
-		if err := (seconds{&v.c.JoinTimeout}).Set(value); err != nil {
+	case key == "join_timeout" || key == "last_call_timeout":
+		time := map[string]*time.Duration{"join_timeout": &v.c.JoinTimeout, "last_call_timeout": &v.c.LastCall}[key]
+		if err := (seconds{time}).Set(value); err != nil {
 			return fmt.Errorf("%s: %w", key, err)
 		}
 	case key == "is_host":
