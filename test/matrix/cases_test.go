@@ -23,6 +23,7 @@ var scenes = []scene{
 
 	{name: "container killed", play: containerKilled, both: true},
 	{name: "first process killed", play: firstProcessKilled},
+	{name: "leader's container killed", play: leaderKilled},
 	{name: "leader's machine dies", play: leaderDies},
 	{name: "store's machine dies", play: storeDies},
 	{name: "store's pod is replaced", play: podReplaced},

@@ -106,12 +106,12 @@ func (s *stage) heal() {
 // world waits for a world of n workers, all of which began after the last deed.
 func (s *stage) world(n int) {
 	s.t.Helper()
-	var firsts []record
+	s.worlds = append(s.worlds, world{deed: s.last, size: n})
+	w := &s.worlds[len(s.worlds)-1]
 	s.until(fmt.Sprintf("a new world of %d", n), func() bool {
-		firsts = s.book.world(n, s.last.at)
-		return firsts != nil
+		w.firsts = s.book.world(n, s.last.at)
+		return w.firsts != nil
 	})
-	s.worlds = append(s.worlds, world{s.last, firsts})
 }
 
 // goesOn waits until each worker of the last world has made three more steps. None may have begun since the last deed.

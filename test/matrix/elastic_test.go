@@ -37,6 +37,16 @@ func leaderDies(s *stage) {
 	s.finish(s.hosts[1:]...)
 }
 
+// The container of group rank 0 is killed; the store is elsewhere.
+func leaderKilled(s *stage) {
+	s.add(3)
+	s.start("--nnodes 2:3 --rdzv-endpoint h2:29400" + elastic)
+	s.world(3)
+	s.crash(s.hosts[0])
+	s.world(2)
+	s.finish(s.hosts[1:]...)
+}
+
 // The machine that hosts the store dies, and nothing comes in its place: those who are left cannot meet, and say so.
 func storeDies(s *stage) {
 	s.add(3)

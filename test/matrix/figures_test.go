@@ -8,10 +8,11 @@ import (
 	"time"
 )
 
-// A world is what came of a deed: the first step of each rank.
+// A world is what came of a deed, or should have.
 type world struct {
 	deed   deed
-	firsts []record
+	size   int
+	firsts []record // the first step of each rank; nil: it never came
 }
 
 // A figure is how long it took from a deed until the old workers of hosts that were not hit were gone (0: there were
@@ -20,6 +21,9 @@ type figure struct{ gone, began, stepped time.Duration }
 
 // figure reads in a book what a deed took.
 func (w world) figure(all []record) figure {
+	if w.firsts == nil {
+		return figure{}
+	}
 	f := figure{stepped: latest(w.firsts) - w.deed.at}
 	old := map[string]bool{}
 	for _, r := range all {
@@ -57,7 +61,7 @@ func (t *table) add(scene, column string, s *stage) {
 		t.cells = map[[2]string][]figure{}
 	}
 	for n, w := range s.worlds {
-		row := fmt.Sprintf("%s: %s, a world of %d", scene, w.deed.what, len(w.firsts))
+		row := fmt.Sprintf("%s: %s, a world of %d", scene, w.deed.what, w.size)
 		if n == 0 {
 			continue // nothing was lost yet
 		}
@@ -88,6 +92,10 @@ func (t *table) String() string {
 func summary(all []figure) string {
 	if len(all) == 0 {
 		return "–"
+	}
+	came := slices.DeleteFunc(slices.Clone(all), func(f figure) bool { return f.began == 0 })
+	if never := len(all) - len(came); never > 0 {
+		return fmt.Sprintf("none in %v (%d of %d)", patience, never, len(all))
 	}
 	gone := "–"
 	if m := median(all, func(f figure) time.Duration { return f.gone }); m > 0 {

@@ -14,7 +14,7 @@ import (
 type kit struct {
 	name   string
 	line   func(s *stage, flags []string) []string // that starts its part of the job on a host, with flags of muster's
-	ends   bool                                    // it is known to end well
+	ends   bool                                    // every case must end well
 	muster string                                  // the program
 	torch  string                                  // if not the scene's
 }
@@ -77,11 +77,16 @@ func TestFigures(t *testing.T) {
 // play plays a scene and takes its figures.
 func (all *table) play(t *testing.T, k *kit, c scene) {
 	s := openStage(t, k, python(t, cmp.Or(k.torch, c.torch, "debian")))
+	defer func() {
+		if r := recover(); r != nil && r != (gaveUp{}) {
+			panic(r)
+		}
+		all.add(c.name, k.name, s)
+	}()
 	c.play(s)
 	if k.ends {
 		s.judge()
 	}
-	all.add(c.name, k.name, s)
 }
 
 // agent is the command line of an agent of muster.

@@ -102,6 +102,9 @@ func (b *bell) next() <-chan struct{} {
 	return b.c
 }
 
+// gaveUp ends the play of a launcher of which nothing is demanded.
+type gaveUp struct{}
+
 // until waits for something that the workers' book or a program shows. When all programs have ended, not much can come.
 func (s *stage) until(what string, here func() bool) {
 	s.t.Helper()
@@ -117,6 +120,9 @@ func (s *stage) until(what string, here func() bool) {
 		select {
 		case <-next:
 		case <-late:
+			if !s.kit.ends {
+				panic(gaveUp{})
+			}
 			s.t.Fatalf("in vain waited for %s", what)
 		}
 	}
