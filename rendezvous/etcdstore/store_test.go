@@ -214,14 +214,32 @@ func TestServerIsGone(t *testing.T) {
 	}
 }
 
-// Nodes meet in etcd as they do elsewhere, and their cost grows with their number.
+// Nodes meet in etcd as they do elsewhere.
 func TestMeeting(t *testing.T) {
-	e := etcdtest.Start(t, 1)
-	const nodes = 20
+	meet(t, etcdtest.Start(t, 1), "/muster/job7/", 20)
+}
+
+// Their cost grows with their number, no faster.
+func BenchmarkJoin(b *testing.B) {
+	e := etcdtest.Start(b, 1)
+	e.Keys() // it answers
+	for _, nodes := range []int{2, 32, 100, 400} {
+		b.Run(fmt.Sprint(nodes), func(b *testing.B) {
+			for i := 0; b.Loop(); i++ {
+				meet(b, e, fmt.Sprintf("/muster/%d of %d/", i, nodes), nodes)
+			}
+		})
+	}
+}
+
+// meet makes so many nodes meet, each with a connection of its own.
+func meet(t testing.TB, e *etcdtest.Cluster, prefix string, nodes int) {
+	t.Helper()
 	var all sync.WaitGroup
 	for i := range nodes {
-		s := open(t, options(e, "/muster/job7/"))
 		all.Go(func() {
+			s := New(options(e, prefix))
+			defer s.Close()
 			session, err := rendezvous.Join(t.Context(), s, job.Spec{ID: "job7", Terms: job.Terms{Nodes: nodes}, Self: job.Node{
 				Name: fmt.Sprint("host", i), Index: i, Slots: 8, Incarnation: fmt.Sprint("life", i)}}, rendezvous.Options{Timeout: time.Minute})
 			if err != nil {
