@@ -34,6 +34,7 @@ type hello struct {
 	Incarnation string `json:"incarnation"`
 	Life        int    `json:"life,omitempty"` // agents that this one took over from
 	Salt        string `json:"salt"`
+	Asks        bool   `json:"asks,omitempty"` // only whether anybody is here
 }
 
 type welcome struct {
@@ -112,6 +113,10 @@ func (f *Fleet) admit(c net.Conn) error {
 	h, err := readHello(in)
 	if err != nil {
 		return err
+	}
+	if h.Asks {
+		_ = refuse(c, errors.New("it is none of this world"), false)
+		return errElsewhere
 	}
 	if err := f.check(h); err != nil {
 		return refuse(c, err, false)

@@ -10,7 +10,6 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -213,7 +212,7 @@ func (p *peer) detach(l *line, why error) {
 		return
 	}
 	p.line, p.cause = nil, why
-	p.closed = errors.Is(why, io.EOF) || errors.Is(why, io.ErrUnexpectedEOF) || errors.Is(why, syscall.ECONNRESET)
+	p.closed = closed(why)
 	p.broken, p.hoped = time.Now(), 0
 	p.knocked = p.broken
 	p.checkEmpty()

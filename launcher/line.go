@@ -25,6 +25,7 @@ func (m *meeting) connect(ctx context.Context) (*line, error) {
 	goesOn := m.c.goesOn() && !m.anew
 	l := &line{log: func(s string) { m.c.Log.Warn(s) }}
 	if len(w.Members) == 1 {
+		m.door.shut()
 		l.host = "127.0.0.1"
 		return l, nil
 	}
@@ -33,7 +34,7 @@ func (m *meeting) connect(ctx context.Context) (*line, error) {
 		options.Arrival = againTime
 	}
 	if rank != 0 {
-		m.door.shut() // nobody has business here: another node leads
+		m.door.shut() // nobody has business here: another node leads. Who asks whether anybody is here hears that somebody hangs up
 	}
 	if rank == 0 {
 		l.fleet = fleet.Lead(w, options)

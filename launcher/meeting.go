@@ -354,6 +354,9 @@ func (m *meeting) once(ctx context.Context, o rendezvous.Options, met func(Confi
 	return m.connect(ctx)
 }
 
+// lives reports whether the agent of a node answers.
+func lives(ctx context.Context, n job.Node) bool { return fleet.Answers(ctx, n.Addrs) }
+
 // next is world for those who have been in one.
 func (m *meeting) next(ctx context.Context, o rendezvous.Options, met func(Config, *rendezvous.Session)) (*line, error) {
 	m.session, m.anew, m.end = nil, true, time.Now().Add(m.c.RejoinTimeout)

@@ -571,7 +571,7 @@ func (r *round) meetAgain(past job.Tally) (asked any, err error) {
 	var l *line
 	asked, err = r.c.unlessAsked(ctx, r.desk.orders, "while the nodes met for the next round", func(ctx context.Context) (err error) {
 		l, err = r.meeting.next(ctx, rendezvous.Options{
-			Seen: r.state.Generation, Previous: r.h.World, Past: past, LastCall: r.policy.LastCall, Fence: r.policy.fence(),
+			Seen: r.state.Generation, Previous: r.h.World, Past: past, LastCall: r.policy.LastCall, Fence: r.policy.fence(), Lives: lives,
 		}, r.h.met)
 		return err
 	})

@@ -173,7 +173,46 @@ func (l *leader) free(ctx context.Context, count int) (bool, error) {
 	if count < l.spec.Nodes {
 		need += l.LastCall
 	}
-	return l.before.watch.still() >= need, nil
+	if l.before.watch.still() < need {
+		return false, nil
+	}
+	if l.lives(ctx) {
+		l.before.watch.moved = time.Now()
+		return false, nil
+	}
+	return true, nil
+}
+
+// Who is asked whether the world before lives, and how long the answer may take.
+const (
+	asked   = 8
+	askTime = 2 * time.Second
+)
+
+// lives asks members of the world before that are not here, the leader first.
+func (l *leader) lives(ctx context.Context) bool {
+	if l.Lives == nil {
+		return false
+	}
+	here := map[string]bool{}
+	for _, g := range l.guests {
+		here[g.Node.Incarnation] = true
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	answers := make(chan bool, asked)
+	count := 0
+	for _, m := range l.before.world.Members {
+		if !here[m.Incarnation] && count < asked {
+			count++
+			go func() { answers <- l.Lives(ctx, m.Node) }()
+		}
+	}
+	alive := false
+	for range count {
+		alive = <-answers || alive
+	}
+	return alive
 }
 
 // unsure reports whether a world may live of which a store that came back empty does not know yet. Its leader makes it known

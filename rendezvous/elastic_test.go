@@ -1,9 +1,11 @@
 package rendezvous
 
 import (
+	"context"
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -270,5 +272,24 @@ func TestStandbyInAnEmptyStore(t *testing.T) {
 		if w := next[0].session.World; w.Generation < 2 || !slices.ContainsFunc(w.Members, func(m job.Member) bool { return m.Name == "b" }) {
 			t.Errorf("the world is %+v", w)
 		}
+	})
+}
+
+// A world of which nothing is heard, and whose node answers, lives: those who wait do not begin another one.
+func TestAWorldThatAnswers(t *testing.T) {
+	play(t, func(s *scene) {
+		a := s.comes(elastic("a", 1, 2), lastCall)
+		s.passes(31 * time.Second)
+		s.agree([]string{"a"}, a)
+		a.session.Close() // it does not reach the store any more
+		var gone atomic.Bool
+		o := lastCall
+		o.Lives = func(_ context.Context, n job.Node) bool { return n.Name == "a" && !gone.Load() }
+		x := s.comes(elastic("x", 1, 2), o)
+		s.passes(5 * time.Minute)
+		s.waits(x)
+		gone.Store(true)
+		s.passes(40 * time.Second)
+		s.agree([]string{"x"}, x)
 	})
 }

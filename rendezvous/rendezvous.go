@@ -53,8 +53,11 @@ type Options struct {
 	Seen     int           // the highest generation that this agent has been part of; the next world's is higher
 	Previous *job.World    // the world before, whose order of ranks is kept as far as its nodes come back
 	Fence    time.Duration // how long members of the world before may live without hearing its leader; without those the next one waits so long
-	Past     job.Tally     // what this agent knows of the job's rounds; the world's is the most that anybody knows
-	Progress func(Status)  // called by Join when something changed, and each second; nil: nobody looks
+	// Lives asks a member of a world that nobody ends, and of which the store hears nothing, whether it is still there: its leader
+	// may not reach the store. nil: nobody is asked.
+	Lives    func(context.Context, job.Node) bool
+	Past     job.Tally    // what this agent knows of the job's rounds; the world's is the most that anybody knows
+	Progress func(Status) // called by Join when something changed, and each second; nil: nobody looks
 }
 
 // Join meets the other nodes of spec's job in s and returns when all agree on a world that includes spec.Self.
