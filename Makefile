@@ -41,6 +41,7 @@ fuzz: ## fuzz each decoder for FUZZTIME
 bench: build ## benchmarks, and side by side with torchrun
 	set -o pipefail; go test -run '^$$' -bench '$(BENCH)' -benchmem ./... 2>&1 | { grep -v '^?' || true; }
 	go run ./test/bench
+	go test ./test/matrix -run Figures -figures 3 -v -timeout 2h
 
 lint: ## gofmt, go vet, staticcheck, govulncheck
 	@out=$$(gofmt -l .); [ -z "$$out" ] || { echo "gofmt would change: $$out"; exit 1; }

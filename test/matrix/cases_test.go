@@ -35,6 +35,7 @@ var scenes = []scene{
 	{name: "spare takes over from a node cut off", play: spareForCutOff},
 
 	{name: "etcd member dies", play: etcdMemberDies},
+	{name: "leader cut off, and healed, over etcd", play: leaderCutOff},
 	{name: "etcd away for 30 s", play: etcdAway},
 }
 

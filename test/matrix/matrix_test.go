@@ -20,7 +20,7 @@ type kit struct {
 }
 
 var (
-	another = flag.String("muster", "", "`FILE` to test; else it is built from what is here")
+	another = flag.String("muster", "", "`FILE` to test; else make builds it from what is here")
 	plays   = flag.Int("figures", 0, "`N` plays of what torchrun survives, under muster and under torchrun, for a table")
 )
 
@@ -110,17 +110,15 @@ func (s *stage) torchrun(flags []string) []string {
 	return append(line, file(s.t, "train.py"))
 }
 
-// build makes the program from what is here, with etcd, if no other was named.
+// build makes the program that is delivered, if no other was named.
 func build(t *testing.T) string {
 	t.Helper()
 	if *another != "" {
 		return *another
 	}
 	path := filepath.Join(t.TempDir(), "muster")
-	cmd := exec.Command("go", "build", "-tags", "urfave_cli_no_docs,full", "-o", path, "../../cmd/muster")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v: %s", err, out)
+	if out, err := exec.Command("make", "-C", "../..", "build", "BIN="+path).CombinedOutput(); err != nil {
+		t.Fatalf("make build: %v: %s", err, out)
 	}
 	return path
 }
