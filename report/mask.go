@@ -55,6 +55,9 @@ func SecretName(name string) bool {
 		return false
 	}
 	words := strings.FieldsFunc(strings.ToUpper(name), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	if n := len(words); n > 1 && strings.HasPrefix(words[n-2], "ETCD") && words[n-1] == "USER" { // NAME:PASSWORD, for etcdctl and for us
+		return true
+	}
 	return slices.ContainsFunc(words, func(word string) bool {
 		return slices.Contains(secretWords, word) ||
 			slices.ContainsFunc(secretEnds, func(end string) bool { return strings.HasSuffix(word, end) })

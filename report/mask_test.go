@@ -8,12 +8,12 @@ import (
 
 func TestSecretName(t *testing.T) {
 	for _, name := range []string{"HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "apikey", "GITHUBTOKEN", "MYSQL_PWD", "DB_PASS", "GOOGLE_APPLICATION_CREDENTIALS",
-		"--api-key", "PGPASSWORD", "SSH_AUTH_SOCK", "SENTRY_DSN", "http.cookie", "SLACK_WEBHOOK_URL"} {
+		"--api-key", "PGPASSWORD", "SSH_AUTH_SOCK", "SENTRY_DSN", "http.cookie", "SLACK_WEBHOOK_URL", "ETCDCTL_USER", "--etcd-user"} {
 		if !SecretName(name) {
 			t.Errorf("%s is said to hold no secret", name)
 		}
 	}
-	for _, name := range []string{"PWD", "OLDPWD", "PATH", "RANK", "MASTER_ADDR", "TOKENIZERS_PARALLELISM", "NCCL_PATTERN", "KEYBOARD", "PASSIVE", "AUTHOR", "exit_code", ""} {
+	for _, name := range []string{"PWD", "OLDPWD", "PATH", "RANK", "MASTER_ADDR", "TOKENIZERS_PARALLELISM", "NCCL_PATTERN", "KEYBOARD", "PASSIVE", "AUTHOR", "USER", "PGUSER", "exit_code", ""} {
 		if SecretName(name) {
 			t.Errorf("%s is said to hold a secret", name)
 		}

@@ -31,7 +31,7 @@ func TestEtcd(t *testing.T) {
 	for name, test := range map[string]func(t *testing.T, exe string){
 		"training": etcdTraining, "torchrun's variables": etcdPET, "agents are killed": etcdTakeOver, "a worker fails": etcdFailure,
 		"etcd starts again": etcdRestart, "etcd stands still": etcdStill, "a member is lost": etcdMember, "a node is lost": etcdNode, "TLS": etcdTLS,
-		"wrong password": etcdPassword, "hosts": etcdHosts,
+		"wrong password": etcdPassword, "hosts": etcdHosts, "no programs in memory": etcdNoMemfd,
 	} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); test(t, exe) })
 	}
@@ -246,6 +246,13 @@ func etcdHosts(t *testing.T, exe string) {
 	for _, p := range all {
 		p.ends(0, " of 2 at 10.77.0.")
 	}
+}
+
+// A kernel that lets nobody run what is in memory alone is told of.
+func etcdNoMemfd(t *testing.T, exe string) {
+	p := startProgram(t, t.TempDir(), nil, "unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", `echo 2 >/proc/sys/vm/memfd_noexec; exec "$@"`, "sh",
+		exe, "run", "--nnodes", "2", "--rdzv-id", "job7", "--rdzv-endpoint", "etcd://127.0.0.1:1", "true")
+	p.ends(job.ExitSystem, "start the build of muster that has the client for etcd: a file in memory: permission denied; is vm.memfd_noexec 2")
 }
 
 // BenchmarkTwoNodes is a job of two nodes that does nothing, from the start of the first agent to the end of the last.
