@@ -54,7 +54,7 @@ func (c Config) inEtcd(found discovery.Finding) bool {
 
 // planEtcd decides in which etcd the nodes meet.
 func planEtcd(c Config, found discovery.Finding, p *Plan) (err error) {
-	where := "platform"
+	by := found.Rule
 	switch {
 	case c.Backend == "c10d":
 		return fail(job.ExitUsage, "drop one of them", "%s is no endpoint for %s", c.said("rdzv-endpoint", c.Endpoint), c.said("rdzv-backend", c.Backend))
@@ -63,20 +63,18 @@ func planEtcd(c Config, found discovery.Finding, p *Plan) (err error) {
 	case c.Serve == "yes":
 		return fail(job.ExitUsage, "drop it", "%s, but with etcd no node hosts the meeting point", c.said("serve", c.Serve))
 	case c.Endpoint != "":
-		where = c.said("rdzv-endpoint", c.Endpoint)
-		p.Etcd, err = discovery.Members(c.Endpoint)
-	default:
+		by = c.by("rdzv-endpoint")
+		if p.Etcd, err = discovery.Members(c.Endpoint); err != nil {
+			return fail(job.ExitUsage, "give the members of an etcd: HOST:PORT,...", "%s %w", c.said("rdzv-endpoint", c.Endpoint), err)
+		}
+	case len(found.Etcd) > 0:
 		p.Etcd = found.Etcd
-	}
-	if err != nil {
-		return fail(job.ExitUsage, "give the members of an etcd: HOST:PORT,...", "%s %w", where, err)
-	}
-	if len(p.Etcd) == 0 {
+	default:
 		return fail(job.ExitUsage, "say --rdzv-endpoint HOST:PORT,...", "%s, but nothing says where it is", c.said("rdzv-backend", "etcd"))
 	}
 	p.Endpoint = job.Addr(strings.Join(p.Etcd, ","))
-	p.set(c, "rdzv-endpoint", string(p.Endpoint), found.Rule)
-	p.set(c, "rdzv-backend", "etcd", "endpoint")
+	p.set(c, "rdzv-endpoint", string(p.Endpoint), by)
+	p.set(c, "rdzv-backend", "etcd", by)
 	return planAddrs(c, farthest(p.Etcd), p)
 }
 
@@ -104,7 +102,7 @@ func (m *meeting) openEtcd(ctx context.Context, members []string) error {
 	}); err != nil {
 		return err
 	}
-	_, err := m.store.Check(dialing, "anything")
+	err := m.store.Set(dialing, "opened", nil) // else one who may not write would learn it in the midst of the meeting
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
@@ -117,7 +115,7 @@ func (m *meeting) openEtcd(ctx context.Context, members []string) error {
 			"etcd at %s: %w", m.port, err)
 	}
 	if m.c.LocalAddr == "" {
-		m.hosts = first(m.hosts, facing(ctx, members))
+		m.hosts = first(m.hosts, facing(dialing, members))
 	}
 	return m.listenForPeers(farthest(members))
 }

@@ -226,11 +226,21 @@ func etcdTLS(t *testing.T, exe string) {
 	}
 }
 
+// Who does not know the password, or may only read, is told so at once.
 func etcdPassword(t *testing.T, exe string) {
 	at := etcdtest.Start(t, 1)
+	at.Post("auth/user/add", `{"name":"reader","password":"secret"}`, nil)
+	at.Post("auth/role/add", `{"name":"reads"}`, nil)
+	at.Post("auth/role/grant", `{"name":"reads","perm":{"permType":"READ","key":"AA==","range_end":"AA=="}}`, nil)
+	at.Post("auth/user/grant", `{"user":"reader","role":"reads"}`, nil)
 	at.Lock("secret")
-	for _, p := range viaEtcd(t, exe, at, []string{"ETCDCTL_PASSWORD=guess"}, "--etcd-user", "root", "true") {
-		p.ends(job.ExitStore, "log in as root: etcdserver: authentication failed, invalid user ID or password; ")
+	for user, why := range map[string]string{
+		"root:guess":    "log in as root: etcdserver: authentication failed, invalid user ID or password; ",
+		"reader:secret": "etcd: etcdserver: permission denied; ",
+	} {
+		for _, p := range viaEtcd(t, exe, at, nil, "--etcd-user", user, "true") {
+			p.ends(job.ExitStore, "etcd at "+at.Endpoints()[0]+": ", why)
+		}
 	}
 }
 
