@@ -54,6 +54,8 @@ type Config struct {
 	StopTimeout   time.Duration // after a failure: from TERM to KILL
 	RestartWindow time.Duration // --restart-window: a round that ran so long forgives the failures before; 0: none does
 	Backoff       time.Duration // --restart-backoff: the longest pause between failures in a row and another round
+	ExcludeAfter  int           // --exclude-after: a node on which so many rounds failed is left out; 0: none is
+	ExcludeFor    time.Duration // --exclude-for: for so long
 	StateDir      string        // --state-dir: where the count of restarts outlives this agent
 	MaxRestarts   int           // --max-restarts: rounds that may follow the first
 

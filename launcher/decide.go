@@ -83,9 +83,9 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 	case noticed:
 		todo = []any{say{fmt.Sprintf("node %d (%s): %s", e.Node, s.Nodes[e.Node].Name, e.What)}}
 	case resumed:
-		todo = s.resumed()
+		todo = s.resumed(p)
 	case renewed:
-		todo = s.standing(e.Node)
+		todo = s.standing(p, e.Node)
 	case departed:
 		todo = s.departed(p, e.Node)
 	case lost:
@@ -116,7 +116,7 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 	}
 	todo = append(todo, s.cleared(p)...)
 	todo = append(todo, s.admit(p)...)
-	todo = append(todo, s.disperse()...)
+	todo = append(todo, s.disperse(p)...)
 	s.maybeEnd()
 	return s, s.stamped(todo)
 }
@@ -140,7 +140,7 @@ func (s *state) opened(p policy, at start) []any {
 		return nil
 	}
 	at.Round = s.Round
-	at.MaxRestarts, at.Free = p.MaxRestarts+s.Free, s.Free
+	at.MaxRestarts, at.Free, at.Blame = p.MaxRestarts+s.Free, s.Free, s.Blame
 	if len(s.Past) > 0 {
 		at.Why = s.Past[len(s.Past)-1].Message
 	}
@@ -337,13 +337,14 @@ func (s *state) settled(p policy) []any {
 		return s.conclude(p, s.inAll(v))
 	}
 	s.Again = true
-	s.past(job.Round{Number: s.Round, Message: v.Sentence, First: v.First})
-	text := v.Sentence + "; the nodes that are left meet again"
+	text, out := v.Sentence+"; the nodes that are left meet again", ""
 	if v.First != nil {
-		text = fmt.Sprintf("%s; restart %d of %d follows%s", v.Sentence, s.Round+1, p.MaxRestarts+s.Free, s.backOff(p))
+		text, out = fmt.Sprintf("%s; restart %d of %d follows%s", v.Sentence, s.Round+1, p.MaxRestarts+s.Free, s.backOff(p)), s.blame(p, *v.First)
 	} else {
 		s.Free++
 	}
+	text += out
+	s.past(job.Round{Number: s.Round, Message: v.Sentence + out, First: v.First})
 	todo := []any{say{text}, expire{p.StopTimeout + leaveTime}}
 	if s.allClear() {
 		todo = append(todo, s.goOn(p)...)
@@ -624,7 +625,7 @@ func (s *state) begun(at start) []any {
 	if at.Round != s.Round || s.Start != nil || s.Stopping {
 		return todo
 	}
-	s.Start, s.Free = &at, at.Free
+	s.Start, s.Free, s.Blame = &at, at.Free, at.Blame
 	return append(todo, begin{at})
 }
 

@@ -62,6 +62,7 @@ func newWorld(t *testing.T, nodes int) *world {
 		s := state{Self: n, Nodes: make([]node, nodes)}
 		for i := range nodes {
 			s.Nodes[i].Name = fmt.Sprintf("host-%d", i)
+			s.Nodes[i].ID = s.Nodes[i].Name
 		}
 		w.states = append(w.states, s)
 		w.began = append(w.began, 0)
@@ -285,7 +286,12 @@ func (w *world) do(n int, deed any) {
 	case wake:
 		w.later(n, d.Within, woken{})
 	case meet:
-		w.meets(n, d.Expect)
+		if d.Rest > 0 {
+			w.goodbye(n)
+			w.later(n, d.Rest, unmet{job.Verdict{Code: job.ExitRetry, Class: job.Lost, Sentence: d.Out}})
+		} else {
+			w.meets(n, d.Expect)
+		}
 	case open:
 		w.later(n, time.Millisecond, opened{start{Port: 2}})
 	}
@@ -348,18 +354,23 @@ func (w *world) run() {
 		if steps > 10000 {
 			w.t.Fatalf("the world does not come to rest: \n%s", strings.Join(w.log[:min(len(w.log), 200)], "\n"))
 		}
-		next := 0
-		for i, t := range w.timers {
-			if t.at < w.timers[next].at {
-				next = i
-			}
+		w.step()
+	}
+}
+
+// step lets what is due next happen.
+func (w *world) step() {
+	next := 0
+	for i, t := range w.timers {
+		if t.at < w.timers[next].at {
+			next = i
 		}
-		t := w.timers[next]
-		w.timers = append(w.timers[:next], w.timers[next+1:]...)
-		w.now = t.at
-		if !w.past(t) {
-			w.feed(t.node, t.event)
-		}
+	}
+	t := w.timers[next]
+	w.timers = append(w.timers[:next], w.timers[next+1:]...)
+	w.now = t.at
+	if !w.past(t) {
+		w.feed(t.node, t.event)
 	}
 }
 

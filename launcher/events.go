@@ -23,6 +23,9 @@ type policy struct {
 	Posix   bool          `json:"posix,omitempty"`   // a worker's death by signal n is told as 128+n
 
 	Regroups bool          `json:"regroups,omitempty"`  // nodes that are left when one was lost meet again
+	Fewest   int           `json:"fewest,omitempty"`    // nodes that make a world
+	Exclude  int           `json:"exclude,omitempty"`   // a node on which so many rounds failed is left out; 0: none is
+	Rest     time.Duration `json:"rest,omitempty"`      // for so long
 	Yields   bool          `json:"yields,omitempty"`    // and when one was told to stop
 	Nodes    int           `json:"nodes,omitempty"`     // of a world, at most
 	Join     string        `json:"join,omitempty"`      // when late comers are let in: now (or ""), at-restart, never
@@ -57,15 +60,16 @@ type state struct {
 	Verdict  *job.Verdict  `json:"verdict,omitempty"`
 	Ended    bool          `json:"ended,omitempty"`
 
-	Generation int           `json:"generation,omitempty"` // of this world
-	Queue      int           `json:"queue,omitempty"`      // the leader's: nodes that wait for the next world
-	Admit      time.Duration `json:"admit,omitempty"`      // the leader's: when they are let in; 0: they are not
-	Fence      time.Duration `json:"fence,omitempty"`      // until then workers may live on a lost node
-	Rest       time.Duration `json:"rest,omitempty"`       // until then there is no other round, after several that failed
-	Next       *job.Tally    `json:"next,omitempty"`       // this world ends when it has no workers, and its nodes meet again with this tally
-	Quit       *job.Verdict  `json:"quit,omitempty"`       // with which this node ends, while the job goes on without it
-	Expect     int           `json:"expect,omitempty"`     // so many of them do; 0: another node says it
-	Meeting    bool          `json:"meeting,omitempty"`    // they do now
+	Generation int            `json:"generation,omitempty"` // of this world
+	Queue      int            `json:"queue,omitempty"`      // the leader's: nodes that wait for the next world
+	Admit      time.Duration  `json:"admit,omitempty"`      // the leader's: when they are let in; 0: they are not
+	Fence      time.Duration  `json:"fence,omitempty"`      // until then workers may live on a lost node
+	Rest       time.Duration  `json:"rest,omitempty"`       // until then there is no other round, after several that failed
+	Blame      map[string]int `json:"blame,omitempty"`      // by node, how many rounds failed there
+	Next       *job.Tally     `json:"next,omitempty"`       // this world ends when it has no workers, and its nodes meet again with this tally
+	Quit       *job.Verdict   `json:"quit,omitempty"`       // with which this node ends, while the job goes on without it
+	Expect     int            `json:"expect,omitempty"`     // so many of them do; 0: another node says it
+	Meeting    bool           `json:"meeting,omitempty"`    // they do now
 }
 
 // node is what the leader knows of one node.
@@ -75,6 +79,8 @@ type node struct {
 	Clear bool   `json:"clear,omitempty"` // it was told to stop, and nothing is left of its workers
 	Gone  bool   `json:"gone,omitempty"`  // its agent said goodbye or was lost
 	Quits bool   `json:"quits,omitempty"` // it will, when it is clear
+	ID    string `json:"id,omitempty"`    // its name, and what else tells it from others
+	Out   string `json:"out,omitempty"`   // why it is left out of the next world
 
 	Wishes int    `json:"wishes,omitempty"` // orders that it passed on and the leader judged,
 	Answer *reply `json:"answer,omitempty"` // and the answer to the last of them
@@ -140,6 +146,7 @@ type (
 		Generation int
 		Self       int
 		Nodes      []string
+		IDs        []string // the same, told from each other
 		Past       job.Tally
 		Hold       bool // no round is to be opened: the end of the job is asked for already
 	}
@@ -178,7 +185,9 @@ type (
 	// meet: leave this world, and take part in the meeting for the next.
 	meet struct {
 		Past   job.Tally
-		Expect int // of the nodes of this world, so many come, as this one has to say; 0: another one does
+		Rest   time.Duration // before this node may take a place
+		Out    string        // why
+		Expect int           // of the nodes of this world, so many come, as this one has to say; 0: another one does
 	}
 	// wake: raise woken after this time.
 	wake struct{ Within time.Duration }

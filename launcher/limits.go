@@ -17,6 +17,7 @@ import (
 func (p Plan) policy(c Config) policy {
 	how := policy{StopTimeout: c.StopTimeout, Grace: c.Grace, MaxRestarts: p.Restarts, Success: c.Success, Clean: c.Clean, Posix: c.SignalExit == "posix"}
 	how.Window, how.Backoff = c.RestartWindow, c.Backoff
+	how.Fewest, how.Exclude, how.Rest = p.Spec.Fewest(), c.ExcludeAfter, c.ExcludeFor
 	how.Yields = p.regroups(c) && p.Spec.Standby()
 	how.Regroups, how.Nodes, how.Join, how.LastCall = p.regroups(c), p.Spec.Nodes, c.JoinPolicy, c.LastCall
 	if end, err := strconv.ParseInt(c.Host.Getenv("SLURM_JOB_END_TIME"), 10, 64); err == nil && c.From["grace"] == "" {

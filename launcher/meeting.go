@@ -38,6 +38,7 @@ type meeting struct {
 	end     time.Time  // peers must be here by then
 	refused bool       // the meeting is over without a world that has us, and each node is to read why
 	anew    bool       // this is not the agent's first meeting
+	out     string     // why this node takes no place for a while
 	quits   bool       // this node leaves, and the others meet again
 
 	decided chan struct{} // has one when a meeting in the store that this node hosts came to something, after the last that had us in it
@@ -358,7 +359,8 @@ func (m *meeting) once(ctx context.Context, o rendezvous.Options, met func(Confi
 func lives(ctx context.Context, n job.Node) bool { return fleet.Answers(ctx, n.Addrs) }
 
 // next is world for those who have been in one.
-func (m *meeting) next(ctx context.Context, o rendezvous.Options, met func(Config, *rendezvous.Session)) (*line, error) {
+func (m *meeting) next(ctx context.Context, o rendezvous.Options, out string, met func(Config, *rendezvous.Session)) (*line, error) {
+	m.out = out
 	m.session, m.anew, m.end = nil, true, time.Now().Add(m.c.RejoinTimeout)
 	m.door.reset()
 	return m.world(ctx, o, met)
@@ -391,7 +393,11 @@ func (m *meeting) join(ctx context.Context, o rendezvous.Options) error {
 
 // agree is one try of join.
 func (m *meeting) agree(ctx context.Context, o rendezvous.Options) (err error) {
-	show := newWaiting(m.c.Log, m.desk, "meeting for "+m.spec.ID)
+	what := "meeting for " + m.spec.ID
+	if time.Now().Before(o.NotBefore) {
+		what = fmt.Sprintf("left out until %s, for %s; %s", o.NotBefore.Format(time.TimeOnly), m.out, what)
+	}
+	show := newWaiting(m.c.Log, m.desk, what)
 	m.show.Store(show)
 	defer m.show.Store(nil)
 	o.Timeout = max(time.Until(m.end), time.Millisecond) // 0 would be for ever

@@ -1,21 +1,27 @@
 package launcher
 
-import "github.com/muster-run/muster/job"
+import (
+	"time"
+
+	"github.com/muster-run/muster/job"
+)
 
 // news is what agents tell each other over the fleet. Kinds that an agent does not know are left aside,
 // so that two versions can work in one world.
 type news struct {
-	Kind    string       `json:"kind"`
-	Round   int          `json:"round,omitempty"` // in which the teller is
-	Start   *start       `json:"start,omitempty"`
-	Failure *job.Failure `json:"failure,omitempty"`
-	Verdict *job.Verdict `json:"verdict,omitempty"`
-	Ranks   []job.Ended  `json:"ranks,omitempty"` // how the teller's workers ended
-	Order   string       `json:"order,omitempty"`
-	Why     string       `json:"why,omitempty"`    // of a stop by order
-	Number  int          `json:"number,omitempty"` // of an order among the teller's, or of an answer among the hearer's orders
-	Answer  *reply       `json:"answer,omitempty"`
-	Past    *job.Tally   `json:"past,omitempty"` // of the next world
+	Kind    string        `json:"kind"`
+	Round   int           `json:"round,omitempty"` // in which the teller is
+	Start   *start        `json:"start,omitempty"`
+	Failure *job.Failure  `json:"failure,omitempty"`
+	Verdict *job.Verdict  `json:"verdict,omitempty"`
+	Ranks   []job.Ended   `json:"ranks,omitempty"` // how the teller's workers ended
+	Order   string        `json:"order,omitempty"`
+	Why     string        `json:"why,omitempty"`    // of a stop by order
+	Number  int           `json:"number,omitempty"` // of an order among the teller's, or of an answer among the hearer's orders
+	Answer  *reply        `json:"answer,omitempty"`
+	Out     string        `json:"out,omitempty"`  // the hearer takes no place in it, and why,
+	Rest    time.Duration `json:"rest,omitempty"` // for so long
+	Past    *job.Tally    `json:"past,omitempty"` // of the next world
 }
 
 // start lets a member start its workers.
@@ -23,10 +29,11 @@ type start struct {
 	Port       int  `json:"port"`        // MASTER_PORT on the leader's node
 	AgentStore bool `json:"agent_store"` // the leader's agent hosts the workers' store there
 
-	Round       int    `json:"round,omitempty"`        // rounds before this one
-	MaxRestarts int    `json:"max_restarts,omitempty"` // rounds that may follow the first
-	Free        int    `json:"free,omitempty"`         // of the rounds before, those that did not fail
-	Why         string `json:"why,omitempty"`          // what the last round ended of
+	Round       int            `json:"round,omitempty"`        // rounds before this one
+	MaxRestarts int            `json:"max_restarts,omitempty"` // rounds that may follow the first
+	Free        int            `json:"free,omitempty"`         // of the rounds before, those that did not fail
+	Blame       map[string]int `json:"blame,omitempty"`        // by node, how many rounds failed there
+	Why         string         `json:"why,omitempty"`          // what the last round ended of
 }
 
 const (

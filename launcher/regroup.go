@@ -31,10 +31,14 @@ func (p policy) fence() time.Duration { return leaseTime + p.StopTimeout + fence
 
 // met begins a world. What was of another one is forgotten, but for what a verdict tells.
 func (s *state) met(e met) []any {
-	*s = state{Now: s.Now, Self: e.Self, Generation: e.Generation, Past: s.Past, CtrlC: s.CtrlC,
+	*s = state{Now: s.Now, Self: e.Self, Generation: e.Generation, Past: s.Past, CtrlC: s.CtrlC, Blame: s.Blame,
 		Round: max(e.Past.Rounds, 0), Free: min(max(e.Past.Free, 0), max(e.Past.Rounds, 0))}
-	for _, name := range e.Nodes {
-		s.Nodes = append(s.Nodes, node{Name: name})
+	for i, name := range e.Nodes {
+		n := node{Name: name, ID: name}
+		if i < len(e.IDs) {
+			n.ID = e.IDs[i]
+		}
+		s.Nodes = append(s.Nodes, n)
 	}
 	if !s.leads() || e.Hold {
 		return nil
@@ -42,11 +46,11 @@ func (s *state) met(e met) []any {
 	return []any{open{}}
 }
 
-// present is how many nodes of this world have not left it, and do not mean to.
+// present is how many nodes of this world have not left it, and come to the next.
 func (s *state) present() int {
 	n := 0
 	for _, node := range s.Nodes {
-		if !node.Gone && !node.Quits {
+		if !node.Gone && !node.Quits && node.Out == "" {
 			n++
 		}
 	}
@@ -168,12 +172,20 @@ func (s *state) hasRoom(p policy) bool { return s.Queue > 0 && s.present() < p.N
 // disband is the leader's: no node has a worker left, and all meet again.
 func (s *state) disband(p policy) []any {
 	s.Next, s.Expect = &job.Tally{Rounds: s.Round + 1, Free: s.Free}, s.present()
-	return []any{tell{everyone, s.farewell()}, expire{leaveTime}}
+	return append(s.farewell(p, everyone), expire{leaveTime})
 }
 
-// farewell tells a member that this world is over.
-func (s *state) farewell() news {
-	return news{Kind: newsMeet, Past: s.Next, Why: s.Past[len(s.Past)-1].Message}
+// farewell tells members that this world is over.
+func (s *state) farewell(p policy, to int) (todo []any) {
+	over := news{Kind: newsMeet, Past: s.Next, Why: s.Past[len(s.Past)-1].Message}
+	for n := range s.Nodes {
+		if n != s.Self && s.Nodes[n].Out != "" && (to == everyone || to == n) {
+			apart := over
+			apart.Out, apart.Rest = s.Nodes[n].Out, p.Rest
+			todo = append(todo, tell{n, apart})
+		}
+	}
+	return append(todo, tell{to, over})
 }
 
 // sent is a member's: the leader has ended this world.
@@ -181,13 +193,16 @@ func (s *state) sent(n news) []any {
 	if s.Next != nil || s.Verdict != nil {
 		return nil
 	}
-	s.Next = n.Past
+	s.Next, s.Nodes[s.Self].Out = n.Past, n.Out
 	s.past(job.Round{Number: s.Round, Message: n.Why})
+	if n.Out != "" {
+		return []any{say{leftOut(n.Out, n.Rest)}, expire{0}}
+	}
 	return []any{say{n.Why + "; all nodes meet again"}, expire{0}}
 }
 
 // disperse leaves a world that is over, for the meeting.
-func (s *state) disperse() []any {
+func (s *state) disperse(p policy) []any {
 	if s.Next == nil || s.Meeting || s.Verdict != nil || s.Started && !s.Empty {
 		return nil
 	}
@@ -202,10 +217,16 @@ func (s *state) disperse() []any {
 		return nil
 	}
 	s.Meeting, s.Start, s.Started = true, nil, false
-	return []any{expire{0}, s.meet()}
+	return []any{expire{0}, s.meet(p)}
 }
 
-func (s *state) meet() meet { return meet{*s.Next, s.Expect} }
+func (s *state) meet(p policy) meet {
+	m := meet{Past: *s.Next, Expect: s.Expect, Out: s.Nodes[s.Self].Out}
+	if m.Out != "" {
+		m.Rest = p.Rest
+	}
+	return m
+}
 
 // admit is the leader's: it calls a round off in which nobody failed, when others wait for whom there is room.
 func (s *state) admit(p policy) []any {

@@ -186,7 +186,7 @@ func TestLeaderLostInAnOrderedStop(t *testing.T) {
 	if s, todo = decide(w.policy, s, 2*time.Second, emptied{}); s.Meeting || !slices.Contains(todo, any(wake{8 * time.Second})) {
 		t.Errorf("it does not wait for the fence: %v", todo)
 	}
-	if s, todo = decide(w.policy, s, 10*time.Second, woken{}); !s.Meeting || !slices.Contains(todo, any(meet{job.Tally{Rounds: 1, Free: 1}, 1})) {
+	if s, todo = decide(w.policy, s, 10*time.Second, woken{}); !s.Meeting || !slices.Contains(todo, any(meet{Past: job.Tally{Rounds: 1, Free: 1}, Expect: 1})) {
 		t.Errorf("it does %v", todo)
 	}
 }

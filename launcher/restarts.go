@@ -2,7 +2,10 @@ package launcher
 
 import (
 	"fmt"
+	"maps"
 	"time"
+
+	"github.com/muster-run/muster/job"
 )
 
 // This file is the judgement of how often, and how soon, a round that failed is followed by another. Rounds that did not fail,
@@ -33,4 +36,29 @@ func (s *state) backOff(p policy) string {
 	}
 	s.Rest = s.Now + pause
 	return fmt.Sprintf(" after %v", pause)
+}
+
+// blame counts the rounds that failed on each node, and leaves out one where too many did, if the others can do without it. It
+// returns the end of a sentence.
+func (s *state) blame(p policy, f job.Failure) string {
+	if p.Exclude == 0 || f.Group < 0 || f.Group >= len(s.Nodes) {
+		return ""
+	}
+	n := &s.Nodes[f.Group]
+	blame := map[string]int{}
+	maps.Copy(blame, s.Blame)
+	s.Blame = blame
+	count := blame[n.ID] + 1
+	blame[n.ID] = count
+	if count < p.Exclude || n.Gone || !p.Yields || s.present()-1+s.Queue < p.Fewest {
+		return ""
+	}
+	delete(blame, n.ID)
+	n.Out = fmt.Sprintf("%d rounds failed on %s", count, nodeName(s.Nodes, f.Group))
+	return "; " + leftOut(n.Out, p.Rest)
+}
+
+// leftOut says it of a node.
+func leftOut(why string, rest time.Duration) string {
+	return fmt.Sprintf("%s, which is left out for %v", why, rest)
 }

@@ -3,6 +3,7 @@ package launcher
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -86,5 +87,40 @@ func TestLedger(t *testing.T) {
 	}
 	if got, err := (ledger{}).read(); err != nil || got != (job.Tally{}) || (ledger{}).write(got) != nil || (ledger{}).forget() != nil {
 		t.Error("without a directory it does something")
+	}
+}
+
+// A node on which rounds fail again and again is left out, be it the leader's, if there are enough others; it is told why.
+func TestExclude(t *testing.T) {
+	for bad := range 3 {
+		w := elasticWorld(t, 3, 2, 3)
+		w.policy.MaxRestarts, w.policy.Exclude, w.policy.Fewest, w.policy.Rest, w.policy.Yields = 9, 2, 2, time.Hour, true
+		other := (bad + 1) % 3
+		for _, n := range []int{bad, other, bad} {
+			w.now += 2 * longRound
+			rank := w.states[n].Self
+			w.feed(n, failure(rank, 0, job.Exit{Code: 3}))
+			w.aMinute()
+		}
+		w.in(3, slices.DeleteFunc([]int{0, 1, 2}, func(n int) bool { return n == bad })...)
+		w.now += 2 * longRound
+		w.feed(other, failure(w.states[other].Self, 0, job.Exit{Code: 3})) // its second, and it cannot be done without
+		w.aMinute()
+		if got := len(w.members); got != 2 {
+			t.Errorf("they met %d times", got)
+		}
+		w.run()
+		if v := w.states[bad].Verdict; v == nil || !strings.Contains(v.Sentence, "2 rounds failed on node") {
+			t.Errorf("node %d ends with %+v", bad, v)
+		}
+	}
+}
+
+// aMinute lets one pass.
+func (w *world) aMinute() {
+	end := w.now + time.Minute
+	w.later(-1, time.Minute, checked{})
+	for w.now < end {
+		w.step()
 	}
 }

@@ -4,16 +4,16 @@ package launcher
 // what was begun is done again. News that come twice change nothing.
 
 // resumed goes on with what the agent that died may not have come to do.
-func (s *state) resumed() []any {
+func (s *state) resumed(p policy) []any {
 	to := 0
 	s.Wish = "" // who gave it knows that it was not answered
 	if s.leads() {
 		to = everyone
 	}
-	todo := s.standing(to)
+	todo := s.standing(p, to)
 	switch {
 	case s.Meeting:
-		return []any{s.meet()}
+		return []any{s.meet(p)}
 	case s.mayBegin():
 		todo = append(todo, begin{*s.Start})
 	case s.leads() && s.waits():
@@ -31,7 +31,7 @@ func (s *state) waits() bool {
 func (s *state) mayBegin() bool { return s.waits() && s.Start != nil }
 
 // standing is what others must know of this node, whatever they have heard before.
-func (s *state) standing(to int) []any {
+func (s *state) standing(p policy, to int) []any {
 	var todo []any
 	say := func(n news) { todo = append(todo, tell{to, n}) }
 	if !s.leads() {
@@ -49,7 +49,7 @@ func (s *state) standing(to int) []any {
 		say(stop)
 	}
 	if s.Next != nil {
-		say(s.farewell())
+		todo = append(todo, s.farewell(p, to)...)
 	}
 	if s.Verdict != nil {
 		say(news{Kind: newsVerdict, Verdict: s.Verdict})

@@ -103,7 +103,7 @@ func (r *round) begins(asked any) {
 	w := r.session.World
 	e := met{Generation: w.Generation, Self: r.session.Rank, Past: w.Past, Hold: asked != nil}
 	for _, m := range w.Members {
-		e.Nodes = append(e.Nodes, m.Name)
+		e.Nodes, e.IDs = append(e.Nodes, m.Name), append(e.IDs, m.Node.String())
 	}
 	r.post(e)
 	if asked != nil {
@@ -541,7 +541,7 @@ func (s *state) over() rendezvous.Over {
 func (r *round) meet(d meet) {
 	r.leave(d.Expect)
 	r.show()
-	asked, err := r.meetAgain(d.Past)
+	asked, err := r.meetAgain(d)
 	if err != nil {
 		r.post(unmet{r.broken(err)})
 		return
@@ -565,14 +565,18 @@ func (r *round) leave(expect int) {
 }
 
 // meetAgain agrees with the others on the next world.
-func (r *round) meetAgain(past job.Tally) (asked any, err error) {
+func (r *round) meetAgain(d meet) (asked any, err error) {
 	ctx, cancel := r.c.within(context.Background(), r.desk.began)
 	defer cancel()
+	options := rendezvous.Options{
+		Seen: r.state.Generation, Previous: r.h.World, Past: d.Past, LastCall: r.policy.LastCall, Fence: r.policy.fence(), Lives: lives,
+	}
+	if d.Rest > 0 {
+		options.NotBefore = time.Now().Add(d.Rest)
+	}
 	var l *line
 	asked, err = r.c.unlessAsked(ctx, r.desk.orders, "while the nodes met for the next round", func(ctx context.Context) (err error) {
-		l, err = r.meeting.next(ctx, rendezvous.Options{
-			Seen: r.state.Generation, Previous: r.h.World, Past: past, LastCall: r.policy.LastCall, Fence: r.policy.fence(), Lives: lives,
-		}, r.h.met)
+		l, err = r.meeting.next(ctx, options, d.Out, r.h.met)
 		return err
 	})
 	if err != nil {

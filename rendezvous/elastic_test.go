@@ -293,3 +293,27 @@ func TestAWorldThatAnswers(t *testing.T) {
 		s.agree([]string{"x"}, x)
 	})
 }
+
+// A node that takes no place for a while stands by, and is let in afterwards.
+func TestRest(t *testing.T) {
+	play(t, func(s *scene) {
+		o := lastCall
+		o.NotBefore = time.Now().Add(10 * time.Minute)
+		x := s.comes(elastic("x", 2, 3), o)
+		a, b := s.comes(elastic("a", 2, 3), lastCall), s.comes(elastic("b", 2, 3), lastCall)
+		s.passes(31 * time.Second)
+		s.agree([]string{"a", "b"}, a, b)
+		s.passes(5 * time.Minute)
+		s.waits(x)
+		select {
+		case n := <-a.session.Newcomers():
+			t.Errorf("the world knows of %d newcomers", n)
+		default:
+		}
+		s.passes(5 * time.Minute)
+		if n := <-a.session.Newcomers(); n != 1 {
+			t.Errorf("the world knows of %d newcomers", n)
+		}
+		s.agree([]string{"a", "b", "x"}, append(s.goesOn(2, a, b), x)...)
+	})
+}

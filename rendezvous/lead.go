@@ -46,6 +46,7 @@ type guest struct {
 	ticket
 	watch
 	alive bool
+	until time.Time // it takes no place before
 }
 
 // lead takes the tickets in turn until there is an outcome. It returns nothing when another node leads.
@@ -147,9 +148,9 @@ func (l *leader) take(b []byte) {
 		l.refuse(fmt.Errorf("ticket %d holds nothing that muster can read: %w", l.reached, err))
 		return
 	}
-	g := &guest{ticket: ticket{l.reached, r}}
+	g := &guest{ticket: ticket{l.reached, r}, until: time.Now().Add(r.Rest)}
 	l.guests = append(l.guests, g)
-	if l.reached > l.doubtful || l.reached == l.node.ticket {
+	if r.Rest <= 0 && (l.reached > l.doubtful || l.reached == l.node.ticket) {
 		l.welcome(g)
 	}
 }
@@ -385,7 +386,7 @@ func (l *leader) hear(g *guest, sign string) {
 	switch {
 	case g.alive && quiet:
 		l.count(g, false)
-	case !g.alive && moved && !quiet:
+	case !g.alive && moved && !quiet && !time.Now().Before(g.until):
 		l.welcome(g)
 	}
 }

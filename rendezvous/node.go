@@ -183,7 +183,11 @@ func (n *node) enter(ctx context.Context) error {
 
 // record is what we say of ourselves.
 func (n *node) record() record {
-	return record{Protocol: Protocol, Terms: n.spec.Terms, Seen: n.Seen, Past: n.Past, Node: n.spec.Self}
+	r := record{Protocol: Protocol, Terms: n.spec.Terms, Seen: n.Seen, Past: n.Past, Node: n.spec.Self}
+	if !n.NotBefore.IsZero() {
+		r.Rest = max(time.Until(n.NotBefore), 0)
+	}
+	return r
 }
 
 // draw reports false when the ticket was declared void before the record came.

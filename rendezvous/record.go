@@ -22,9 +22,10 @@ const (
 type record struct {
 	Protocol int `json:"protocol"`
 	job.Terms
-	Seen int       `json:"seen,omitempty"` // the newest generation whose world it was a member of
-	Past job.Tally `json:"past,omitzero"`  // of the job, as far as it knows
-	Node job.Node  `json:"node"`
+	Seen int           `json:"seen,omitempty"` // the newest generation whose world it was a member of
+	Past job.Tally     `json:"past,omitzero"`  // of the job, as far as it knows
+	Rest time.Duration `json:"rest,omitempty"` // for so long it takes no place
+	Node job.Node      `json:"node"`
 }
 
 func (r record) String() string { return r.Node.String() }

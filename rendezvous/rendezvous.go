@@ -53,6 +53,8 @@ type Options struct {
 	Seen     int           // the highest generation that this agent has been part of; the next world's is higher
 	Previous *job.World    // the world before, whose order of ranks is kept as far as its nodes come back
 	Fence    time.Duration // how long members of the world before may live without hearing its leader; without those the next one waits so long
+	// NotBefore is when this node may take a place in a world again. Until then it only stands by.
+	NotBefore time.Time
 	// Lives asks a member of a world that nobody ends, and of which the store hears nothing, whether it is still there: its leader
 	// may not reach the store. nil: nobody is asked.
 	Lives    func(context.Context, job.Node) bool

@@ -196,3 +196,19 @@ func TestTakeOverBetweenWorlds(t *testing.T) {
 	c.works(1, "a", "b")
 	c.end("a", "b")
 }
+
+// A node on which rounds fail again and again is left out for a while, and comes back.
+func TestANodeIsLeftOut(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, "--nnodes 2:3 --max-restarts 5 --restart-backoff 0 --exclude-after 2 --exclude-for 3")
+	c.joins("a", "b", "c")
+	for round := range 2 {
+		c.works(round, "a", "b", "c")
+		c.kill("c")
+	}
+	c.works(2, "a", "b")
+	c.nodes["c"].says("left out until ")
+	c.nodes["b"].says("2 rounds failed on node 2 (")
+	c.works(3, "a", "b", "c")
+	c.end("a", "b", "c")
+}

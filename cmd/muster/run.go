@@ -22,6 +22,7 @@ import (
 func jobFlags(c *launcher.Config) []cli.Flag {
 	c.NodeRank, c.WorkerStore, c.Serve = -1, "auto", "auto"
 	c.JoinTimeout, c.StopTimeout, c.Grace = 15*time.Minute, 5*time.Second, 25*time.Second
+	c.ExcludeFor = 10 * time.Minute
 	c.JoinPolicy, c.LastCall, c.RejoinTimeout, c.Backoff = "now", 30*time.Second, 10*time.Minute, 30*time.Second
 	return append([]cli.Flag{
 		&cli.GenericFlag{Name: "nnodes", Value: nodes{&c.Least, &c.Nodes}, Usage: "`N` nodes, or MIN:MAX; what the platform says, else 1"},
@@ -54,6 +55,8 @@ func jobFlags(c *launcher.Config) []cli.Flag {
 		&cli.GenericFlag{Name: "spares", Value: number{&c.Spares, 0, 1 << 10}, Usage: "`K` nodes beyond --nnodes, which stand by to take a lost one's place (0)"},
 		&cli.GenericFlag{Name: "last-call", Value: seconds{&c.LastCall}, Hidden: true, Usage: "`TIME` to wait for more than the fewest nodes (30s)"},
 		&cli.GenericFlag{Name: "rdzv-timeout", Value: seconds{&c.RejoinTimeout}, Hidden: true, Usage: "`TIME` that nodes which lost one wait for another world; 0: they end (10m)"},
+		&cli.GenericFlag{Name: "exclude-after", Value: number{&c.ExcludeAfter, 0, 1 << 20}, Hidden: true, Usage: "`N` rounds that failed on a node, after which it is left out, where others can do without it (never)"},
+		&cli.GenericFlag{Name: "exclude-for", Value: seconds{&c.ExcludeFor}, Hidden: true, Usage: "`TIME` for which it is left out (10m)"},
 		&cli.GenericFlag{Name: "join-policy", Value: choice{&c.JoinPolicy, "now at-restart never"}, Hidden: true, Usage: "`now|at-restart|never` when late comers are let into a job that runs"},
 		&cli.GenericFlag{Name: "rdzv-backend", Value: backend{c}, Hidden: true, Usage: "`NAME` of what they meet in: c10d, which a node hosts, or etcd, as --rdzv-endpoint etcd://... says, too"},
 	}, slices.Concat(etcdFlags(&c.Etcd), stoppingFlags(c), outputFlags(c), torchrunFlags(c))...)
