@@ -32,7 +32,7 @@ var scenes = []scene{
 	{name: "agent stopped for long", play: agentStoppedForLong},
 	{name: "2, 4, 3 nodes", play: scale, both: true},
 	{name: "spare takes over", play: spare, torch: "newest"},
-	{name: "spare takes over from a node cut off", play: spareForCutOff},
+	{name: "spare takes over from a node cut off that stands still", play: spareForCutOff},
 
 	{name: "etcd member dies", play: etcdMemberDies},
 	{name: "leader cut off, and healed, over etcd", play: leaderCutOff},

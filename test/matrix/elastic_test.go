@@ -71,9 +71,11 @@ func podReplaced(s *stage) {
 	s.finish(again, s.hosts[1])
 }
 
-// One node is cut off, and keeps running: the others begin when its workers are gone. It comes back when it can.
+// One node is cut off, and keeps running, with a worker that does not heed TERM. The others wait until it is gone all the
+// same. The node comes back when it can.
 func nodeCutOff(s *stage) {
 	s.add(3)
+	s.hosts[2].deaf = true
 	s.start("--nnodes 2:3" + elastic)
 	s.world(3)
 	s.cut(s.hosts[2])
@@ -135,14 +137,18 @@ func spare(s *stage) {
 	s.finish(others(s.hosts, lost)...)
 }
 
-// A spare takes the place of a node that is cut off and keeps running. The node comes back as a spare.
+// A spare takes the place of a node that is cut off, and whose agent cannot stop its worker, for it stands still itself. The
+// node comes back as a spare.
 func spareForCutOff(s *stage) {
 	s.add(3)
 	s.start("--nnodes 2 --spares 1")
 	s.world(2)
 	lost, _ := s.worker(1)
+	agent := lost.agent()
 	s.cut(lost)
+	s.signal(agent, unix.SIGSTOP)
 	s.world(2)
+	s.signal(agent, unix.SIGCONT)
 	s.heal()
 	s.says(lost, "generation 2 of this job has been running")
 	s.goesOn()

@@ -23,6 +23,7 @@ type host struct {
 	machine string // no two have the same, if one comes in place of another
 	addr    string
 	box     *box
+	deaf    bool // its workers ignore TERM
 }
 
 const boot = `
@@ -104,6 +105,9 @@ func (h *host) run(argv ...string) *program {
 	p.out.ring = h.s.bell.ring
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
 	p.cmd.Env = append(os.Environ(), "STAGE="+h.s.dir, "MACHINE="+h.machine, "TMPDIR="+filepath.Join(h.s.dir, h.machine), "OMP_NUM_THREADS=1")
+	if h.deaf {
+		p.cmd.Env = append(p.cmd.Env, "DEAF=1")
+	}
 	h.s.must(p.cmd.Start())
 	h.s.runs = append(h.s.runs, p)
 	go func() {

@@ -6,9 +6,12 @@ that the slot is taken.
 """
 import fcntl
 import os
+import signal
 import time
 from datetime import timedelta
 
+if os.environ.get("DEAF"):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 stage, machine = os.environ["STAGE"], os.environ["MACHINE"]
 rank, size, local, turn = (int(os.environ[k]) for k in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RESTART_COUNT"))
 book = os.open(f"{stage}/book", os.O_WRONLY | os.O_APPEND)
