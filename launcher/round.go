@@ -566,7 +566,7 @@ func (r *round) leave(expect int) {
 
 // meetAgain agrees with the others on the next world.
 func (r *round) meetAgain(d meet) (asked any, err error) {
-	ctx, cancel := r.c.within(context.Background(), r.desk.began)
+	ctx, cancel := r.within()
 	defer cancel()
 	options := rendezvous.Options{
 		Seen: r.state.Generation, Previous: r.h.World, Past: d.Past, LastCall: r.policy.LastCall, Fence: r.policy.fence(), Lives: lives,
@@ -584,4 +584,13 @@ func (r *round) meetAgain(d meet) (asked any, err error) {
 	}
 	r.join(r.meeting.session, l)
 	return asked, nil
+}
+
+// within bounds a meeting by what limits the job. Workers that were started once were started in time.
+func (r *round) within() (context.Context, context.CancelFunc) {
+	c := r.c
+	if r.slow == nil {
+		c.StartTimeout = 0
+	}
+	return c.within(context.Background(), r.desk.began)
 }
