@@ -136,8 +136,8 @@ func (m *meeting) host(ctx context.Context, ln net.Listener, host string, kept [
 	return m.announce(ln.Addr(), isLoopback(host), host)
 }
 
-// How long the host of a store waits for others at its end: to read why their meeting came to nothing, to read that the job is
-// over, or to meet without it.
+// How long the host of a store waits for others at its end: to read what their meeting came to, to read that the job is over, or
+// to meet without it.
 const (
 	readTime = 2 * time.Second
 	overTime = 5 * time.Second
@@ -149,6 +149,7 @@ func (m *meeting) shut(server *tcpstore.Server) {
 	switch {
 	case m.quits:
 		m.untilDecided(overTime)
+		patience = readTime // it hears of their world before they do
 	case m.refused:
 		patience = readTime
 	case m.plan.Spec.Standby():

@@ -216,3 +216,24 @@ func TestJobsAtOneEndpoint(t *testing.T) {
 		}
 	}
 }
+
+// The host of a store that leaves the job lets the others read in which world they go on.
+func TestHostLeaves(t *testing.T) {
+	t.Parallel()
+	at := freeEndpoint(t)
+	c, p := joiner(at, 2, 0, "a")
+	a := gather(t, c, p)
+	c, p = joiner(at, 2, 1, "b")
+	b, host := ends(t, gather(t, c, p)), ends(t, a).meeting
+	host.quits = true
+	host.remember([]byte("a world without a"))
+	closed := make(chan struct{})
+	go func() { host.close(); close(closed) }()
+	select {
+	case <-closed:
+		t.Error("the store is gone as soon as there is something to read")
+	case <-time.After(100 * time.Millisecond):
+	}
+	b.meeting.close()
+	<-closed
+}
