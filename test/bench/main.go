@@ -37,11 +37,12 @@ func main() {
 	flag.IntVar(&o.peers, "peers", 3, "`runs` of each row under torchrun; 0: muster alone")
 	flag.StringVar(&only, "only", ".", "`regexp` that the names of scenes must match")
 	flag.BoolVar(&o.full, "full", false, "32 agents of torchrun too, which takes minutes")
-	agents := flag.Int("world", 0, "only gather a world of so many `agents` in this process, once")
-	profile := flag.String("cpuprofile", "", "`file` for where the CPU time of -world goes")
+	var w world
+	flag.Var(&w, "world", "only make a world of so many `agents`, once")
+	profile := flag.String("cpuprofile", "", "`file` for where the CPU time of the leader goes with -world")
 	flag.Parse()
-	if *agents > 0 {
-		exit(profiled(*profile, func() error { return gather(*agents) }))
+	if w.Size > 0 {
+		exit(profiled(*profile, w.play))
 	}
 	o.only = regexp.MustCompile(only)
 	exit(bench(o))
