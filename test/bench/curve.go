@@ -12,7 +12,7 @@ import (
 )
 
 // worlds are the sizes that show how the cost of a world grows with its agents, and how often each is played.
-var worlds = []struct{ agents, plays int }{{10, 15}, {100, 9}, {1000, 5}, {4000, 3}}
+var worlds = []struct{ agents, plays int }{{10, 15}, {100, 9}, {1000, 9}, {4000, 3}}
 
 // filesPerAgent are the leader's ends of its connections to the store and to the leader, and one more while that changes hands.
 const filesPerAgent = 3
@@ -37,8 +37,9 @@ func curve() (string, error) {
 		for i := range w.plays {
 			fmt.Fprintf(os.Stderr, "%-10s %-16d %d\r", "world", w.agents, i+1)
 			f, err := playWorld(self, w.agents)
-			if err != nil {
-				return "", fmt.Errorf("a world of %d agents: %w", w.agents, err)
+			if err != nil { // a machine may be too busy for the biggest
+				fmt.Fprintf(os.Stderr, "no world of %d agents: %v\n", w.agents, err)
+				break
 			}
 			for i, t := range []time.Duration{f.Met, f.Connected, f.Started, f.Leader, f.Members, (f.Leader + f.Members) / time.Duration(w.agents)} {
 				columns[i] = append(columns[i], cell{time: t})

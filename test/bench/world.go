@@ -25,6 +25,9 @@ import (
 	"github.com/muster-run/muster/rendezvous/tcpstore"
 )
 
+// patient is for a machine that is too small for the world: it is to give a figure, too.
+var patient = fleet.Options{Token: "secret", Arrival: worldTime, NodeTimeout: worldTime, Suspect: worldTime, Redial: worldTime}
+
 // A crowd is agents of one world that share a process: each has its own connection to the store, which the first agent hosts, and
 // its own to the leader, over loopback. They say what agents say; only workers they have none.
 type crowd struct {
@@ -198,7 +201,7 @@ func (g *crowd) agent(ctx context.Context, i int) error {
 	if session.Rank == 0 {
 		return g.lead(ctx, session.World)
 	}
-	line, err := fleet.Follow(ctx, session.World, session.Rank, session.World.Members[0].Addrs, fleet.Options{Token: "secret"})
+	line, err := fleet.Follow(ctx, session.World, session.Rank, session.World.Members[0].Addrs, patient)
 	if err != nil {
 		return err
 	}
@@ -221,7 +224,7 @@ func (g *crowd) spec(i int) jobs.Spec {
 
 // lead tells the start to all, once all are there.
 func (g *crowd) lead(ctx context.Context, w jobs.World) error {
-	line := fleet.Lead(w, fleet.Options{Token: "secret"})
+	line := fleet.Lead(w, patient)
 	g.door.open(line)
 	if err := await(ctx, line, fleet.Joined, g.size-1); err != nil {
 		return err
