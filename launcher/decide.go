@@ -103,7 +103,7 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 	case met:
 		todo = s.met(e)
 	case unmet:
-		todo = s.conclude(p, e.Verdict)
+		todo = s.unmet(p, e.Verdict)
 	case queued:
 		s.Queue = max(e.Nodes, 0)
 	case lapsed:

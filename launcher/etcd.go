@@ -108,8 +108,9 @@ func (m *meeting) openEtcd(ctx context.Context, members []string) error {
 	case ctx.Err() != nil:
 		return show.cutShort(context.Cause(ctx))
 	case dialing.Err() != nil:
-		return fail(job.ExitStore, "does it run, and is the endpoint right?",
-			"no etcd at %s within %v: %s", m.port, m.c.JoinTimeout, cmp.Or(show.state(), "no answer"))
+		code, within := m.tooLate(job.ExitStore)
+		return fail(code, "does it run, and is the endpoint right?",
+			"no etcd at %s within %v: %s", m.port, within, cmp.Or(show.state(), "no answer"))
 	default:
 		return fail(job.ExitStore, "--etcd-cacert, --etcd-cert, --etcd-key and --etcd-user say how it is entered, or etcdctl's variables",
 			"etcd at %s: %w", m.port, err)

@@ -252,8 +252,9 @@ func (m *meeting) find(ctx context.Context) error {
 	if last == nil {
 		last = err
 	}
-	return fail(job.ExitStore, "is the node that hosts it running, and is the endpoint right?",
-		"no store at %s within %v: %s", m.port, m.c.JoinTimeout, tcpstore.Cause(last))
+	code, within := m.tooLate(job.ExitStore)
+	return fail(code, "is the node that hosts it running, and is the endpoint right?",
+		"no store at %s within %v: %s", m.port, within, tcpstore.Cause(last))
 }
 
 // listenForPeers opens the port at which this agent would lead, on an address that peers can reach.
@@ -356,6 +357,14 @@ func (m *meeting) once(ctx context.Context, o rendezvous.Options, met func(Confi
 	return m.connect(ctx)
 }
 
+// tooLate is the exit status when a meeting does not come about in time, and that time: a job that had a world is worth another try.
+func (m *meeting) tooLate(code int) (int, time.Duration) {
+	if m.anew {
+		return job.ExitRetry, m.c.RejoinTimeout
+	}
+	return code, m.c.JoinTimeout
+}
+
 // lives reports whether the agent of a node answers.
 func lives(ctx context.Context, n job.Node) bool { return fleet.Answers(ctx, n.Addrs) }
 
@@ -414,10 +423,9 @@ func (m *meeting) agree(ctx context.Context, o rendezvous.Options) (err error) {
 			m.c.Log.Info("all here: " + m.describe())
 		}
 		return nil
-	case errors.As(err, &missing) && m.anew:
-		return fail(job.ExitRetry, "did other nodes take the place of those that were lost, and can they reach "+string(m.port)+"?", "%w", err)
 	case errors.As(err, &missing):
-		return fail(job.ExitPeers, "did the missing nodes start, and can they reach "+string(m.port)+"?", "%w", err)
+		code, _ := m.tooLate(job.ExitPeers)
+		return fail(code, "did the missing nodes start, and can they reach "+string(m.port)+"?", "%w", err)
 	case errors.As(err, &refused), errors.As(err, &excluded):
 		m.refused = excluded == nil || !excluded.Replaced
 		return fail(job.ExitRefused, "", "%w", err)

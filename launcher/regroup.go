@@ -46,6 +46,14 @@ func (s *state) met(e met) []any {
 	return []any{open{}}
 }
 
+// unmet ends a job for which there is no other world. Why it needed one is said first.
+func (s *state) unmet(p policy, v job.Verdict) []any {
+	if v.Class == job.Lost && len(s.Past) > 0 {
+		v.Sentence = s.Past[len(s.Past)-1].Message + "; " + v.Sentence
+	}
+	return s.conclude(p, v)
+}
+
 // present is how many nodes of this world have not left it, and come to the next.
 func (s *state) present() int {
 	n := 0

@@ -1,0 +1,86 @@
+package launcher
+
+import (
+	"context"
+	"time"
+
+	"github.com/muster-run/muster/rendezvous"
+)
+
+// This file is how a node goes from one world to the next.
+
+// tellOver tells those who wait for another world how this one ended. They find out by silence too.
+func (r *round) tellOver(how rendezvous.Over, within time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	if err := r.session.End(ctx, how); err != nil {
+		r.c.Log.Debug(err.Error())
+	}
+}
+
+// over is how a world has ended whose leader ends.
+func (s *state) over() rendezvous.Over {
+	if s.Quit != nil {
+		return rendezvous.Over{Expect: s.Expect}
+	}
+	v := s.verdict()
+	return rendezvous.Over{Verdict: &v}
+}
+
+// meet leaves this world, which is over, and takes part in the meeting for the next.
+func (r *round) meet(d meet) {
+	r.leave(d.Expect)
+	r.show()
+	asked, err := r.meetAgain(d)
+	if err != nil {
+		r.post(unmet{VerdictOf(err)})
+		return
+	}
+	r.begins(asked)
+}
+
+// leave ends what this node has of a world, of whose end somebody must tell those who wait for the next one.
+func (r *round) leave(expect int) {
+	r.clear()
+	r.store.close(r.c)
+	r.store, r.queue = nil, nil
+	if r.session != nil {
+		if expect > 0 {
+			r.tellOver(rendezvous.Over{Expect: expect}, time.Second)
+		}
+		r.session.Close()
+	}
+	r.line.close()
+	r.join(nil, &line{})
+}
+
+// meetAgain agrees with the others on the next world.
+func (r *round) meetAgain(d meet) (asked any, err error) {
+	ctx, cancel := r.within()
+	defer cancel()
+	options := rendezvous.Options{
+		Seen: r.state.Generation, Previous: r.h.World, Past: d.Past, LastCall: r.policy.LastCall, Fence: r.policy.fence(), Lives: lives,
+	}
+	if d.Rest > 0 {
+		options.NotBefore = time.Now().Add(d.Rest)
+	}
+	var l *line
+	asked, err = r.c.unlessAsked(ctx, r.desk.orders, "while the nodes met for the next round", func(ctx context.Context) (err error) {
+		l, err = r.meeting.next(ctx, options, d.Out, r.h.met)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.join(r.meeting.session, l)
+	return asked, nil
+}
+
+// within bounds a meeting by what limits the job. Workers that were started once were started in time.
+func (r *round) within() (context.Context, context.CancelFunc) {
+	c := r.c
+	if r.slow == nil {
+		c.StartTimeout = 0
+	}
+	return c.within(context.Background(), r.desk.began)
+}
