@@ -118,8 +118,9 @@ func (p *past) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	last := p.watch.last
 	p.watch.silent(string(b))
-	if beats, err := number(keyAlive, b); err == nil {
+	if beats, err := number(keyAlive, b); err == nil && string(b) != last {
 		p.alive = time.Duration(beats) * beat
 	}
 	return nil
@@ -177,6 +178,7 @@ func (l *leader) free(ctx context.Context, count int) (bool, error) {
 		return false, nil
 	}
 	if l.lives(ctx) {
+		l.before.alive += l.before.watch.still()
 		l.before.watch.moved = time.Now()
 		return false, nil
 	}

@@ -116,6 +116,30 @@ func TestSpareTakesAPlace(t *testing.T) {
 	})
 }
 
+// Who stands by, and who was given up by a world that goes on, wait as long as that lives, and the time that they have once it is dead.
+func TestStandbyOfADeadWorld(t *testing.T) {
+	play(t, func(s *scene) {
+		a, b, c := s.comes(spared("a", 3), lastCall), s.comes(spared("b", 3), lastCall), s.comes(spared("c", 3), lastCall)
+		s.agree([]string{"a", "b", "c"}, a, b, c)
+		bounded := Options{LastCall: lastCall.LastCall, Timeout: time.Minute}
+		x := s.comes(spared("x", 3), bounded)
+		o := again(c)
+		o.Timeout = time.Minute
+		c = s.comes(spared("c", 3), o)
+		s.passes(time.Hour)
+		s.waits(x, c)
+		a.session.Close()
+		s.dies(a)
+		s.passes(70 * time.Second)
+		for _, left := range []*arrival{x, c} {
+			s.fails(left, "gave up after 1h", new(*Missing))
+			if left.after > time.Hour+65*time.Second {
+				t.Errorf("it waited %v", left.after)
+			}
+		}
+	})
+}
+
 // Members come before those who stood by, whoever is faster; and who finds no place stands by.
 func TestMembersComeFirst(t *testing.T) {
 	play(t, func(s *scene) {
@@ -182,7 +206,7 @@ func TestSparesEndWithTheJob(t *testing.T) {
 	})
 }
 
-// Who stands by waits as long as there is a world, and its patience begins when there is none.
+// Who stands by waits as long as there is a world, and its patience begins with the last that is heard of it.
 func TestPatienceOfSpares(t *testing.T) {
 	play(t, func(s *scene) {
 		a, b := s.comes(spared("a", 2), lastCall), s.comes(spared("b", 2), lastCall)
@@ -192,7 +216,7 @@ func TestPatienceOfSpares(t *testing.T) {
 		s.waits(x)
 		a.session.End(t.Context(), Over{Expect: 1})
 		s.fails(x, "1 of 2 nodes here (x)", new(*Missing))
-		if d := x.after - time.Hour; d < 5*time.Minute || d > 6*time.Minute {
+		if d := x.after - time.Hour; d < 5*time.Minute-2*beat || d > 6*time.Minute {
 			t.Errorf("it gave up %v after the world's end", d)
 		}
 	})

@@ -69,6 +69,7 @@ func (n *node) look(ctx context.Context, leader *watch) (lost bool, err error) {
 		if n.before.world == nil { // it was over when we came
 			s.Running = 0
 		}
+		n.before.alive = s.Alive
 		n.tell(Status{Here: s.Here, Count: s.Count, Expected: n.spec.Nodes, Fewest: n.spec.Fewest(), Missing: s.Missing,
 			Closes: s.Closes, Running: s.Running, Alive: s.Alive, Unsaid: s.Unsaid, UnsaidFor: s.UnsaidFor, Others: s.Others})
 	}

@@ -316,11 +316,11 @@ func (n *node) withdraw(ctx context.Context) *outcome {
 	return end
 }
 
-// tell passes the status on. Who stands by waits as long as there is a world.
+// tell passes the status on. Who stands by waits as long as there is a world, and so does a member that it lost.
 func (n *node) tell(s Status) {
 	if s.Running > 0 {
 		s.World, s.Size = here(n.before.world), len(n.before.world.Members)
-		if n.timer != nil && n.spec.Standby() {
+		if n.timer != nil && s.Alive != n.status.Alive && (n.spec.Standby() || s.Running == n.Seen) {
 			n.timer.Reset(n.Timeout)
 		}
 	}
