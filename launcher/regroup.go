@@ -117,7 +117,10 @@ func (s *state) orphaned(p policy, why string) []any {
 			return s.conclude(p, v)
 		}
 	}
-	s.Next, s.Expect = &next, len(s.Nodes)-1
+	s.Next = &next
+	if !s.Nodes[s.Self].Done { // a leader that lives goes on without a node that has done its work
+		s.Expect = len(s.Nodes) - 1
+	}
 	s.past(job.Round{Number: s.Round, Message: v.Sentence, First: v.First})
 	todo := []any{say{v.Sentence + "; the nodes that are left meet again"}, expire{0}}
 	return append(todo, s.stop(stop{Within: p.StopTimeout})...)

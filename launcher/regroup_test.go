@@ -190,3 +190,22 @@ func TestLeaderLostInAnOrderedStop(t *testing.T) {
 		t.Errorf("it does %v", todo)
 	}
 }
+
+// A node that has done its work and loses the leader does not say that the world is over: a leader that lives goes on without it.
+func TestDoneAndCutOff(t *testing.T) {
+	w := elasticWorld(t, 3, 1, 3)
+	for range 2 {
+		w.feed(2, finished{Worker: job.Ended{Rank: 4}})
+	}
+	w.feed(2, emptied{})
+	w.run()
+	s, todo := decide(w.policy, w.states[0], w.now, lost{2, "silent", false})
+	if s.Stopping || s.Next != nil {
+		t.Errorf("the leader does %v", todo)
+	}
+	s, _ = decide(w.policy, w.states[2], w.now, lost{0, "silent", false})
+	s, todo = decide(w.policy, s, w.now+w.policy.fence(), woken{})
+	if !s.Meeting || s.Expect != 0 {
+		t.Errorf("the one that was cut off does %v", todo)
+	}
+}
