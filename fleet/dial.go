@@ -39,11 +39,8 @@ func dialTCP(timeout time.Duration) func(context.Context, string, string) (net.C
 // tune makes the kernel give up on a TCP connection no later than we do: by keep-alive when nothing is under
 // way, by TCP_USER_TIMEOUT (tcp(7), milliseconds) when something is. Other connections stay as they are.
 func tune(c net.Conn, timeout time.Duration) {
-	if w, ok := c.(interface{ NetConn() net.Conn }); ok {
-		c = w.NetConn()
-	}
-	t, ok := c.(*net.TCPConn)
-	if !ok {
+	t := tcp(c)
+	if t == nil {
 		return
 	}
 	_ = t.SetNoDelay(true)
@@ -52,6 +49,18 @@ func tune(c net.Conn, timeout time.Duration) {
 		_ = raw.Control(func(fd uintptr) {
 			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(timeout.Milliseconds()))
 		})
+	}
+}
+
+// tcp is the TCP connection in c; nil: it is of another kind.
+func tcp(c net.Conn) *net.TCPConn {
+	for {
+		w, ok := c.(interface{ NetConn() net.Conn })
+		if !ok {
+			t, _ := c.(*net.TCPConn)
+			return t
+		}
+		c = w.NetConn()
 	}
 }
 
@@ -240,6 +249,8 @@ func (f *Fleet) hold(c net.Conn) net.Conn {
 	}
 	return &heldConn{c, sync.OnceFunc(f.Hold(c))}
 }
+
+func (c *heldConn) NetConn() net.Conn { return c.Conn }
 
 // Close lets the peer see the end, too.
 func (c *heldConn) Close() error {

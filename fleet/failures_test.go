@@ -12,6 +12,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -715,6 +716,53 @@ func TestResetTCP(t *testing.T) {
 	}
 	if len(conns) < 5 {
 		t.Errorf("%d connections", len(conns))
+	}
+}
+
+// An earless connection is one of which nothing arrives any more, while what is sent still does.
+type earless struct {
+	net.Conn
+	on *atomic.Bool
+}
+
+func (d earless) NetConn() net.Conn { return d.Conn }
+
+func (d earless) Read(b []byte) (int, error) {
+	for {
+		if n, err := d.Conn.Read(b); err != nil || !d.on.Load() {
+			return n, err
+		}
+	}
+}
+
+// A member that does not hear the leader gives it up and goes on. Other than the end of its process that is no sign for the leader that
+// nobody goes on there.
+func TestCertain(t *testing.T) {
+	for _, certain := range []bool{true, false} {
+		w := world(2)
+		leader, addr := lead(t, w, Options{})
+		var cut atomic.Bool
+		var last net.Conn
+		dial := dialTCP(10 * time.Second)
+		member := follow(t, w, 1, Options{NodeTimeout: 500 * time.Millisecond, Hold: func(net.Conn) func() { return func() {} },
+			Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if cut.Load() {
+					return nil, errors.New("no route")
+				}
+				c, err := dial(ctx, network, addr)
+				last = c
+				return earless{c, &cut}, err
+			}}, addr)
+		want(t, leader, Joined, 1)
+		want(t, member, Joined, 0)
+		cut.Store(true)
+		if certain {
+			last.Close()
+		}
+		e := want(t, leader, Lost, 1)
+		if e.Certain != certain {
+			t.Errorf("certain: %v, want %v; %v", e.Certain, certain, e.Why)
+		}
 	}
 }
 

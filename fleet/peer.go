@@ -45,7 +45,7 @@ type peer struct {
 	knocked   time.Time     // since when,
 	hoped     time.Duration // and for how long there were such before, since there is no connection
 	cause     error         // why the last connection broke, or could not be made
-	closed    bool          // the last connection broke because the other side closed it
+	closed    bool          // the last connection broke because the other side closed it, as its kernel does when it dies
 
 	queue []parcel // told and not acknowledged, by number
 	bytes int
@@ -143,7 +143,7 @@ func (p *peer) lose(why error) {
 	p.lost = why
 	p.stop()
 	p.queue, p.bytes = nil, 0
-	p.line.hangUp()
+	p.line.reset()
 	p.checkEmpty()
 	poke(p.fleet.nudge)
 }
@@ -212,7 +212,7 @@ func (p *peer) detach(l *line, why error) {
 		return
 	}
 	p.line, p.cause = nil, why
-	p.closed = closed(why)
+	p.closed = errors.Is(why, io.EOF) || errors.Is(why, io.ErrUnexpectedEOF) // a reset may come from somebody else
 	p.broken, p.hoped = time.Now(), 0
 	p.knocked = p.broken
 	p.checkEmpty()
@@ -226,6 +226,17 @@ func (l *line) hangUp() {
 			l.Close()
 		})
 	}
+}
+
+// reset is hangUp by one who goes on: to the peer it is no sign that nobody does.
+func (l *line) reset() {
+	if l == nil {
+		return
+	}
+	if t := tcp(l.Conn); t != nil {
+		_ = t.SetLinger(0)
+	}
+	l.hangUp()
 }
 
 func (l *line) poke() {
