@@ -62,6 +62,7 @@ type state struct {
 
 	Generation int            `json:"generation,omitempty"` // of this world
 	Queue      int            `json:"queue,omitempty"`      // the leader's: nodes that wait for the next world
+	Flaps      int            `json:"flaps,omitempty"`      // rounds in a row that lost a node soon after they had begun
 	Admit      time.Duration  `json:"admit,omitempty"`      // the leader's: when they are let in; 0: they are not
 	Fence      time.Duration  `json:"fence,omitempty"`      // until then workers may live on a lost node
 	Rest       time.Duration  `json:"rest,omitempty"`       // until then there is no other round, after several that failed

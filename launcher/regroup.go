@@ -31,7 +31,7 @@ func (p policy) fence() time.Duration { return leaseTime + p.StopTimeout + fence
 
 // met begins a world. What was of another one is forgotten, but for what a verdict tells.
 func (s *state) met(e met) []any {
-	*s = state{Now: s.Now, Self: e.Self, Generation: e.Generation, Past: s.Past, CtrlC: s.CtrlC, Blame: s.Blame,
+	*s = state{Now: s.Now, Self: e.Self, Generation: e.Generation, Past: s.Past, CtrlC: s.CtrlC, Blame: s.Blame, Flaps: s.Flaps,
 		Round: max(e.Past.Rounds, 0), Free: min(max(e.Past.Free, 0), max(e.Past.Rounds, 0))}
 	for i, name := range e.Nodes {
 		n := node{Name: name, ID: name}
@@ -68,6 +68,9 @@ func (s *state) present() int {
 // bereft is the loss of a node that others can do without. It may only be cut off, and stop its workers because it hears
 // nobody: until then, others do not go on.
 func (s *state) bereft(p policy, e lost) []any {
+	if s.Flaps++; s.Started && s.Now-s.Began >= longRound {
+		s.Flaps = 0
+	}
 	if !e.Certain {
 		s.Fence = max(s.Fence, s.Now+p.StopTimeout+fenceMargin)
 	}
@@ -245,17 +248,29 @@ func (s *state) admit(p policy) []any {
 		s.Admit = 0
 		return nil
 	}
-	full := s.present()+s.Queue >= p.Nodes
-	switch {
-	case s.Admit == 0 && !full:
-		s.Admit = s.Now + p.LastCall
-		return []any{wake{p.LastCall}}
-	case s.Now < s.Admit && !full:
+	if wait := s.bide(p); s.Admit == 0 && wait > 0 {
+		s.Admit = s.Now + wait
+		return []any{wake{wait}}
+	} else if wait > 0 && s.Now < s.Admit {
 		return nil
 	}
 	s.Admit = 0
 	return s.callOff(p, orderRestart, fmt.Sprintf("%s to join", queueing(s.Queue)))
 }
+
+// bide is how long those who wait are left waiting: for more of them, unless the world is full with these; and longer where nodes were
+// lost again as soon as they were in, as one that dies when it starts would be, each time.
+func (s *state) bide(p policy) time.Duration {
+	switch {
+	case s.Flaps > 0:
+		return p.LastCall << min(s.Flaps-1, maxFlaps)
+	case s.present()+s.Queue >= p.Nodes:
+		return 0
+	}
+	return p.LastCall
+}
+
+const maxFlaps = 5
 
 // steady reports whether this is the leader of a world in the middle of a round.
 func (s *state) steady() bool {

@@ -209,3 +209,30 @@ func TestDoneAndCutOff(t *testing.T) {
 		t.Errorf("the one that was cut off does %v", todo)
 	}
 }
+
+// A node that is lost as soon as it is in is not let in again at once, each time less so.
+func TestFlapping(t *testing.T) {
+	w := elasticWorld(t, 2, 1, 2)
+	w.policy.Join = joinNow
+	var waits []time.Duration
+	for range 3 {
+		s := w.states[0]
+		s, _ = decide(w.policy, s, w.now+time.Second, lost{1, "refused", true})
+		s, _ = decide(w.policy, s, w.now+2*time.Second, met{Generation: s.Generation + 1, Nodes: []string{"host-0"}})
+		s, _ = decide(w.policy, s, w.now+2*time.Second, opened{start{Port: 1}})
+		s, _ = decide(w.policy, s, w.now+2*time.Second, begun{2})
+		s, todo := decide(w.policy, s, w.now+3*time.Second, queued{1})
+		for _, deed := range todo {
+			if d, ok := deed.(wake); ok {
+				waits = append(waits, d.Within)
+			}
+		}
+		s, _ = decide(w.policy, s, w.now+4*time.Second, met{Generation: s.Generation + 1, Nodes: []string{"host-0", "host-1"}})
+		s, _ = decide(w.policy, s, w.now+4*time.Second, opened{start{Port: 1}})
+		w.states[0], _ = decide(w.policy, s, w.now+4*time.Second, begun{2})
+		w.now += 5 * time.Second
+	}
+	if want := []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute}; !slices.Equal(waits, want) {
+		t.Errorf("it waits %v, want %v", waits, want)
+	}
+}
