@@ -149,7 +149,7 @@ func (b *book) world(n int, after time.Duration) []record {
 	return firsts
 }
 
-// last time at which any of them was written.
+// latest is when the last of them was written.
 func latest(all []record) (last time.Duration) {
 	for _, r := range all {
 		last = max(last, r.at)
