@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -89,21 +90,22 @@ func (t *table) String() string {
 	return b.String()
 }
 
+// summary is a cell: the medians of the worlds that came, and how many did not.
 func summary(all []figure) string {
-	if len(all) == 0 {
-		return "–"
+	came := slices.DeleteFunc(slices.Clone(all), func(f figure) bool { return f.stepped == 0 })
+	var text []string
+	if len(came) > 0 {
+		gone := "–"
+		if m := median(came, func(f figure) time.Duration { return f.gone }); m > 0 {
+			gone = m.String()
+		}
+		text = append(text, fmt.Sprintf("%s, %v, %v (n %d)", gone,
+			median(came, func(f figure) time.Duration { return f.began }), median(came, func(f figure) time.Duration { return f.stepped }), len(came)))
 	}
-	came := slices.DeleteFunc(slices.Clone(all), func(f figure) bool { return f.began == 0 })
 	if never := len(all) - len(came); never > 0 {
-		return fmt.Sprintf("none in %v (%d of %d)", patience, never, len(all))
+		text = append(text, fmt.Sprintf("none in %v (n %d)", patience, never))
 	}
-	gone := "–"
-	if m := median(all, func(f figure) time.Duration { return f.gone }); m > 0 {
-		gone = m.String()
-	}
-	began := median(all, func(f figure) time.Duration { return f.began })
-	stepped := median(all, func(f figure) time.Duration { return f.stepped })
-	return fmt.Sprintf("%s, %v, %v (n %d)", gone, began, stepped, len(all))
+	return cmp.Or(strings.Join(text, "; "), "–")
 }
 
 func median(all []figure, of func(figure) time.Duration) time.Duration {
