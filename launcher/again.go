@@ -9,11 +9,11 @@ import (
 
 // This file is how a node goes from one world to the next.
 
-// tellOver tells those who wait for another world how this one ended. They find out by silence too.
-func (r *round) tellOver(how rendezvous.Over, within time.Duration) {
-	ctx, cancel := context.WithTimeout(context.Background(), within)
+// tellOver tells those who wait for another world how this one ended. They find out by silence too, later.
+func (r *round) tellOver(ctx context.Context, s *rendezvous.Session, how rendezvous.Over, within time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	if err := r.session.End(ctx, how); err != nil {
+	if err := s.End(ctx, how); err != nil {
 		r.c.Log.Debug(err.Error())
 	}
 }
@@ -29,9 +29,9 @@ func (s *state) over() rendezvous.Over {
 
 // meet leaves this world, which is over, and takes part in the meeting for the next.
 func (r *round) meet(d meet) {
-	r.leave(d.Expect)
+	left := r.leave()
 	r.show()
-	asked, err := r.meetAgain(d)
+	asked, err := r.meetAgain(d, left)
 	if err != nil {
 		r.post(unmet{VerdictOf(err)})
 		return
@@ -39,23 +39,22 @@ func (r *round) meet(d meet) {
 	r.begins(asked)
 }
 
-// leave ends what this node has of a world, of whose end somebody must tell those who wait for the next one.
-func (r *round) leave(expect int) {
+// leave ends what this node has of a world, and returns its part in it; nil: it had left before.
+func (r *round) leave() *rendezvous.Session {
+	left := r.session
+	if left != nil {
+		left.Close()
+	}
 	r.clear()
 	r.store.close(r.c)
 	r.store, r.queue = nil, nil
-	if r.session != nil {
-		if expect > 0 {
-			r.tellOver(rendezvous.Over{Expect: expect}, time.Second)
-		}
-		r.session.Close()
-	}
 	r.line.close()
 	r.join(nil, &line{})
+	return left
 }
 
-// meetAgain agrees with the others on the next world.
-func (r *round) meetAgain(d meet) (asked any, err error) {
+// meetAgain agrees with the others on the next world, after this node has told of the last one's end, if that is up to it.
+func (r *round) meetAgain(d meet, left *rendezvous.Session) (asked any, err error) {
 	ctx, cancel := r.within()
 	defer cancel()
 	options := rendezvous.Options{
@@ -66,6 +65,9 @@ func (r *round) meetAgain(d meet) (asked any, err error) {
 	}
 	var l *line
 	asked, err = r.c.unlessAsked(ctx, r.desk.orders, "while the nodes met for the next round", func(ctx context.Context) (err error) {
+		if left != nil && d.Expect > 0 {
+			r.tellOver(ctx, left, rendezvous.Over{Expect: d.Expect}, overTime)
+		}
 		l, err = r.meeting.next(ctx, options, d.Out, r.h.met)
 		return err
 	})

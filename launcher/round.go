@@ -515,6 +515,6 @@ func (r *round) close() {
 		}
 	}
 	if r.session != nil && r.state.leads() {
-		r.tellOver(r.state.over(), 200*time.Millisecond)
+		r.tellOver(context.Background(), r.session, r.state.over(), 200*time.Millisecond)
 	}
 }
