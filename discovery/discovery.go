@@ -94,6 +94,9 @@ func leftover(h job.Host) []string {
 	return found
 }
 
+// ErrNowhere is the problem of several nodes whose meeting point the platform leaves to flags.
+var ErrNowhere = errors.New("but nothing says where they meet")
+
 // contradiction refuses numbers that cannot all be true.
 func contradiction(f Finding) error {
 	if f.Nodes > 0 && f.Rank >= f.Nodes {
@@ -101,8 +104,7 @@ func contradiction(f Finding) error {
 			"does one of these count processes? say --nnodes and --node-rank", f.Rule, f.Rank, f.Nodes, strings.Join(f.Evidence, ", "))
 	}
 	if f.Nodes > 1 && f.Host == "" && len(f.Etcd) == 0 {
-		return fmt.Errorf("%s: %d nodes, but nothing says where they meet (%s): say --rdzv-endpoint HOST:PORT",
-			f.Rule, f.Nodes, strings.Join(f.Evidence, ", "))
+		return fmt.Errorf("%s: %d nodes, %w (%s): say --rdzv-endpoint HOST:PORT", f.Rule, f.Nodes, ErrNowhere, strings.Join(f.Evidence, ", "))
 	}
 	return nil
 }

@@ -66,6 +66,9 @@ func find(c Config) (discovery.Finding, error) {
 		return discovery.Finding{Rule: "standalone", Nodes: 1, Rank: -1, Restarts: -1}, nil
 	}
 	found := discovery.Detect(c.Host)
+	if errors.Is(found.Problem, discovery.ErrNowhere) && (c.Endpoint != "" || c.MasterAddr != "") {
+		found.Problem = nil
+	}
 	if found.Problem != nil && !c.settles() {
 		return found, &Error{Code: job.ExitUsage, Err: found.Problem}
 	}
@@ -327,6 +330,9 @@ func planID(c Config, found discovery.Finding, p *Plan) error {
 		p.Spec.ID = found.JobID
 	case p.Etcd != nil:
 		return fail(job.ExitUsage, "say --rdzv-id ID, the same on all nodes", "many jobs may meet in one etcd, and nothing says which one this is")
+	case c.StateDir != "":
+		return fail(job.ExitUsage, "say --rdzv-id ID, the same on all nodes", "%s keeps the counts of many jobs, and nothing says which one this is",
+			c.said("state-dir", c.StateDir))
 	case p.Endpoint != "":
 		sum := sha256.Sum256([]byte(p.Endpoint))
 		p.Spec.ID, from = "job-"+hex.EncodeToString(sum[:4]), "endpoint"
