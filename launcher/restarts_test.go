@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/muster-run/muster/job"
 )
 
@@ -84,6 +86,13 @@ func TestLedger(t *testing.T) {
 		if got, err := l.read(); err == nil || !strings.Contains(err.Error(), l.path()) || got != (job.Tally{}) {
 			t.Errorf("%q: %v, %v", bad, got, err)
 		}
+	}
+	_ = os.Remove(l.path())
+	if err := unix.Mkfifo(l.path(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.read(); err == nil || !strings.Contains(err.Error(), "no regular file") {
+		t.Errorf("a FIFO: %v", err)
 	}
 	if got, err := (ledger{}).read(); err != nil || got != (job.Tally{}) || (ledger{}).write(got) != nil || (ledger{}).forget() != nil {
 		t.Error("without a directory it does something")

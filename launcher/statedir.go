@@ -34,12 +34,12 @@ func (l ledger) read() (t job.Tally, err error) {
 	if l.dir == "" {
 		return t, nil
 	}
-	b, err := os.ReadFile(l.path())
+	b, err := readSmall(l.path(), maxLedger)
 	if errors.Is(err, fs.ErrNotExist) {
 		return t, nil
 	}
 	if err == nil && len(b) > maxLedger {
-		err = fmt.Errorf("it has %d bytes", len(b))
+		err = fmt.Errorf("it has more than %d bytes", maxLedger)
 	}
 	if err == nil {
 		err = json.Unmarshal(b, &t)

@@ -55,16 +55,21 @@ func (c Config) token() (token, from string, err error) {
 }
 
 func readToken(path string) (string, error) {
+	b, err := readSmall(path, mostToken)
+	return strings.TrimSpace(string(b)), err
+}
+
+// readSmall reads a file of at most so many bytes. Of a larger one it returns more than that, and not all.
+func readSmall(path string, most int) ([]byte, error) {
 	if i, err := os.Stat(path); err == nil && !i.Mode().IsRegular() {
-		return "", errors.New("it is no regular file") // to open a FIFO may take for ever
+		return nil, errors.New("it is no regular file") // to open a FIFO may take for ever
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, 2*mostToken))
-	return strings.TrimSpace(string(b)), err
+	return io.ReadAll(io.LimitReader(f, 2*int64(most)))
 }
 
 // digest is by what a token is recognised, in one job.
