@@ -352,6 +352,16 @@ func (s *state) settled(p policy) []any {
 	return todo
 }
 
+// rounds adds to those that the leader tells of the ones before, of which it may not know: it need not have been there.
+func (s *state) rounds(told []job.Round) []job.Round {
+	before := slices.IndexFunc(s.Past, func(r job.Round) bool { return len(told) > 0 && r.Number >= told[0].Number })
+	if before < 0 {
+		before = len(s.Past)
+	}
+	all := slices.Concat(s.Past[:before], told)
+	return all[max(0, len(all)-maxPast):]
+}
+
 // inAll adds to a verdict what it meant for the job.
 func (s *state) inAll(v job.Verdict) job.Verdict {
 	if v.First != nil && len(s.Nodes) > 1 {
@@ -478,8 +488,9 @@ func (s *state) conclude(p policy, v job.Verdict) []any {
 		return nil
 	}
 	if s.leads() {
-		v.Rounds = s.Past
+		v.Rounds = nil
 	}
+	v.Rounds = s.rounds(v.Rounds)
 	s.Verdict = &v
 	var todo []any
 	if !v.OK() || s.Left > 0 && !p.leaves() {

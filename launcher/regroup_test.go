@@ -236,3 +236,23 @@ func TestFlapping(t *testing.T) {
 		t.Errorf("it waits %v, want %v", waits, want)
 	}
 }
+
+// A leader that came later does not know of the first rounds; the verdict of those who were there tells of them all the same.
+func TestRoundsBeforeTheLeader(t *testing.T) {
+	first, second := job.Round{Number: 0, Message: "first"}, job.Round{Number: 1, Message: "second"}
+	for _, c := range []struct{ known, told, want []job.Round }{
+		{[]job.Round{first, second}, nil, []job.Round{first, second}},
+		{[]job.Round{first}, []job.Round{second}, []job.Round{first, second}},
+		{[]job.Round{first, second}, []job.Round{second}, []job.Round{first, second}},
+		{nil, []job.Round{first, second}, []job.Round{first, second}},
+		{nil, nil, nil},
+	} {
+		w := newWorld(t, 2).begin()
+		s := w.states[1]
+		s.Past = c.known
+		s, _ = decide(w.policy, s, w.now, told{0, news{Kind: newsVerdict, Verdict: &job.Verdict{Class: job.Succeeded, Rounds: c.told}}})
+		if !slices.EqualFunc(s.Verdict.Rounds, c.want, func(a, b job.Round) bool { return a.Number == b.Number && a.Message == b.Message }) {
+			t.Errorf("%v and %v: %v", c.known, c.told, s.Verdict.Rounds)
+		}
+	}
+}
