@@ -18,6 +18,18 @@ func (r *round) tellOver(ctx context.Context, s *rendezvous.Session, how rendezv
 	}
 }
 
+// keepTelling is tellOver while this node meets the others: the way to the store may be broken now, and open in a moment. The
+// function that it returns ends that.
+func (r *round) keepTelling(ctx context.Context, s *rendezvous.Session, how rendezvous.Over) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		r.tellOver(ctx, s, how, r.c.RejoinTimeout)
+	}()
+	return func() { cancel(); <-told }
+}
+
 // over is how a world has ended whose leader ends.
 func (s *state) over() rendezvous.Over {
 	if s.Quit != nil {
@@ -66,7 +78,7 @@ func (r *round) meetAgain(d meet, left *rendezvous.Session) (asked any, err erro
 	var l *line
 	asked, err = r.c.unlessAsked(ctx, r.desk.orders, "while the nodes met for the next round", func(ctx context.Context) (err error) {
 		if left != nil && d.Expect > 0 {
-			r.tellOver(ctx, left, rendezvous.Over{Expect: d.Expect}, overTime)
+			defer r.keepTelling(ctx, left, rendezvous.Over{Expect: d.Expect})()
 		}
 		l, err = r.meeting.next(ctx, options, d.Out, r.h.met)
 		return err
