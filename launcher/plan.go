@@ -118,7 +118,7 @@ func planCommand(c Config, _ discovery.Finding, p *Plan) (err error) {
 func planNodes(c Config, found discovery.Finding, p *Plan) error {
 	switch {
 	case c.Standalone && c.Nodes > 1:
-		return fail(job.ExitUsage, "drop one of them", "%s means one node, %s more", c.by("standalone"), c.said("nnodes", c.Nodes))
+		return fail(job.ExitUsage, "drop one of them", "%s means one node, %s more", c.by("standalone"), c.said("nnodes", job.Terms{Nodes: c.Nodes, Least: c.Least}.Size()))
 	case c.Nodes != 0:
 		p.Spec.Nodes, p.Spec.Least = c.Nodes, c.Least
 	case found.Nodes != 0:
@@ -307,7 +307,7 @@ func endpoint(c Config, found discovery.Finding) (place, error) {
 		return place{flag: "rdzv-endpoint", said: strings.Join(found.Evidence, ", "), zero: found.RankZero,
 			host: found.Host, port: cmp.Or(c.MasterPort, found.Port, DefaultPort)}, nil
 	}
-	return place{}, fail(job.ExitUsage, "say --rdzv-endpoint HOST:PORT, the same on all nodes", "%d nodes, but nothing says where they meet", max(c.Nodes, found.Nodes))
+	return place{}, fail(job.ExitUsage, "say --rdzv-endpoint HOST:PORT, the same on all nodes", "%d nodes, but nothing says where they meet", max(c.Nodes, found.Nodes)+c.Spares)
 }
 
 // named completes at with the words of its flag; err is what is wrong with them.

@@ -42,6 +42,8 @@ func TestWrongUse(t *testing.T) {
 		{"run --nnodes", "", 2, "--nnodes needs a value"},
 		{"run --nnodes two true", "", 2, `"two" is no number of nodes`},
 		{"run --nnodes 4:1 true", "", 2, "the first is to be the fewest"},
+		{"run --standalone --nnodes 1:4 true", "", 2, "--nnodes 1:4 more"},
+		{"run --nnodes 1 --spares 1 true", "", 2, "2 nodes, but nothing says where they meet"},
 		{"run --nnodes 2 true", "", 2, "say --rdzv-endpoint HOST:PORT"},
 		{"run --nnodes 2 --standalone true", "", 2, "--standalone means one node"},
 		{"run --nnodes 2 --node-rank 2 --rdzv-endpoint h:1 true", "", 2, "--node-rank 2, but the nodes are 2"},
