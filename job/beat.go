@@ -1,0 +1,69 @@
+package job
+
+import "time"
+
+// A Beat is what a node's agent knows of one of its workers at one moment: what the worker says of itself, and what can be
+// seen of it from outside. The judgement of a hang compares those of all ranks.
+type Beat struct {
+	Rank  int `json:"r"`
+	PID   int `json:"pid"`
+	Local int `json:"l,omitempty"` // local rank
+
+	// What the worker says. A rank that says nothing has no Sources.
+	Sources Source        `json:"src,omitempty"`
+	Count   uint64        `json:"n,omitempty"`    // only ever grows, and does so whenever the worker advances in anything that it tells of
+	Steps   uint64        `json:"step,omitempty"` // of training, as far as they can be counted; 0: none yet, or nobody counts them
+	Phase   string        `json:"ph,omitempty"`   // announced: checkpoint, evaluation, …
+	Left    time.Duration `json:"left,omitempty"` // of the announced phase
+	Lanes   []Lane        `json:"lanes,omitempty"`
+	Limit   time.Duration `json:"limit,omitempty"` // the framework's own time-out of a collective; 0: not known
+	Mute    string        `json:"mute,omitempty"`  // why it tells nothing, or less than it could: "torch 1.13 has no recorder"
+
+	// What is seen from outside; nil: nobody looked, for it advances.
+	Sight *Sight `json:"see,omitempty"`
+	// Stack is the innermost lines of the main thread's Python code, if they were asked for: "dataset.py:88 __getitem__".
+	Stack []string `json:"stack,omitempty"`
+}
+
+// A Source is where a worker's counters come from; a set of bits.
+type Source uint8
+
+// The sources, best first.
+const (
+	FromRecorder Source = 1 << iota // PyTorch's flight recorder: collectives of each group, entered and completed
+	FromHooks                       // calls of backward, optimizer steps and torch.distributed, entered and left
+	FromBeats                       // the program's own: muster beat
+	FromOutput                      // lines of output that match --progress-regex
+)
+
+// A Lane is one process group as one rank sees it: how many of its collectives it has entered and how many are complete. All
+// members number them alike. Where there is no recorder one lane without Group counts the calls into the framework instead, which
+// different ranks may number differently.
+type Lane struct {
+	Group     uint64 `json:"g,omitempty"` // the same for all members, another for each group; 0: calls, not collectives
+	Name      string `json:"name,omitempty"`
+	Entered   uint64 `json:"e"`
+	Completed uint64 `json:"c"`
+	Op        string `json:"op,omitempty"`   // of the last that was entered: all_reduce, …; a call's name
+	Bytes     uint64 `json:"size,omitempty"` // that it moves; 0: not known
+}
+
+// Waits reports whether the rank is inside a collective, or a call.
+func (l Lane) Waits() bool { return l.Entered > l.Completed }
+
+// A Sight is a worker, with all it started, as /proc and the kernel's sockets show it. Sums only ever grow, but for processes that
+// end.
+type Sight struct {
+	State  byte          `json:"st,omitempty"`     // of the worker's own process: R, S, D, T, t, Z (proc(5))
+	CPU    time.Duration `json:"cpu,omitempty"`    // used
+	Disk   uint64        `json:"io,omitempty"`     // bytes read from and written to storage
+	Wire   uint64        `json:"net,omitempty"`    // bytes that its TCP sockets received and saw acknowledged
+	Stuck  []string      `json:"stuck,omitempty"`  // peers that do not acknowledge what was sent: "10.0.0.3:41234, 7 retransmissions"
+	Traced bool          `json:"traced,omitempty"` // a debugger holds it
+	Frozen bool          `json:"frozen,omitempty"` // its cgroup is
+	Waits  string        `json:"wchan,omitempty"`  // where in the kernel it sleeps
+	File   string        `json:"file,omitempty"`   // that it reads or writes just now
+	Memory uint64        `json:"rss,omitempty"`    // resident bytes
+	GPU    int           `json:"gpu,omitempty"`    // how busy its accelerator is, in watts; 0: not known
+	Held   bool          `json:"gil,omitempty"`    // its helper thread gets no turn: Python's lock is held, or the process does not run
+}
