@@ -1,0 +1,174 @@
+// Package witness looks at workers from outside: /proc, the bytes of their sockets, links, and NCCL's own watch (RAS). It imports
+// proc for the table of processes, by which it finds what a worker started.
+package witness
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/proc"
+)
+
+// Chatter is the traffic, in bytes a second, below which a worker's Sight.Wire tells nothing: about as much as a worker that hangs
+// still exchanges with its store and with whoever watches it.
+const Chatter = 4 << 10
+
+// A Witness looks at the workers of one node. It remembers what it saw, so that its sums go on growing when a socket is closed or a
+// child ends. One goroutine uses it.
+type Witness struct {
+	// Apart are ports of the job's own book-keeping, such as that of its store: what workers exchange with them is left out of
+	// Sight.Wire.
+	Apart []uint16
+
+	root string
+	seen map[int]*record // of the workers at the last look, by PID
+	told map[string]bool // what has been said of what cannot be seen
+}
+
+// New returns a Witness. root is that of the file system, "/" outside tests.
+func New(root string) *Witness { return &Witness{root: root, told: map[string]bool{}} }
+
+// A record is what is remembered of one worker.
+type record struct {
+	start           uint64 // of the process; another one with its PID is another worker
+	cpu, disk, wire growth
+}
+
+// A growth is the sum of counters that come and go, as far as it was seen.
+type growth struct {
+	sum  uint64
+	last map[uint64]uint64 // by process or socket
+}
+
+// add takes the counters as they are now and returns the sum. One that is smaller than before belongs to somebody new.
+func (g *growth) add(now map[uint64]uint64) uint64 {
+	for key, value := range now {
+		if before := g.last[key]; before <= value {
+			value -= before
+		}
+		g.sum += value
+	}
+	g.last = now
+	return g.sum
+}
+
+// Look returns what can be seen of each of these workers now, in their order; of one that is gone, nothing. What their processes
+// started is found by their parents. The error says what cannot be seen on this machine, and why; each reason is told once. What
+// one may not look at for want of rights is left empty.
+func (w *Witness) Look(pids []int) ([]job.Sight, error) {
+	sights := make([]job.Sight, len(pids))
+	all, err := w.proc().All()
+	if err != nil {
+		return sights, w.once(err)
+	}
+	sockets, err := dumpSockets()
+	if err != nil {
+		err = w.once(fmt.Errorf("bytes of TCP connections: %w", err))
+	}
+	before := w.seen
+	w.seen = map[int]*record{}
+	for i, pid := range pids {
+		main, gone := w.proc().Process(pid)
+		if gone != nil {
+			continue
+		}
+		r := before[pid]
+		if r == nil || r.start != main.Start {
+			r = &record{start: main.Start}
+		}
+		w.seen[pid] = r
+		sights[i] = w.look(r, main, proc.Below(all, pid), sockets)
+	}
+	return sights, err
+}
+
+// look is what can be seen of one worker.
+func (w *Witness) look(r *record, main proc.Process, below []proc.Process, sockets map[uint64]socket) job.Sight {
+	s := job.Sight{State: main.State, Waits: w.waits(main.PID)}
+	s.Traced = w.traced(main.PID)
+	s.Frozen = w.frozen(main.PID, s.Waits)
+	if u, err := w.proc().Usage(main.PID); err == nil {
+		s.Memory = uint64(u.Memory)
+	}
+	tree := []int{main.PID}
+	for _, p := range below {
+		tree = append(tree, p.PID)
+	}
+	s.CPU = time.Duration(r.cpu.add(w.each(tree, w.cpu)))
+	s.Disk = r.disk.add(w.each(tree, w.disk))
+	s.File = w.file(main.PID)
+	if sockets != nil {
+		wire, stuck := w.wire(tree, sockets)
+		s.Wire, s.Stuck = r.wire.add(wire), stuck
+	}
+	return s
+}
+
+// each reads a counter of each process.
+func (w *Witness) each(pids []int, read func(pid int) uint64) map[uint64]uint64 {
+	values := make(map[uint64]uint64, len(pids))
+	for _, pid := range pids {
+		values[uint64(pid)] = read(pid)
+	}
+	return values
+}
+
+func (w *Witness) cpu(pid int) uint64 {
+	u, _ := w.proc().Usage(pid)
+	return uint64(u.CPU)
+}
+
+// disk is what a process read from and wrote to storage (proc_pid_io(5)).
+func (w *Witness) disk(pid int) uint64 {
+	io := w.read(pid, "io")
+	return number(io, "read_bytes:") + number(io, "write_bytes:")
+}
+
+// traced reports whether a debugger holds a process.
+func (w *Witness) traced(pid int) bool { return number(w.read(pid, "status"), "TracerPid:") != 0 }
+
+// waits is the function of the kernel in which a process sleeps; "" while it runs, or where that is not told.
+func (w *Witness) waits(pid int) string {
+	if at := strings.TrimSpace(w.read(pid, "wchan")); at != "0" {
+		return at
+	}
+	return ""
+}
+
+// number returns the number behind a name at the beginning of a line, 0 if there is none.
+func number(text, name string) uint64 {
+	for line := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(line, name); ok {
+			n, _ := strconv.ParseUint(strings.TrimSpace(rest), 10, 64)
+			return n
+		}
+	}
+	return 0
+}
+
+func (w *Witness) proc() proc.Root { return proc.Root(filepath.Join(w.root, "proc")) }
+
+func (w *Witness) path(pid int, name string) string {
+	return filepath.Join(w.root, "proc", strconv.Itoa(pid), name)
+}
+
+// read returns a file of a process, "" if it cannot be read. None of those that are read here waits for the process's own locks, as
+// cmdline, environ and maps do: they would not come back while it hangs in a dead file system.
+func (w *Witness) read(pid int, name string) string {
+	text, _ := os.ReadFile(w.path(pid, name))
+	return string(text)
+}
+
+// once returns an error the first time that it is met, nil later.
+func (w *Witness) once(err error) error {
+	if w.told[err.Error()] {
+		return nil
+	}
+	w.told[err.Error()] = true
+	return err
+}
