@@ -1,0 +1,205 @@
+package heartbeat
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-run/muster/job"
+)
+
+// A Stage is how sure a finding is, and how bad.
+type Stage int
+
+// The stages of a standstill, from bad to worse.
+const (
+	_       Stage = iota
+	Resumed       // somebody advances again
+	Unclear       // nobody advances, by counters that may have nothing to count: it cannot be told whether that is a hang
+	Suspect       // half of the time is over: it is time to look closer
+	Slow          // the time is over, and who is waited for is at work
+	Hung          // it hangs
+)
+
+func (s Stage) String() string {
+	return [...]string{"", "resumed", "unclear", "suspect", "slow", "hung"}[s]
+}
+
+// A Class is what kind of hang it is.
+type Class byte
+
+// The classes.
+const (
+	Absent  Class = 'A' // some ranks have not entered what the others wait in
+	Odd     Class = 'B' // all have entered it, and one does not run
+	Network Class = 'C' // all have entered it, and all run: it does not come to an end
+	Desync  Class = 'D' // they wait in different ones for each other: an error in user code, which no restart mends
+	Starved Class = 'E' // nobody waits in one, and nobody does anything: they wait for input
+)
+
+// A Finding is what the judge has to say of a standstill.
+type Finding struct {
+	Stage    Stage         `json:"stage"`
+	Class    Class         `json:"class,omitempty"`
+	Culprits []Culprit     `json:"culprits,omitempty"` // by rank
+	Waiting  int           `json:"waiting,omitempty"`  // ranks that wait for them
+	Op       string        `json:"op,omitempty"`       // what they wait in
+	Number   uint64        `json:"number,omitempty"`   // of that collective in its group, from 1; 0: not known
+	Group    string        `json:"group,omitempty"`    // its name, if it is not that of all
+	Quiet    time.Duration `json:"quiet"`              // since somebody advanced
+	Limit    time.Duration `json:"limit,omitempty"`    // after which it is a hang
+	Ops      []string      `json:"ops,omitempty"`      // Desync: what they wait in, and who
+	Stuck    []string      `json:"stuck,omitempty"`    // Network: connections over which nothing gets
+	False    bool          `json:"false,omitempty"`    // Resumed: after it was called a hang
+	Why      string        `json:"why,omitempty"`      // Unclear: what cannot be told
+}
+
+// A Culprit is a rank that is waited for, and how it looks.
+type Culprit struct {
+	Rank  int      `json:"rank"`
+	PID   int      `json:"pid,omitempty"`
+	Ended bool     `json:"ended,omitempty"` // its work was done
+	Looks string   `json:"looks,omitempty"` // "stopped (T)", "using the processor", …
+	Stack []string `json:"stack,omitempty"` // where its Python code is, the telling line first
+	File  string   `json:"file,omitempty"`  // that it reads or writes
+}
+
+// maxNamed culprits are named in a sentence.
+const maxNamed = 3
+
+// Sentence says the finding in words.
+func (f Finding) Sentence(w job.World) string {
+	switch {
+	case f.Stage == Resumed && f.False:
+		return fmt.Sprintf("training goes on after %s: it was no hang, which counts as a false alarm", seconds(f.Quiet))
+	case f.Stage == Resumed:
+		return fmt.Sprintf("training goes on after %s", seconds(f.Quiet))
+	case f.Stage == Unclear:
+		return fmt.Sprintf("no rank has told of progress for %s; %s", seconds(f.Quiet), f.Why)
+	}
+	return f.what(w) + f.where(w)
+}
+
+func (f Finding) what(w job.World) string {
+	who, it := f.who(w), f.it()
+	switch f.Class {
+	case Absent:
+		return fmt.Sprintf("%s %s not entered %s for %s; %s in it", who, has(f.Culprits), it, seconds(f.Quiet), waiters(f.Waiting))
+	case Odd:
+		return fmt.Sprintf("all ranks have been in %s for %s, and %s does not go on", it, seconds(f.Quiet), who)
+	case Network:
+		return fmt.Sprintf("all ranks have been in %s for %s, and all of them run: the network between them, or the communication library, does not get on%s", it, seconds(f.Quiet), f.links())
+	case Desync:
+		return fmt.Sprintf("the ranks have waited for each other in different collectives for %s: %s; that is an error in the script, and no restart mends it", seconds(f.Quiet), strings.Join(f.Ops, "; "))
+	}
+	return fmt.Sprintf("no rank has been in a collective, nor at work, for %s: all of them wait for something else, such as input", seconds(f.Quiet))
+}
+
+// it is what they wait in: "all_reduce #48211".
+func (f Finding) it() string {
+	it := f.Op
+	if it == "" {
+		it = "a collective"
+	}
+	if f.Number > 0 {
+		it += fmt.Sprintf(" #%d", f.Number)
+	}
+	if f.Group != "" {
+		it += " of group " + f.Group
+	}
+	return it
+}
+
+// who names the culprits as people look for them.
+func (f Finding) who(w job.World) string {
+	var names []string
+	for _, c := range f.Culprits[:min(len(f.Culprits), maxNamed)] {
+		names = append(names, c.name(w))
+	}
+	if more := len(f.Culprits) - maxNamed; more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, " and ")
+}
+
+func (c Culprit) name(w job.World) string {
+	n, known := w.MemberOf(c.Rank)
+	if !known {
+		return fmt.Sprintf("rank %d", c.Rank)
+	}
+	m := w.Members[n]
+	place := fmt.Sprintf("%s, local %d", m.Name, c.Rank-m.First)
+	if c.PID > 0 {
+		place += fmt.Sprintf(", pid %d", c.PID)
+	}
+	return fmt.Sprintf("rank %d (%s)", c.Rank, place)
+}
+
+// where is what the first culprit does meanwhile.
+func (f Finding) where(w job.World) string {
+	if len(f.Culprits) == 0 {
+		return ""
+	}
+	c := f.Culprits[0]
+	it := "it is"
+	if len(f.Culprits) > 1 || f.Class == Starved {
+		it = fmt.Sprintf("rank %d is", c.Rank)
+	}
+	switch {
+	case c.Ended:
+		return "; " + strings.TrimSuffix(it, "is") + "has done its work and ended"
+	case len(c.Stack) == 0 && c.File == "" && c.Looks == "":
+		return ""
+	}
+	return "; " + it + c.place()
+}
+
+// place is where a culprit is, and how it looks there.
+func (c Culprit) place() string {
+	at := ""
+	if len(c.Stack) > 0 {
+		at += " in " + c.Stack[0]
+	}
+	if c.File != "" {
+		at += " at " + c.File
+	}
+	switch {
+	case c.Looks == "":
+		return at
+	case at == "":
+		return " " + c.Looks
+	}
+	return at + " (" + c.Looks + ")"
+}
+
+func (f Finding) links() string {
+	if len(f.Stuck) == 0 {
+		return ""
+	}
+	return "; " + strings.Join(f.Stuck[:min(len(f.Stuck), maxNamed)], "; ")
+}
+
+func has(c []Culprit) string {
+	if len(c) > 1 {
+		return "have"
+	}
+	return "has"
+}
+
+func waiters(n int) string {
+	if n == 1 {
+		return "1 other waits"
+	}
+	return fmt.Sprintf("%d others wait", n)
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%d s", int(d.Round(time.Second).Seconds())) }
+
+// Machine reports whether the machines are to blame rather than the script, so that another try may help.
+func (f Finding) Machine() bool { return f.Class == Odd || f.Class == Network }
+
+// Blames reports whether a rank is a culprit.
+func (f Finding) Blames(rank int) bool {
+	return slices.ContainsFunc(f.Culprits, func(c Culprit) bool { return c.Rank == rank })
+}

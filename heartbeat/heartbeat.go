@@ -1,0 +1,251 @@
+// Package heartbeat judges from the beats of a world whether it hangs, who is to blame, and why.
+//
+// It is pure: the beats of all ranks come in about once a second, findings go out, and nothing here reads a clock, sends or acts.
+// Counters say who waits for whom; what is seen of a worker from outside says whether it lives. A world hangs when no rank of it
+// advances for longer than it ever took, several times over; while any rank advances, none does.
+package heartbeat
+
+import (
+	"slices"
+	"time"
+
+	"github.com/muster-run/muster/job"
+)
+
+// Limits are how long a world may stand still. The zero value of each is its default.
+type Limits struct {
+	Floor   time.Duration // no world hangs sooner; 30 s
+	Ceiling time.Duration // none later, however long it took before; 10 min
+	Start   time.Duration // until it trains: initialisation, compilation, the first steps; 20 min
+	Busy    time.Duration // for one whose culprit is at work, with the processor, a disk or the network; Ceiling
+	GPUs    bool          // the nodes have accelerators: who seems idle may wait for one that works
+}
+
+func (l Limits) withDefaults() Limits {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d <= 0 {
+			*d = v
+		}
+	}
+	def(&l.Floor, 30*time.Second)
+	def(&l.Ceiling, 10*time.Minute)
+	def(&l.Start, 20*time.Minute)
+	l.Ceiling = max(l.Ceiling, l.Floor)
+	def(&l.Busy, l.Ceiling)
+	return l
+}
+
+const (
+	tick    = time.Second
+	longest = 2 * tick        // what counts of the time between two looks: a judge that stood still has seen nothing
+	again   = 2 * time.Second // between the look that finds a hang and the one that confirms it
+	debugs  = 3               // times the limit for a world in which a debugger holds somebody
+	warm    = 20              // looks at which a world had advanced, and
+	steps   = 5               // steps of each rank that counts them, until it is taken to train
+)
+
+// A Judge watches over one world in one round.
+type Judge struct {
+	limits Limits
+	ranks  map[int]*track
+	last   time.Duration // of the last look, by the caller's clock
+	looked bool
+	clock  time.Duration // that we have watched
+	moved  time.Duration // when the world last advanced, by clock
+	found  time.Duration // when the hang was found that is to be confirmed; 0: none is
+	gaps   gaps
+	stage  Stage // of the standstill
+	worst  Stage // that was told of it
+	told   string
+}
+
+// New begins to watch over a world.
+func New(l Limits) *Judge { return &Judge{limits: l.withDefaults(), ranks: map[int]*track{}} }
+
+// A Look is what is known of a world at one moment.
+type Look struct {
+	At      time.Duration // by a clock that never jumps
+	Beats   []job.Beat    // of each rank that lives and was heard lately
+	Unheard []int         // ranks whose node was not
+	Ended   []int         // ranks whose work is done
+}
+
+// Observe takes a look, and returns what follows from it, in a few words at each change.
+func (j *Judge) Observe(l Look) []Finding {
+	passed := j.pass(l.At)
+	if len(l.Unheard) > 0 { // a node that is silent may advance
+		return nil
+	}
+	j.clock += passed
+	progress := j.note(l.Beats)
+	if progress {
+		return j.advanced()
+	}
+	return j.standstill(l)
+}
+
+// pass is how much of the time since the last look counts.
+func (j *Judge) pass(now time.Duration) time.Duration {
+	passed := now - j.last
+	if !j.looked {
+		passed = 0
+	}
+	j.last, j.looked = now, true
+	return min(max(passed, 0), longest)
+}
+
+// note takes in the beats, and reports whether anybody advanced. A rank that is new, or has another process, did.
+func (j *Judge) note(beats []job.Beat) bool {
+	progress := false
+	seen := map[int]bool{}
+	for _, b := range beats {
+		seen[b.Rank] = true
+		t := j.ranks[b.Rank]
+		if t == nil || t.beat.PID != b.PID {
+			t = &track{}
+			j.ranks[b.Rank] = t
+			progress = true
+		}
+		if t.note(b, j.clock) {
+			progress = true
+		}
+	}
+	for rank := range j.ranks {
+		if !seen[rank] { // it ended, which is a step forward
+			delete(j.ranks, rank)
+			progress = true
+		}
+	}
+	return progress
+}
+
+// advanced ends a standstill, if there was one.
+func (j *Judge) advanced() []Finding {
+	gap := j.clock - j.moved
+	j.moved, j.found = j.clock, 0
+	j.gaps.add(gap)
+	worst := j.worst
+	j.stage, j.worst, j.told = 0, 0, ""
+	for _, t := range j.ranks {
+		t.sample()
+	}
+	if worst < Suspect {
+		return nil
+	}
+	return []Finding{{Stage: Resumed, Quiet: gap, False: worst == Hung}}
+}
+
+// trains reports whether the world is past its beginning.
+func (j *Judge) trains() bool {
+	for _, t := range j.ranks {
+		if t.beat.Sources != 0 && t.beat.Steps > 0 && t.beat.Steps < steps {
+			return false
+		}
+	}
+	return j.gaps.n >= warm
+}
+
+// limit is how long this world may stand still, as far as its past and the kind of the standstill say.
+func (j *Judge) limit(v view) time.Duration {
+	t := j.limits.Start
+	switch {
+	case !j.trains():
+	case v.busy || v.late:
+		t = max(j.limits.Busy, j.learned())
+	default:
+		t = j.learned()
+	}
+	if j.any(func(b job.Beat) bool { return b.Sight != nil && (b.Sight.Traced || b.Sight.Frozen) }) {
+		t *= debugs
+	}
+	return t
+}
+
+// learned is the limit for a world that trains.
+func (j *Judge) learned() time.Duration {
+	return min(max(j.limits.Floor, 5*j.gaps.most(), 3*j.gaps.longest), j.ceiling())
+}
+
+// ceiling leaves time before the framework's own time-out, by which it would end the job and name nobody.
+func (j *Judge) ceiling() time.Duration {
+	c := j.limits.Ceiling
+	for _, t := range j.ranks {
+		if own := t.beat.Limit; own > 0 {
+			c = min(c, max(own-30*time.Second, own/2))
+		}
+	}
+	return max(c, j.limits.Floor)
+}
+
+func (j *Judge) any(is func(job.Beat) bool) bool {
+	for _, t := range j.ranks {
+		if is(t.beat) {
+			return true
+		}
+	}
+	return false
+}
+
+// standstill judges a look at which nobody had advanced.
+func (j *Judge) standstill(l Look) []Finding {
+	quiet := j.clock - j.moved
+	if quiet < j.limits.Floor/4 || j.any(func(b job.Beat) bool { return b.Left > 0 }) {
+		return nil
+	}
+	v := j.view(l)
+	limit := j.limit(v)
+	v.Quiet, v.Limit = quiet, limit
+	soon := limit // of a busy culprit people hear as early as of a dead one
+	if j.trains() {
+		soon = j.learned()
+	}
+	switch {
+	case v.Class == 0:
+		j.found = 0
+		return j.tell(Unclear, v, quiet >= soon)
+	case quiet < limit:
+		j.found = 0
+		if v.busy && quiet >= soon {
+			return j.tell(Slow, v, true)
+		}
+		return j.tell(Suspect, v, quiet >= soon/2)
+	case j.found == 0:
+		j.found = j.clock
+		return j.tell(Suspect, v, true)
+	case j.clock-j.found < again:
+		return nil
+	}
+	return j.tell(Hung, v, true)
+}
+
+// tell says something once: when it is worse than what was said of this standstill before, or blames somebody else.
+func (j *Judge) tell(s Stage, v view, due bool) []Finding {
+	if !due || s < j.worst || s == j.stage && v.key() == j.told {
+		return nil
+	}
+	j.stage, j.worst, j.told = s, max(s, j.worst), v.key()
+	f := v.Finding
+	f.Stage = s
+	return []Finding{f}
+}
+
+// Quiet is for how long nobody has advanced.
+func (j *Judge) Quiet() time.Duration { return j.clock - j.moved }
+
+// Limit is for how long the world may stand still by now, before somebody dead-looking is blamed.
+func (j *Judge) Limit() time.Duration {
+	if !j.trains() {
+		return j.limits.Start
+	}
+	return j.learned()
+}
+
+// Ranks are those that were seen last, in order.
+func (j *Judge) sorted() []int {
+	var ranks []int
+	for r := range j.ranks {
+		ranks = append(ranks, r)
+	}
+	slices.Sort(ranks)
+	return ranks
+}

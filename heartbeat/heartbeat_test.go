@@ -1,0 +1,483 @@
+package heartbeat
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-run/muster/job"
+)
+
+// A world under test: ranks that train in one group, a look a second.
+type world struct {
+	judge *Judge
+	at    time.Duration
+	beats []job.Beat
+	ended []int
+	found []Finding
+}
+
+const dp = 0xd9
+
+func newWorld(n int, l Limits) *world {
+	w := &world{judge: New(l)}
+	for r := range n {
+		w.beats = append(w.beats, job.Beat{
+			Rank: r, PID: 100 + r, Sources: job.FromRecorder,
+			Lanes: []job.Lane{{Group: dp, Op: "all_reduce", Bytes: 4096}},
+			Sight: &job.Sight{State: 'S'},
+		})
+	}
+	return w
+}
+
+// look lets a second pass.
+func (w *world) look() {
+	w.at += time.Second
+	beats := make([]job.Beat, len(w.beats))
+	for i, b := range w.beats {
+		sight := *b.Sight
+		b.Sight, b.Lanes = &sight, append([]job.Lane(nil), b.Lanes...)
+		beats[i] = b
+	}
+	w.found = append(w.found, w.judge.Observe(Look{At: w.at, Beats: beats, Ended: w.ended})...)
+}
+
+// train lets seconds pass in which all ranks do their steps.
+func (w *world) train(seconds int) *world {
+	for range seconds {
+		for i := range w.beats {
+			b := &w.beats[i]
+			b.Count += 20
+			b.Steps += 10
+			b.Lanes[0].Entered += 10
+			b.Lanes[0].Completed = b.Lanes[0].Entered
+			w.works(i)
+		}
+		w.look()
+	}
+	return w
+}
+
+// works lets a rank use the processor for a second.
+func (w *world) works(r int) {
+	w.beats[r].Sight.CPU += 700 * time.Millisecond
+	w.beats[r].Sight.Wire += 1 << 20
+}
+
+// enter lets ranks go into the next collective, for ever.
+func (w *world) enter(ranks ...int) {
+	for _, r := range ranks {
+		w.beats[r].Lanes[0].Entered++
+		w.beats[r].Count++
+	}
+}
+
+// stand lets seconds pass in which each does what meanwhile says.
+func (w *world) stand(seconds int, meanwhile func()) *world {
+	for range seconds {
+		if meanwhile != nil {
+			meanwhile()
+		}
+		w.look()
+	}
+	return w
+}
+
+// hang is the finding that says so; nil: there is none.
+func (w *world) worst() *Finding {
+	var worst *Finding
+	for i, f := range w.found {
+		if f.Stage != Resumed && (worst == nil || f.Stage >= worst.Stage) {
+			worst = &w.found[i]
+		}
+	}
+	return worst
+}
+
+func two() job.World {
+	return job.World{Members: []job.Member{{Node: job.Node{Name: "node-0", Slots: 2}}, {Node: job.Node{Name: "node-1", Slots: 2}, First: 2}}}
+}
+
+// TestClasses plays each kind of standstill after two minutes of training.
+func TestClasses(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		play func(w *world)
+		want string // stage and sentence; "": nothing is said
+	}{
+		{"nobody stands still", func(w *world) { w.train(100) }, ""},
+		{"a rank sleeps in data code", func(w *world) {
+			w.enter(0, 1, 2)
+			w.stand(45, nil)
+		}, "hung: rank 3 (node-1, local 1, pid 103) has not entered all_reduce #1201 for 32 s; 3 others wait in it; it is asleep"},
+		{"a rank sleeps, and its stack is known", func(w *world) {
+			w.enter(0, 1, 2)
+			w.beats[3].Stack = []string{"dataset.py:88 __getitem__"}
+			w.beats[3].Sight.File, w.beats[3].Sight.State = "/mnt/data", 'D'
+			w.stand(45, nil)
+		}, "hung: rank 3 (node-1, local 1, pid 103) has not entered all_reduce #1201 for 32 s; 3 others wait in it; it is in dataset.py:88 __getitem__ at /mnt/data (in the kernel, state D)"},
+		{"two ranks sleep", func(w *world) {
+			w.enter(0, 1)
+			w.stand(45, nil)
+		}, "hung: rank 2 (node-1, local 0, pid 102) and rank 3 (node-1, local 1, pid 103) have not entered all_reduce #1201 for 32 s; 2 others wait in it; rank 2 is asleep"},
+		{"a rank computes", func(w *world) {
+			w.enter(0, 1, 2)
+			w.stand(100, func() { w.works(3) })
+		}, "slow: rank 3 (node-1, local 1, pid 103) has not entered all_reduce #1201 for 30 s; 3 others wait in it; it is using the processor"},
+		{"a rank computes for ever", func(w *world) {
+			w.enter(0, 1, 2)
+			w.stand(605, func() { w.works(3) })
+		}, "hung: rank 3 (node-1, local 1, pid 103) has not entered all_reduce #1201 for 602 s; 3 others wait in it; it is using the processor"},
+		{"a rank writes a checkpoint", func(w *world) {
+			w.enter(1, 2, 3)
+			w.stand(100, func() { w.beats[0].Sight.Disk += 100 << 20 })
+		}, "slow: rank 0 (node-0, local 0, pid 100) has not entered all_reduce #1201 for 30 s; 3 others wait in it; it is reading or writing its disk"},
+		{"a rank has announced a checkpoint", func(w *world) {
+			w.enter(1, 2, 3)
+			w.beats[0].Phase = "checkpoint"
+			left := 500
+			w.stand(400, func() { left--; w.beats[0].Left = time.Duration(left) * time.Second })
+		}, ""},
+		{"a rank is stopped in a collective", func(w *world) {
+			w.enter(0, 1, 2, 3)
+			w.beats[2].Sight.State = 'T'
+			w.stand(45, nil)
+		}, "hung: all ranks have been in all_reduce #1201 for 32 s, and rank 2 (node-1, local 0, pid 102) does not go on; it is stopped, state T"},
+		{"the network is cut", func(w *world) {
+			w.enter(0, 1, 2, 3)
+			w.beats[1].Sight.Stuck = []string{"10.0.0.3:41234, 7 retransmissions"}
+			w.stand(45, nil)
+		}, "hung: all ranks have been in all_reduce #1201 for 32 s, and all of them run: the network between them, or the communication library, does not get on; rank 1 to 10.0.0.3:41234, 7 retransmissions"},
+		{"all are in a collective, and bytes move", func(w *world) {
+			w.enter(0, 1, 2, 3)
+			w.stand(1000, func() { w.beats[0].Sight.Wire += 1 << 20 })
+		}, "unclear: no rank has told of progress for 30 s; all ranks are in all_reduce #1201, and rank 0 still sends or receives"},
+		{"different operations", func(w *world) {
+			w.enter(0, 1, 2, 3)
+			w.beats[1].Lanes[0].Op = "broadcast"
+			w.stand(45, nil)
+		}, "hung: the ranks have waited for each other in different collectives for 32 s: rank 1 in broadcast #1201; ranks 0, 2, 3 in all_reduce of 4096 bytes #1201; that is an error in the script, and no restart mends it; it is asleep"},
+		{"different sizes", func(w *world) {
+			w.enter(0, 1, 2, 3)
+			w.beats[3].Lanes[0].Bytes = 8192
+			w.stand(45, nil)
+		}, "hung: the ranks have waited for each other in different collectives for 32 s: rank 3 in all_reduce of 8192 bytes #1201; ranks 0, 1, 2 in all_reduce of 4096 bytes #1201; that is an error in the script, and no restart mends it; it is asleep"},
+		{"two groups in another order", func(w *world) {
+			for r := range w.beats {
+				w.beats[r].Lanes = append(w.beats[r].Lanes, job.Lane{Group: 0x77, Name: "tp", Op: "all_gather", Entered: 5, Completed: 5})
+			}
+			w.look()
+			w.enter(0, 1)
+			for _, r := range []int{2, 3} {
+				w.beats[r].Lanes[1].Entered++
+				w.beats[r].Count++
+			}
+			w.stand(45, nil)
+		}, "hung: the ranks have waited for each other in different collectives for 32 s: rank 0 in all_reduce #1201; rank 1 in all_reduce #1201; rank 2 in all_gather #6 of group tp; rank 3 in all_gather #6 of group tp; that is an error in the script, and no restart mends it"},
+		{"all wait for input", func(w *world) {
+			w.stand(45, nil)
+		}, "hung: no rank has been in a collective, nor at work, for 32 s: all of them wait for something else, such as input; rank 0 is asleep"},
+		{"counters freeze and bytes move", func(w *world) {
+			w.stand(4000, func() { w.beats[2].Sight.Wire += 1 << 20 })
+		}, "unclear: no rank has told of progress for 30 s; no rank is in a collective, and rank 2 is sending or receiving"},
+		{"all evaluate", func(w *world) {
+			w.stand(4000, func() { w.works(0); w.works(1) })
+		}, "unclear: no rank has told of progress for 30 s; no rank is in a collective, and rank 0 is using the processor"},
+		{"a rank has ended", func(w *world) {
+			w.enter(0, 1, 2)
+			w.beats, w.ended = w.beats[:3], []int{3}
+			w.stand(45, nil)
+		}, "hung: rank 3 (node-1, local 1) has not entered all_reduce #1201 for 32 s; 3 others wait in it; it has done its work and ended"},
+		{"a rank that tells nothing may be to blame", func(w *world) {
+			w.beats[3].Sources, w.beats[3].Mute = 0, "python runs with -I"
+			w.enter(0, 1, 2)
+			w.stand(4000, nil)
+		}, "unclear: no rank has told of progress for 30 s; rank 3, which has no heartbeats, may be the one that is waited for: python runs with -I"},
+		{"another rank than the one that tells nothing", func(w *world) {
+			w.beats[3].Sources = 0
+			w.enter(0, 1)
+			w.stand(45, nil)
+		}, "hung: rank 2 (node-1, local 0, pid 102) has not entered all_reduce #1201 for 32 s; 2 others wait in it; it is asleep"},
+		{"calls, and one is outside", func(w *world) {
+			w.calls()
+			for _, r := range []int{0, 1, 3} {
+				w.beats[r].Lanes[0].Entered++
+				w.beats[r].Count++
+			}
+			w.stand(45, nil)
+		}, "hung: rank 2 (node-1, local 0, pid 102) has not entered backward for 32 s; 3 others wait in it; it is asleep"},
+		{"calls, in which somebody computes", func(w *world) {
+			w.calls()
+			for _, r := range []int{0, 1, 3} {
+				w.beats[r].Lanes[0].Entered++
+				w.beats[r].Count++
+			}
+			w.stand(4000, func() { w.works(1) })
+		}, "unclear: no rank has told of progress for 30 s; all ranks are in backward, and rank 1 is at work"},
+		{"a debugger holds one", func(w *world) {
+			w.enter(0, 1, 2)
+			w.beats[3].Sight.Traced = true
+			w.stand(80, nil)
+		}, "suspect: rank 3 (node-1, local 1, pid 103) has not entered all_reduce #1201 for 15 s; 3 others wait in it; it is asleep"},
+		{"not looked at from outside", func(w *world) {
+			w.enter(0, 1, 2)
+			for range 100 {
+				w.at += time.Second
+				beats := append([]job.Beat(nil), w.beats...)
+				for i := range beats {
+					beats[i].Sight = nil
+				}
+				w.found = append(w.found, w.judge.Observe(Look{At: w.at, Beats: beats})...)
+			}
+		}, "slow: rank 3 (node-1, local 1, pid 103) has not entered all_reduce #1201 for 30 s; 3 others wait in it"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(4, Limits{}).train(120)
+			tt.play(w)
+			got := ""
+			if f := w.worst(); f != nil {
+				got = f.Stage.String() + ": " + f.Sentence(two())
+			}
+			if got != tt.want {
+				t.Errorf("got  %q\nwant %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// calls gives the ranks calls instead of collectives.
+func (w *world) calls() {
+	for r := range w.beats {
+		w.beats[r].Sources = job.FromHooks
+		w.beats[r].Lanes = []job.Lane{{Op: "backward", Entered: 50, Completed: 50}}
+	}
+}
+
+// TestLearns shows that a world which often pauses is given more time, and one that does not is not.
+func TestLearns(t *testing.T) {
+	w := newWorld(4, Limits{})
+	for range 20 {
+		w.train(60).stand(40, nil)
+	}
+	w.found = nil
+	if got, want := w.judge.Limit(), 200*time.Second; got < want || got > 220*time.Second {
+		t.Errorf("after pauses of 40 s the limit is %v, not about %v", got, want)
+	}
+	w.enter(0, 1, 2)
+	w.stand(190, nil)
+	if f := w.worst(); f == nil || f.Stage != Suspect {
+		t.Errorf("before the limit: %+v", f)
+	}
+	w.stand(30, nil)
+	if f := w.worst(); f == nil || f.Stage != Hung {
+		t.Errorf("after the limit: %+v", f)
+	}
+}
+
+// TestBeginning shows that a world which has not trained yet has more time.
+func TestBeginning(t *testing.T) {
+	w := newWorld(4, Limits{}).train(5)
+	w.enter(0, 1, 2)
+	w.stand(590, nil)
+	if f := w.worst(); f != nil {
+		t.Errorf("in the first steps: %+v", f)
+	}
+	w.stand(615, nil)
+	if f := w.worst(); f == nil || f.Stage != Hung || len(f.Culprits) != 1 || f.Culprits[0].Rank != 3 {
+		t.Errorf("after twenty minutes: %+v", f)
+	}
+}
+
+// TestOwnTimeOut shows that a verdict comes before the framework ends the job and names nobody.
+func TestOwnTimeOut(t *testing.T) {
+	w := newWorld(2, Limits{})
+	for i := range w.beats {
+		w.beats[i].Limit = 2 * time.Minute
+	}
+	for range 20 {
+		w.train(60).stand(40, nil)
+	}
+	if got := w.judge.Limit(); got != 90*time.Second {
+		t.Errorf("the limit is %v, not half a minute less than the framework's 2m", got)
+	}
+}
+
+// TestGuards shows that time during which nothing could be seen is nobody's fault.
+func TestGuards(t *testing.T) {
+	t.Run("the judge stood still", func(t *testing.T) {
+		w := newWorld(4, Limits{}).train(120)
+		w.enter(0, 1, 2)
+		w.stand(5, nil)
+		w.at += time.Hour
+		w.stand(3, nil)
+		if f := w.worst(); f != nil {
+			t.Errorf("after an hour that nobody saw: %+v", f)
+		}
+	})
+	t.Run("a clock that goes back", func(t *testing.T) {
+		w := newWorld(4, Limits{}).train(120)
+		w.at -= time.Hour
+		w.train(10).stand(5, nil)
+		if f := w.worst(); f != nil {
+			t.Errorf("%+v", f)
+		}
+	})
+	t.Run("a node is silent", func(t *testing.T) {
+		w := newWorld(4, Limits{}).train(120)
+		for range 600 {
+			w.at += time.Second
+			w.found = append(w.found, w.judge.Observe(Look{At: w.at, Beats: w.beats[:2], Unheard: []int{2, 3}})...)
+		}
+		if f := w.worst(); f != nil {
+			t.Errorf("while half of the world is not heard: %+v", f)
+		}
+		w.enter(0, 1, 2)
+		w.stand(45, nil)
+		if f := w.worst(); f == nil || f.Stage != Hung {
+			t.Errorf("after it is heard again: %+v", f)
+		}
+	})
+	t.Run("another process", func(t *testing.T) {
+		w := newWorld(4, Limits{}).train(120)
+		w.enter(0, 1, 2)
+		w.stand(25, nil)
+		w.beats[3].PID, w.beats[3].Count = 900, 0
+		w.stand(8, nil)
+		if f := w.worst(); f == nil || f.Stage != Suspect {
+			t.Errorf("eight seconds after a rank was started again: %+v", f)
+		}
+	})
+}
+
+// TestFalseAlarm shows that a verdict which progress contradicts is taken back, and learned from.
+func TestFalseAlarm(t *testing.T) {
+	w := newWorld(4, Limits{}).train(120)
+	w.enter(0, 1, 2)
+	w.stand(50, nil)
+	w.enter(3)
+	w.train(10)
+	last := w.found[len(w.found)-1]
+	if last.Stage != Resumed || !last.False {
+		t.Errorf("the last finding is %+v", last)
+	}
+	if got := last.Sentence(two()); got != "training goes on after 50 s: it was no hang, which counts as a false alarm" {
+		t.Error(got)
+	}
+	if got := w.judge.Limit(); got < 150*time.Second {
+		t.Errorf("the limit is still %v", got)
+	}
+}
+
+// TestSaysOnce shows that a standstill is told in few words.
+func TestSaysOnce(t *testing.T) {
+	w := newWorld(4, Limits{}).train(120)
+	w.enter(0, 1, 2)
+	w.stand(300, nil)
+	var stages []string
+	for _, f := range w.found {
+		stages = append(stages, f.Stage.String())
+	}
+	if got := strings.Join(stages, " "); got != "suspect hung" {
+		t.Error(got)
+	}
+}
+
+// TestRandomWorlds holds the two promises against worlds that do anything: no verdict while any rank's counter advances, and one
+// within the limit when none does and who waits for whom can be seen.
+func TestRandomWorlds(t *testing.T) {
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		w := newWorld(2+random.IntN(6), Limits{}).train(30)
+		for range 300 {
+			w.anything(random)
+			before := w.judge.moved
+			found := len(w.found)
+			w.look()
+			for _, f := range w.found[found:] {
+				if f.Stage != Resumed && w.judge.moved != before {
+					t.Fatalf("seed %d: %v while a rank advances", seed, f.Stage)
+				}
+			}
+		}
+		w.train(2)
+		guilty, done := random.IntN(len(w.beats)), w.beats[0].Lanes[0].Entered
+		for r := range w.beats {
+			w.beats[r].Lanes[0].Completed, w.beats[r].Lanes[0].Entered = done, done
+			w.beats[r].Sight.State = 'S'
+			if r != guilty {
+				w.enter(r)
+			}
+		}
+		w.found = nil
+		limit := w.judge.Limit()
+		w.stand(int(limit.Seconds())+8, nil)
+		f := w.worst()
+		if f == nil || f.Stage != Hung || f.Class != Absent || len(f.Culprits) != 1 || f.Culprits[0].Rank != guilty {
+			t.Fatalf("seed %d: rank %d hangs for longer than %v, and the judge says %+v", seed, guilty, limit, f)
+		}
+	}
+}
+
+// anything lets each rank do something, or nothing.
+func (w *world) anything(random *rand.Rand) {
+	if random.IntN(20) > 0 { // now and then nobody moves for a while
+		r := random.IntN(len(w.beats))
+		b := &w.beats[r]
+		b.Count++
+		if lane := &b.Lanes[0]; lane.Waits() {
+			lane.Completed++
+		} else {
+			lane.Entered++
+		}
+	}
+	w.works(random.IntN(len(w.beats)))
+	states := "RSSSSDT"
+	w.beats[random.IntN(len(w.beats))].Sight.State = states[random.IntN(len(states))]
+	if random.IntN(40) == 0 {
+		w.stand(random.IntN(20), nil)
+	}
+}
+
+func TestStragglers(t *testing.T) {
+	w := newWorld(4, Limits{})
+	for i := range 200 {
+		for r := range w.beats {
+			b := &w.beats[r]
+			b.Count++
+			b.Lanes[0].Entered = uint64(10 * i)
+			b.Lanes[0].Completed = b.Lanes[0].Entered
+			if r != 2 && i%2 == 0 {
+				b.Lanes[0].Entered++
+			}
+		}
+		w.look()
+	}
+	got := fmt.Sprint(w.judge.Stragglers())
+	if got != "[the others wait for rank 2: it spends 0 % of its time in collectives, they 50 %]" {
+		t.Error(got)
+	}
+}
+
+// BenchmarkObserve is one look at the beats of 10,000 nodes of 8 ranks.
+func BenchmarkObserve(b *testing.B) {
+	for _, ranks := range []int{8, 1000, 80_000} {
+		for name, play := range map[string]func(*world){"trains": func(w *world) { w.enter(0) }, "stands": func(*world) {}} {
+			b.Run(fmt.Sprintf("%s/ranks=%d", name, ranks), func(b *testing.B) {
+				w := newWorld(ranks, Limits{}).train(30)
+				for r := range ranks - 1 {
+					w.enter(r)
+				}
+				w.stand(10, nil)
+				b.ReportAllocs()
+				for b.Loop() {
+					play(w)
+					w.at += time.Second
+					w.judge.Observe(Look{At: w.at, Beats: w.beats})
+				}
+			})
+		}
+	}
+}

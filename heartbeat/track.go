@@ -1,0 +1,166 @@
+package heartbeat
+
+import (
+	"time"
+
+	"github.com/muster-run/muster/job"
+)
+
+// A track is what the judge remembers of one rank.
+type track struct {
+	beat  job.Beat
+	marks []mark // what it had done at the last looks, the newest last; none while nobody looks from outside
+	// Of the looks at which the world advanced: in how many of the last ones it was in a collective, and how many there were.
+	waits, looks float64
+}
+
+// A mark is how much a worker had done at one moment.
+type mark struct {
+	at         time.Duration
+	cpu        time.Duration
+	disk, wire uint64
+}
+
+// How much a worker does in a while that is at work, rather than its helper threads.
+const (
+	window    = 10 * time.Second
+	seen      = 5 * time.Second // of a shorter window nothing is concluded
+	workCPU   = 0.02            // of one processor
+	workBytes = 4 << 10         // a second, of a disk or the network: heartbeats of a store are less
+)
+
+// note takes in a beat, and reports whether the rank advanced.
+func (t *track) note(b job.Beat, at time.Duration) bool {
+	before := t.beat
+	t.beat = b
+	t.look(before.Sight, b.Sight, at)
+	return b.Count > before.Count || b.Steps > before.Steps
+}
+
+// look adds up what was done between two sights. What a process did that has ended is gone from the sums of its worker.
+func (t *track) look(before, now *job.Sight, at time.Duration) {
+	if now == nil {
+		t.marks = nil
+		return
+	}
+	m := mark{at: at}
+	if n := len(t.marks); n > 0 && before != nil {
+		m = t.marks[n-1]
+		m.at = at
+		m.cpu += max(now.CPU-before.CPU, 0)
+		m.disk += more(now.Disk, before.Disk)
+		m.wire += more(now.Wire, before.Wire)
+	}
+	t.marks = append(t.marks, m)
+	for len(t.marks) > 2 && at-t.marks[1].at >= window {
+		t.marks = t.marks[1:]
+	}
+}
+
+func more(now, before uint64) uint64 {
+	if now < before {
+		return 0
+	}
+	return now - before
+}
+
+// work says what a worker has been doing lately; "": nothing, as far as can be seen, and nil: it cannot be seen.
+func (t *track) work() *string {
+	what := ""
+	if len(t.marks) < 2 {
+		return nil
+	}
+	first, last := t.marks[0], t.marks[len(t.marks)-1]
+	span := last.at - first.at
+	bytes := uint64(span.Seconds() * workBytes)
+	switch {
+	case span < seen:
+		return nil
+	case float64(last.cpu-first.cpu) > workCPU*float64(span):
+		what = "using the processor"
+	case last.disk-first.disk > bytes:
+		what = "reading or writing its disk"
+	case last.wire-first.wire > bytes:
+		what = "sending or receiving"
+	case t.beat.Sight.State == 'R':
+		what = "waiting for a processor"
+	}
+	return &what
+}
+
+// idle reports whether a worker is seen to do nothing.
+func (t *track) idle() bool {
+	what := t.work()
+	return what != nil && *what == ""
+}
+
+// halted says why a worker cannot run at all; "": it can.
+func (t *track) halted() string {
+	s := t.beat.Sight
+	switch {
+	case s == nil:
+	case s.Frozen:
+		return "its cgroup is frozen"
+	case s.State == 'T':
+		return "stopped, state T"
+	case s.State == 't':
+		return "held by a debugger"
+	case s.State == 'Z' || s.State == 'X':
+		return "dead"
+	case s.State == 'D' && t.idle():
+		return "in the kernel, state D" + in(s.Waits)
+	}
+	return ""
+}
+
+func in(wchan string) string {
+	if wchan == "" {
+		return ""
+	}
+	return " in " + wchan
+}
+
+// appearance is how a worker looks.
+func (t *track) appearance() string {
+	if h := t.halted(); h != "" {
+		return h
+	}
+	what := t.work()
+	switch {
+	case what == nil:
+		return ""
+	case *what == "":
+		return "asleep" + in(t.beat.Sight.Waits)
+	case *what == "using the processor" && t.beat.Sight.Held:
+		return *what + ", and holding Python's lock"
+	}
+	return *what
+}
+
+// waiting reports whether the rank is inside a collective, or inside a call from which nothing is known.
+func (t *track) waiting() bool {
+	for _, l := range t.beat.Lanes {
+		if l.Waits() {
+			return true
+		}
+	}
+	return false
+}
+
+// sample remembers whether the rank waited, for the report of stragglers.
+func (t *track) sample() {
+	t.waits *= fade
+	t.looks = t.looks*fade + 1
+	if t.waiting() {
+		t.waits++
+	}
+}
+
+// moves reports whether the network moves data for a worker.
+func (t *track) moves() bool {
+	if len(t.marks) < 2 {
+		return false
+	}
+	first, last := t.marks[0], t.marks[len(t.marks)-1]
+	return last.wire-first.wire > uint64((last.at-first.at).Seconds()*workBytes)
+}

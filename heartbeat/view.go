@@ -1,0 +1,340 @@
+package heartbeat
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/muster-run/muster/job"
+)
+
+// A view is a world that stands still, as it looks at one moment. Its class is 0 when that need not be a hang.
+type view struct {
+	Finding
+
+	busy bool // who is blamed is at work, or may be
+	late bool // it looks the same at the end of a job, or while an accelerator works
+}
+
+// key tells views apart that people are to be told of.
+func (v view) key() string {
+	s := fmt.Sprintf("%c%v", v.Class, v.Why)
+	for _, c := range v.Culprits {
+		s += fmt.Sprintf(" %d", c.Rank)
+	}
+	return s
+}
+
+// A wait is one rank inside one collective, or call.
+type wait struct {
+	rank int
+	lane job.Lane
+}
+
+// number is that of the oldest collective in which the rank waits.
+func (w wait) number() uint64 { return w.lane.Completed + 1 }
+
+// A crowd is the ranks of a world, told apart by what they wait for.
+type crowd struct {
+	waits      []wait
+	free, mute []int             // who waits for nobody, and who tells nothing
+	last       map[uint64]wait   // by group, the highest number that is waited for,
+	least      map[uint64]uint64 // and how many collectives each member has entered
+	computes   bool              // somebody inside a call may do something there
+}
+
+// crowd tells who waits in a collective, who does not, and who tells nothing.
+func (j *Judge) crowd() crowd {
+	c := crowd{last: map[uint64]wait{}, least: map[uint64]uint64{}}
+	for _, rank := range j.sorted() {
+		b := j.ranks[rank].beat
+		n := len(c.waits)
+		for _, lane := range b.Lanes {
+			c.note(wait{rank, lane})
+			c.computes = c.computes || lane.Group == 0 && lane.Waits() && j.runs(rank)
+		}
+		switch {
+		case b.Sources == 0:
+			c.mute = append(c.mute, rank)
+		case len(c.waits) == n:
+			c.free = append(c.free, rank)
+		}
+	}
+	return c
+}
+
+func (c *crowd) note(w wait) {
+	g := w.lane.Group
+	if least, known := c.least[g]; !known || w.lane.Entered < least {
+		c.least[g] = w.lane.Entered
+	}
+	if !w.lane.Waits() {
+		return
+	}
+	c.waits = append(c.waits, w)
+	if last, known := c.last[g]; !known || last.number() < w.number() {
+		c.last[g] = w
+	}
+}
+
+// incomplete reports whether somebody has not entered what this rank waits in. Calls cannot be matched.
+func (c *crowd) incomplete(w wait) bool {
+	return w.lane.Group != 0 && c.least[w.lane.Group] < w.number()
+}
+
+// view classifies a standstill.
+func (j *Judge) view(l Look) view {
+	c := j.crowd()
+	switch {
+	case len(c.waits) == 0 && len(c.free) == 0:
+		return unclear("no rank has heartbeats" + j.whyMute(c.mute))
+	case len(c.waits) == 0:
+		return j.nobodyWaits(l)
+	}
+	if v, ok := j.unlike(c); ok {
+		return v
+	}
+	if v, ok := j.absent(c, l.Ended); ok {
+		return v
+	}
+	if len(c.mute) > 0 {
+		return unclear(fmt.Sprintf("rank %d, which has no heartbeats, may be the one that is waited for%s", c.mute[0], j.whyMute(c.mute)))
+	}
+	if v, ok := j.circle(c); ok {
+		return v
+	}
+	return j.together(c)
+}
+
+func unclear(why string) view { return view{Finding: Finding{Why: why}} }
+
+func (j *Judge) whyMute(mute []int) string {
+	for _, r := range mute {
+		if why := j.ranks[r].beat.Mute; why != "" {
+			return ": " + why
+		}
+	}
+	return ""
+}
+
+// nobodyWaits judges a world in which nobody is in a collective. If anybody works it trains by other means than those that are
+// counted, such as replayed graphs, or it evaluates; nobody can tell from outside.
+func (j *Judge) nobodyWaits(l Look) view {
+	for _, rank := range j.sorted() {
+		t := j.ranks[rank]
+		what := t.work()
+		switch {
+		case t.halted() != "": // it does nothing for sure
+		case what == nil:
+			return unclear(fmt.Sprintf("no rank is in a collective, and what rank %d does cannot be seen", rank))
+		case *what != "":
+			return unclear(fmt.Sprintf("no rank is in a collective, and rank %d is %s", rank, *what))
+		}
+	}
+	v := view{Finding: Finding{Class: Starved}, late: len(l.Ended) > 0 || j.limits.GPUs}
+	for _, rank := range j.sorted() {
+		v.Culprits = append(v.Culprits, j.culprit(rank))
+	}
+	slices.SortStableFunc(v.Culprits, func(a, b Culprit) int { // who cannot run at all says most
+		return cmp.Compare(j.running(a.Rank), j.running(b.Rank))
+	})
+	return v
+}
+
+func (j *Judge) running(rank int) int {
+	if t := j.ranks[rank]; t != nil && t.halted() != "" {
+		return 0
+	}
+	return 1
+}
+
+// absent blames those who have not entered what others wait in, and wait for nobody themselves: they hold all the others up. If
+// all wait for those who have ended, it is them.
+func (j *Judge) absent(c crowd, ended []int) (view, bool) {
+	v := view{Finding: Finding{Class: Absent, Waiting: count(c.waits)}}
+	for _, rank := range c.free {
+		w, missed := j.missed(rank, c)
+		if !missed {
+			continue
+		}
+		v.in(w)
+		v.busy = v.busy || j.runs(rank)
+		v.Culprits = append(v.Culprits, j.culprit(rank))
+	}
+	if len(v.Culprits) == 0 && len(c.free)+len(c.mute) == 0 && !slices.ContainsFunc(c.waits, c.incomplete) {
+		for _, rank := range ended {
+			v.in(c.waits[0])
+			v.Culprits = append(v.Culprits, j.culprit(rank))
+		}
+	}
+	return v, len(v.Culprits) > 0
+}
+
+// missed is what others wait in and a rank that is in no collective has not entered. Calls cannot be matched: who is in none
+// is missing, if those who are in one do nothing but wait.
+func (j *Judge) missed(rank int, c crowd) (wait, bool) {
+	for _, lane := range j.ranks[rank].beat.Lanes {
+		w, waited := c.last[lane.Group]
+		if waited && lane.Group != 0 && lane.Entered < w.number() {
+			return w, true
+		}
+	}
+	w, waited := c.last[0]
+	return w, waited && !c.computes
+}
+
+// runs reports whether a rank may be at work.
+func (j *Judge) runs(rank int) bool {
+	t := j.ranks[rank]
+	return t.halted() == "" && !t.idle()
+}
+
+// in notes what is waited in, which is the first that is found.
+func (v *view) in(w wait) {
+	if v.Op == "" && v.Number == 0 {
+		v.Op, v.Group = w.lane.Op, w.lane.Name
+		if w.lane.Group != 0 {
+			v.Number = w.number()
+		}
+	}
+}
+
+// unlike finds ranks that wait under the same number of the same group for different things.
+func (j *Judge) unlike(c crowd) (view, bool) {
+	type place struct {
+		group, number uint64
+	}
+	kinds := map[place]map[string][]int{}
+	for _, w := range c.waits {
+		if w.lane.Group == 0 || w.lane.Op == "" || w.lane.Entered != w.number() { // what is pending is then the last that was entered
+			continue
+		}
+		p := place{w.lane.Group, w.number()}
+		if kinds[p] == nil {
+			kinds[p] = map[string][]int{}
+		}
+		kind := kindOf(w.lane)
+		kinds[p][kind] = append(kinds[p][kind], w.rank)
+	}
+	for _, w := range c.waits {
+		found := kinds[place{w.lane.Group, w.number()}]
+		if len(found) > 1 {
+			return j.torn(w, found), true
+		}
+	}
+	return view{}, false
+}
+
+// kindOf is what must be alike. The sizes of what is gathered or exchanged may differ from rank to rank.
+func kindOf(l job.Lane) string {
+	if l.Bytes > 0 && (strings.Contains(l.Op, "all_reduce") || strings.Contains(l.Op, "allreduce")) {
+		return fmt.Sprintf("%s of %d bytes", l.Op, l.Bytes)
+	}
+	return l.Op
+}
+
+// torn is the view of ranks that wait for different things; the fewest are to blame.
+func (j *Judge) torn(w wait, found map[string][]int) view {
+	v := view{Finding: Finding{Class: Desync, Waiting: len(j.ranks)}}
+	v.in(w)
+	kinds := slices.Sorted(maps.Keys(found))
+	slices.SortStableFunc(kinds, func(a, b string) int { return len(found[a]) - len(found[b]) })
+	for _, kind := range kinds {
+		v.Ops = append(v.Ops, fmt.Sprintf("%s in %s #%d", ranks(found[kind]), kind, w.number()))
+	}
+	for _, rank := range found[kinds[0]] {
+		v.Culprits = append(v.Culprits, j.culprit(rank))
+	}
+	return v
+}
+
+// circle finds ranks that all wait, each for one that has not entered what it waits in.
+func (j *Judge) circle(c crowd) (view, bool) {
+	v := view{Finding: Finding{Class: Desync, Waiting: count(c.waits)}}
+	behind := map[int]bool{}
+	for _, w := range c.waits {
+		if !c.incomplete(w) || behind[w.rank] {
+			continue
+		}
+		behind[w.rank] = true
+		v.in(w)
+		if len(v.Ops) < 2*maxNamed {
+			v.Ops = append(v.Ops, fmt.Sprintf("rank %d in %s", w.rank, Finding{Op: w.lane.Op, Number: w.number(), Group: w.lane.Name}.it()))
+		}
+	}
+	return v, len(behind) == len(j.ranks)
+}
+
+// together judges a world whose ranks all are in what they wait for.
+func (j *Judge) together(c crowd) view {
+	v := view{Finding: Finding{Class: Network, Waiting: count(c.waits)}}
+	w := c.waits[0]
+	for _, other := range c.waits { // what is furthest behind holds the others up
+		if other.lane.Group != 0 && (w.lane.Group == 0 || other.number() < w.number()) {
+			w = other
+		}
+	}
+	v.in(w)
+	for _, rank := range j.sorted() {
+		t := j.ranks[rank]
+		if t.halted() != "" {
+			v.Culprits = append(v.Culprits, j.culprit(rank))
+		}
+		if s := t.beat.Sight; s != nil {
+			for _, peer := range s.Stuck {
+				v.Stuck = append(v.Stuck, fmt.Sprintf("rank %d to %s", rank, peer))
+			}
+		}
+		if w.lane.Group == 0 && j.runs(rank) {
+			return unclear(fmt.Sprintf("all ranks are in %s, and rank %d is at work", cmp.Or(w.lane.Op, "a call"), rank))
+		}
+		if t.moves() {
+			return unclear(fmt.Sprintf("all ranks are in %s, and rank %d still sends or receives", v.it(), rank))
+		}
+	}
+	if n := len(v.Culprits); n > 0 && n < len(j.ranks) {
+		v.Class = Odd
+		return v
+	}
+	v.Culprits = nil
+	return v
+}
+
+// culprit describes a rank.
+func (j *Judge) culprit(rank int) Culprit {
+	t := j.ranks[rank]
+	if t == nil {
+		return Culprit{Rank: rank, Ended: true}
+	}
+	c := Culprit{Rank: rank, PID: t.beat.PID, Looks: t.appearance(), Stack: t.beat.Stack}
+	if t.beat.Sight != nil {
+		c.File = t.beat.Sight.File
+	}
+	return c
+}
+
+// count is how many ranks wait.
+func count(waits []wait) int {
+	n, last := 0, -1
+	for _, w := range waits {
+		if w.rank != last {
+			n, last = n+1, w.rank
+		}
+	}
+	return n
+}
+
+// ranks names some.
+func ranks(rs []int) string {
+	if len(rs) == 1 {
+		return fmt.Sprintf("rank %d", rs[0])
+	}
+	shown := fmt.Sprint(rs[:min(len(rs), 2*maxNamed)])
+	s := "ranks " + strings.ReplaceAll(strings.Trim(shown, "[]"), " ", ", ")
+	if more := len(rs) - 2*maxNamed; more > 0 {
+		s += fmt.Sprintf(" and %d more", more)
+	}
+	return s
+}
