@@ -56,7 +56,7 @@ func (l Lane) Waits() bool { return l.Entered > l.Completed }
 type Sight struct {
 	State  byte          `json:"st,omitempty"`     // of the worker's own process: R, S, D, T, t, Z (proc(5))
 	CPU    time.Duration `json:"cpu,omitempty"`    // used
-	Disk   uint64        `json:"io,omitempty"`     // bytes read from and written to storage
+	Disk   uint64        `json:"io,omitempty"`     // bytes read and written, by calls and by storage: most count twice
 	Wire   uint64        `json:"net,omitempty"`    // bytes that its TCP sockets received and saw acknowledged
 	Stuck  []string      `json:"stuck,omitempty"`  // peers that do not acknowledge what was sent: "10.0.0.3:41234, 7 retransmissions"
 	Traced bool          `json:"traced,omitempty"` // a debugger holds it

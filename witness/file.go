@@ -3,11 +3,26 @@ package witness
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/muster-run/muster/proc"
 )
+
+// fileOf is the path that a worker is at just now; if it is at none, that which a process that it started waits for in state D, as a
+// data loader does on a dead file system.
+func (w *Witness) fileOf(main proc.Process, below []proc.Process) string {
+	path := w.file(main.PID)
+	for _, p := range below {
+		if path == "" && p.State == 'D' {
+			path = w.file(p.PID)
+		}
+	}
+	return path
+}
 
 // onFiles are the system calls whose first argument is a descriptor that is read from or written to.
 var onFiles = map[int]bool{
@@ -36,7 +51,33 @@ func (w *Witness) file(pid int) string {
 	return path
 }
 
-// frozen reports whether the cgroup of a process is frozen, or one above it.
-func (w *Witness) frozen(pid int, waits string) bool {
-	return waits == "do_freezer_trap" || waits == "__refrigerator"
+// frozen reports whether the cgroup of a process is frozen, or one above it. The kernel tells the latter in each cgroup below.
+func (w *Witness) frozen(pid int) bool {
+	for line := range strings.Lines(w.read(pid, "cgroup")) {
+		part := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		switch {
+		case len(part) < 3:
+		case part[0] == "0": // Documentation/admin-guide/cgroup-v2.rst
+			if number(w.group("", part[2], "cgroup.events")+w.group("unified", part[2], "cgroup.events"), "frozen ") == 1 {
+				return true
+			}
+		case slices.Contains(strings.Split(part[1], ","), "freezer"): // cgroup-v1/freezer-subsystem.rst
+			if state := strings.TrimSpace(w.group("freezer", part[2], "freezer.state")); state != "" && state != "THAWED" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// group returns a file of a cgroup. In a container the hierarchy may be mounted from the container's own cgroup on, and the path,
+// which begins at the machine's, means nothing there.
+func (w *Witness) group(hierarchy, path, file string) string {
+	top := filepath.Join(w.root, "sys/fs/cgroup", hierarchy)
+	for _, dir := range []string{filepath.Join(top, filepath.Clean("/"+path)), top} {
+		if text, err := os.ReadFile(filepath.Join(dir, file)); err == nil {
+			return string(text)
+		}
+	}
+	return ""
 }

@@ -28,6 +28,9 @@ type socket struct {
 // each waits twice as long as the one before it, beginning with at least 0.2 s, so this is more than a second.
 const stuckAfter = 3
 
+// maxStuck is how many such peers of a worker are named: they travel with each beat.
+const maxStuck = 4
+
 // wire returns the bytes of each connection that one of these processes holds, and their peers that do not acknowledge.
 func (w *Witness) wire(pids []int, sockets map[uint64]socket) (bytes map[uint64]uint64, stuck []string) {
 	bytes = map[uint64]uint64{}
@@ -44,7 +47,7 @@ func (w *Witness) wire(pids []int, sockets map[uint64]socket) (bytes map[uint64]
 		}
 	}
 	slices.Sort(stuck)
-	return bytes, stuck
+	return bytes, stuck[:min(len(stuck), maxStuck)]
 }
 
 // with reports whether one of the ports is at either end.

@@ -14,8 +14,8 @@ import (
 	"github.com/muster-run/muster/proc"
 )
 
-// Chatter is the traffic, in bytes a second, below which a worker's Sight.Wire tells nothing: about as much as a worker that hangs
-// still exchanges with its store and with whoever watches it.
+// Chatter is the traffic, in bytes a second, below which a worker's Sight.Wire and Disk tell nothing: about as much as a worker that
+// hangs still exchanges with its store, its own threads and whoever watches it.
 const Chatter = 4 << 10
 
 // A Witness looks at the workers of one node. It remembers what it saw, so that its sums go on growing when a socket is closed or a
@@ -91,7 +91,7 @@ func (w *Witness) Look(pids []int) ([]job.Sight, error) {
 func (w *Witness) look(r *record, main proc.Process, below []proc.Process, sockets map[uint64]socket) job.Sight {
 	s := job.Sight{State: main.State, Waits: w.waits(main.PID)}
 	s.Traced = w.traced(main.PID)
-	s.Frozen = w.frozen(main.PID, s.Waits)
+	s.Frozen = w.frozen(main.PID)
 	if u, err := w.proc().Usage(main.PID); err == nil {
 		s.Memory = uint64(u.Memory)
 	}
@@ -101,7 +101,7 @@ func (w *Witness) look(r *record, main proc.Process, below []proc.Process, socke
 	}
 	s.CPU = time.Duration(r.cpu.add(w.each(tree, w.cpu)))
 	s.Disk = r.disk.add(w.each(tree, w.disk))
-	s.File = w.file(main.PID)
+	s.File = w.fileOf(main, below)
 	if sockets != nil {
 		wire, stuck := w.wire(tree, sockets)
 		s.Wire, s.Stuck = r.wire.add(wire), stuck
@@ -123,10 +123,14 @@ func (w *Witness) cpu(pid int) uint64 {
 	return uint64(u.CPU)
 }
 
-// disk is what a process read from and wrote to storage (proc_pid_io(5)).
-func (w *Witness) disk(pid int) uint64 {
+// disk is what a process read and wrote (proc_pid_io(5)), by calls and by the kernel's block layer. Only the calls show a FUSE or network
+// file system, and only the latter shows files that are mapped into memory; most bytes count twice.
+func (w *Witness) disk(pid int) (sum uint64) {
 	io := w.read(pid, "io")
-	return number(io, "read_bytes:") + number(io, "write_bytes:")
+	for _, name := range []string{"rchar:", "wchar:", "read_bytes:", "write_bytes:"} {
+		sum += number(io, name)
+	}
+	return sum
 }
 
 // traced reports whether a debugger holds a process.

@@ -2,19 +2,25 @@ package witness
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/proc"
 )
 
 // This binary plays the workers, too.
@@ -25,6 +31,9 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(m.Run())
 }
+
+// oneByte is where system calls read to that are made without the runtime.
+var oneByte [1]byte
 
 // plays is what a worker can do. It says "ready" when it is about to.
 var plays = map[string]func(){
@@ -45,19 +54,18 @@ var plays = map[string]func(){
 		fmt.Println(child.Run())
 		io.Copy(io.Discard, os.Stdin)
 	},
-	"peer": func() { // sends what it is told to: "address", then numbers of bytes; 0: it closes
-		in := bufio.NewReader(os.Stdin)
-		address, _ := in.ReadString('\n')
-		c, err := net.Dial("tcp", strings.TrimSpace(address))
-		fmt.Println("ready", err)
-		for {
-			var n int
-			if _, err := fmt.Fscanln(in, &n); err != nil {
-				return
-			}
-			if n > 0 {
+	"peer": func() { // connects to the addresses that it is told, and sends numbers of bytes to the last one; 0: it closes
+		var c net.Conn
+		var open []net.Conn // else they would be collected, and closed
+		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+			n, err := strconv.Atoi(in.Text())
+			switch {
+			case err != nil:
+				c, err = net.Dial("tcp", in.Text())
+				open = append(open, c)
+			case n > 0:
 				_, err = c.Write(make([]byte, n))
-			} else {
+			default:
 				err = c.Close()
 			}
 			fmt.Println("ready", err)
@@ -68,14 +76,27 @@ var plays = map[string]func(){
 		path, _ := in.ReadString('\n')
 		fd, err := unix.Open(strings.TrimSpace(path), unix.O_RDWR, 0) // package os would wait for a pipe in epoll
 		fmt.Println("ready", err)
-		syscall.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafePointer()), 1)
+		syscall.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&oneByte)), 1)
+	},
+	"read of a dead file system": func() { // a data loader does, which it has started
+		in := bufio.NewReader(os.Stdin)
+		dir, _ := in.ReadString('\n')
+		dir = strings.TrimSpace(dir)
+		if err := deadFile(dir); err != nil {
+			fmt.Println(err)
+			return
+		}
+		child := exec.Command(os.Args[0])
+		child.Env = []string{"WITNESS_PLAY=read"}
+		child.Stdin, child.Stdout = strings.NewReader(dir+"/data\n"), os.Stdout
+		fmt.Println(child.Run())
 	},
 	"wait for a child": func() { // as vfork does: in state D, until the child is done
 		fmt.Println("ready")
 		pid, _, _ := syscall.RawSyscall6(unix.SYS_CLONE, unix.CLONE_VFORK|uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
 		if pid == 0 {
 			for {
-				syscall.RawSyscall(unix.SYS_READ, 0, uintptr(unsafePointer()), 1)
+				syscall.RawSyscall(unix.SYS_READ, 0, uintptr(unsafe.Pointer(&oneByte)), 1)
 			}
 		}
 	},
@@ -86,16 +107,19 @@ type actor struct {
 	*exec.Cmd
 	in  io.WriteCloser
 	out *bufio.Reader
-	t   *testing.T
+	t   testing.TB
 }
 
 // play starts an actor, which ends with the test.
-func play(t *testing.T, name string) *actor {
+func play(t testing.TB, name string) *actor { return playIn(t, name, 0) }
+
+// playIn is play in new namespaces.
+func playIn(t testing.TB, name string, namespaces uintptr) *actor {
 	t.Helper()
 	a := &actor{Cmd: exec.Command(os.Args[0]), t: t}
 	a.Env = []string{"WITNESS_PLAY=" + name, "GOMAXPROCS=1"}
 	a.Stderr = os.Stderr
-	a.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	a.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Unshareflags: namespaces}
 	in, errIn := a.StdinPipe()
 	out, errOut := a.StdoutPipe()
 	if err := a.Start(); err != nil || errIn != nil || errOut != nil {
@@ -212,6 +236,20 @@ func TestFile(t *testing.T) {
 	until(t, w, a, func(s job.Sight) bool { return s.File == path })
 }
 
+// A worker waits for its data loader, and that for a file system whose server has died: what is read is told, though the worker
+// itself reads nothing.
+func TestDeadFileSystem(t *testing.T) {
+	w := New("/")
+	dir := t.TempDir()
+	a := playIn(t, "read of a dead file system", unix.CLONE_NEWNS)
+	a.tell(dir)
+	a.ready()
+	s := until(t, w, a, func(s job.Sight) bool { return s.File != "" })
+	if s.File != dir+"/data" {
+		t.Errorf("%+v", s)
+	}
+}
+
 // Bytes to a process, and back from it, are those that its socket has moved; a connection that is closed takes none of them away.
 func TestWire(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
@@ -248,4 +286,210 @@ func TestWire(t *testing.T) {
 			t.Errorf("%s: %d bytes after %d", address, after.Wire, s.Wire)
 		}
 	}
+}
+
+// onOwnThread runs f on a thread that ends with it, so that f can change what else all threads share.
+func onOwnThread(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		f()
+	}()
+	<-done
+}
+
+// command runs a program in the namespaces of this thread.
+func command(t *testing.T, stdin string, argv ...string) {
+	t.Helper()
+	c := exec.Command(argv[0], argv[1:]...)
+	c.Stdin = strings.NewReader(stdin)
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Errorf("%q: %v\n%s", argv, err, out)
+	}
+}
+
+// A peer that a packet filter has cut off does not acknowledge, and is named; one to which nobody ever got through is, too.
+func TestCutOff(t *testing.T) {
+	onOwnThread(func() {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			t.Error("a network of its own:", err)
+			return
+		}
+		command(t, "", "ip", "link", "set", "lo", "up")
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer l.Close()
+		w, connected, tries := New("/"), play(t, "peer"), play(t, "peer")
+		connected.tell(l.Addr())
+		connected.ready()
+		command(t, "table ip cut {\nchain in {\ntype filter hook input priority 0\ntcp dport >= 1024 drop\n}\n}\n", "nft", "-f", "-")
+		connected.tell(1000)
+		tries.tell(l.Addr())
+		until(t, w, connected, func(s job.Sight) bool {
+			return len(s.Stuck) == 1 && s.Stuck[0] == l.Addr().String()+", 3 retransmissions"
+		})
+		until(t, w, tries, func(s job.Sight) bool {
+			return len(s.Stuck) == 1 && strings.HasPrefix(s.Stuck[0], l.Addr().String()+", not connected after")
+		})
+	})
+}
+
+// Where netlink is forbidden the bytes are not told, the reason is, and only once; all else goes on.
+func TestWithoutNetlink(t *testing.T) {
+	a := play(t, "idle")
+	a.ready()
+	onOwnThread(func() {
+		forbidNetlink(t)
+		w := New("/")
+		sights, err := w.Look([]int{a.Process.Pid})
+		if err == nil || err.Error() != "bytes of TCP connections: netlink: operation not permitted" {
+			t.Errorf("the reason is %v", err)
+		}
+		if sights[0].Memory == 0 || sights[0].Wire != 0 {
+			t.Errorf("%+v", sights[0])
+		}
+		if _, err = w.Look([]int{a.Process.Pid}); err != nil {
+			t.Errorf("told again: %v", err)
+		}
+	})
+}
+
+// forbidNetlink denies this thread netlink sockets, as profiles of container runtimes do.
+func forbidNetlink(t *testing.T) {
+	load := func(at uint32) unix.SockFilter {
+		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: at}
+	}
+	unless := func(value uint32, skip uint8) unix.SockFilter {
+		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: value, Jf: skip}
+	}
+	end := func(code uint32) unix.SockFilter { return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: code} }
+	program := []unix.SockFilter{ // struct seccomp_data: the call's number at 0, its first argument at 16
+		load(0), unless(unix.SYS_SOCKET, 3), load(16), unless(unix.AF_NETLINK, 1),
+		end(unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)), end(unix.SECCOMP_RET_ALLOW),
+	}
+	f := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		t.Error(err)
+	}
+	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&f)), 0, 0); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTraced(t *testing.T) {
+	a, w := play(t, "idle"), New("/")
+	a.ready()
+	onOwnThread(func() { // a tracer is a thread; when it ends, so does its hold
+		if err := unix.PtraceSeize(a.Process.Pid); err != nil {
+			t.Error(err)
+			return
+		}
+		if err := unix.PtraceInterrupt(a.Process.Pid); err != nil {
+			t.Error(err)
+		}
+		until(t, w, a, func(s job.Sight) bool { return s.Traced && s.State == 't' })
+	})
+	until(t, w, a, func(s job.Sight) bool { return !s.Traced && s.State == 'S' })
+}
+
+// A frozen cgroup of the kernel in use, version 2.
+func TestFrozen(t *testing.T) {
+	a, w := play(t, "idle"), New("/")
+	a.ready()
+	onOwnThread(func() {
+		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+			t.Error("mounts of its own:", err)
+			return
+		}
+		command(t, "", "mount", "--make-rprivate", "/")
+		command(t, "", "mount", "-t", "cgroup2", "none", "/sys/fs/cgroup")
+		dir, err := os.MkdirTemp("/sys/fs/cgroup", "test-")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		write := func(dir, name, text string) {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0); err != nil {
+				t.Error(err)
+			}
+		}
+		write(dir, "cgroup.procs", strconv.Itoa(a.Process.Pid))
+		write(dir, "cgroup.freeze", "1")
+		until(t, w, a, func(s job.Sight) bool { return s.Frozen })
+		write(dir, "cgroup.freeze", "0")
+		until(t, w, a, func(s job.Sight) bool { return !s.Frozen })
+		write("/sys/fs/cgroup", "cgroup.procs", strconv.Itoa(a.Process.Pid))
+		if err := os.Remove(dir); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Frozen cgroups as both versions show them, on the machine and in a container.
+func TestFrozenFiles(t *testing.T) {
+	for _, c := range []struct {
+		cgroup, file, text string
+		want               bool
+	}{
+		{"0::/pod/x", "pod/x/cgroup.events", "populated 1\nfrozen 1\n", true},
+		{"0::/pod/x", "pod/x/cgroup.events", "populated 1\nfrozen 0\n", false},
+		{"0::/", "cgroup.events", "populated 1\nfrozen 1\n", true},
+		{"0::/pod/x", "unified/pod/x/cgroup.events", "populated 1\nfrozen 1\n", true},
+		{"6:freezer:/pod\n0::/", "freezer/pod/freezer.state", "FROZEN\n", true},
+		{"6:cpu,freezer:/pod", "freezer/freezer.state", "FREEZING\n", true}, // the machine's path, a container's mount
+		{"6:freezer:/pod", "freezer/pod/freezer.state", "THAWED\n", false},
+		{"nonsense", "cgroup.events", "frozen 1\n", false},
+	} {
+		root := t.TempDir()
+		for name, text := range map[string]string{"proc/7/cgroup": c.cgroup + "\n", "sys/fs/cgroup/" + c.file: c.text} {
+			path := filepath.Join(root, name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := New(root).frozen(7); got != c.want {
+			t.Errorf("%q and %q in %s: %v", c.cgroup, c.text, c.file, got)
+		}
+	}
+}
+
+// BenchmarkLook looks at 8 workers with 40 connections each.
+func BenchmarkLook(b *testing.B) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	var pids []int
+	for range 8 {
+		a := play(b, "peer")
+		pids = append(pids, a.Process.Pid)
+		for range 40 {
+			a.tell(l.Addr())
+			a.ready()
+		}
+	}
+	w, looks := New("/"), 0
+	before := used(b)
+	for b.Loop() {
+		if _, err := w.Look(pids); err != nil {
+			b.Fatal(err)
+		}
+		looks++
+	}
+	b.ReportMetric(float64((used(b)-before).Microseconds())/float64(looks), "µs-cpu/op")
+}
+
+// used is the CPU time that this process has used.
+func used(t testing.TB) time.Duration {
+	t.Helper()
+	u, err := proc.Root("/proc").Usage(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u.CPU
 }
