@@ -1,0 +1,171 @@
+// Package page is the page that a worker writes to say how far it is: its layout, its reader, its writers, and the Python hook
+// that fills it from inside PyTorch.
+package page
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// What a reader meets instead of a page that it understands.
+var (
+	ErrTorn    = errors.New("a writer is in the middle of a write, or ended there")
+	ErrForeign = errors.New("it is no page of muster's")
+	ErrNewer   = errors.New("it was made by a newer version of muster")
+)
+
+// A Page is a worker's page as the agent sees it.
+type Page struct {
+	name string
+	mem  []byte
+}
+
+// Create makes an empty page, in place of what was there: a process that still has the old one open writes where nobody reads.
+// The path should be on a file system in memory. What the hook leaves beside an old page goes with it.
+func Create(path string) (*Page, error) {
+	next := fmt.Sprintf("%s.%d.new", path, os.Getpid())
+	p, err := create(path, next)
+	if err != nil {
+		os.Remove(next)
+		return nil, fmt.Errorf("create page: %w", err)
+	}
+	return p, nil
+}
+
+func create(path, next string) (*Page, error) {
+	if err := os.Remove(next); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	f, err := os.OpenFile(next, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if _, err := f.Write(empty()); err != nil {
+		return nil, err
+	}
+	if err := os.Remove(StackFile(path)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	p, err := read(f, path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Rename(next, path); err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// Attach opens a page that another process created, for reading: a new agent finds its workers' pages.
+func Attach(path string) (*Page, error) {
+	f, err := open(path, os.O_RDONLY)
+	if err != nil {
+		return nil, fmt.Errorf("open page: %w", err)
+	}
+	defer f.Close()
+	p, err := read(f, path)
+	if err != nil {
+		return nil, fmt.Errorf("open page: %w", err)
+	}
+	return p, nil
+}
+
+// open opens a file that can be mapped as a page: one that is shorter would kill the process that reads behind its end.
+func open(path string, flag int) (*os.File, error) {
+	f, err := os.OpenFile(path, flag|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0) // not for ever, if it is a pipe
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && (!info.Mode().IsRegular() || info.Size() < Size) {
+		err = &os.PathError{Op: "map", Path: path, Err: ErrForeign}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// read maps f to be read only.
+func read(f *os.File, name string) (*Page, error) {
+	mem, err := unix.Mmap(int(f.Fd()), 0, Size, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return nil, &os.PathError{Op: "map", Path: name, Err: err}
+	}
+	return &Page{name, mem}, nil
+}
+
+// Close ends the use of the page. The file stays.
+func (p *Page) Close() error {
+	mem := p.mem
+	p.mem = nil
+	if mem == nil {
+		return nil
+	}
+	return unix.Munmap(mem)
+}
+
+// StackFile is where the worker with the page at path writes its stacks when it gets StackSignal.
+func StackFile(path string) string { return path + ".stack" }
+
+// Read returns what the page says now. It makes no system call and never waits: what a writer is just changing is ErrTorn after
+// some attempts, and the part of the page that is not torn is in the Snapshot all the same.
+func (p *Page) Read() (s Snapshot, err error) {
+	if p.mem == nil {
+		return Snapshot{}, fmt.Errorf("read page %s: %w", p.name, os.ErrClosed)
+	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if recover() != nil { // the worker cut the file short: there is no memory behind what is mapped
+			s, err = Snapshot{}, ErrForeign
+		}
+		if err != nil {
+			err = fmt.Errorf("read page %s: %w", p.name, err)
+		}
+	}()
+	return decode(words(p.mem))
+}
+
+// words is a page as the words in which it is read and written, one at a time: another process changes them meanwhile.
+func words(mem []byte) *[Size / 8]uint64 {
+	return (*[Size / 8]uint64)(unsafe.Pointer(&mem[0])) // a mapping starts at a page of memory
+}
+
+// steady copies a part of a page that a writer has not changed meanwhile. Its first word is even when it is whole.
+func steady(from []uint64, to []byte) bool {
+	for range 1000 {
+		before := load(&from[0])
+		if before%2 == 1 {
+			continue
+		}
+		for i := range from {
+			order.PutUint64(to[8*i:], load(&from[i]))
+		}
+		if load(&from[0]) == before {
+			return true
+		}
+	}
+	return false
+}
+
+// load reads a word that is little-endian on every machine.
+func load(w *uint64) uint64 {
+	v := atomic.LoadUint64(w)
+	return order.Uint64((*[8]byte)(unsafe.Pointer(&v))[:])
+}
+
+// store writes a word so that it is little-endian on every machine.
+func store(w *uint64, v uint64) {
+	var raw uint64
+	order.PutUint64((*[8]byte)(unsafe.Pointer(&raw))[:], v)
+	atomic.StoreUint64(w, raw)
+}
