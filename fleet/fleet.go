@@ -85,7 +85,8 @@ type Options struct {
 	Life int
 	// Hold keeps a connection open beyond this process's death, until free; nil: the peer sees that it breaks.
 	Hold func(net.Conn) (free func())
-	// Beat says, about once a second, how this agent stands, in at most 1 KiB: its peers have it when it is lost. nil: nothing.
+	// Beat says, about once a second, how this agent stands, in at most 64 KiB, and less of a leader, which tells all: its peers
+	// have what it said last by Beats, and when it is lost. nil: nothing.
 	Beat func() json.RawMessage
 	// Dial connects to the leader; nil: TCP.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -205,6 +206,19 @@ func (f *Fleet) follow(d *dialer) {
 	f.owned.Go(f.mind)
 	f.owned.Go(f.deliver)
 	f.owned.Go(d.keep)
+}
+
+// Beats passes what Options.Beat of each peer last said, and when that came, by our clock. A peer that said nothing since it
+// joined has none.
+func (f *Fleet) Beats(each func(rank int, beat json.RawMessage, at time.Time)) {
+	for rank, p := range f.peers {
+		p.mu.Lock()
+		beat, at := p.beat, p.beatAt
+		p.mu.Unlock()
+		if beat != nil {
+			each(rank, beat, at)
+		}
+	}
 }
 
 // LeaderHost returns the address, without port, at which Follow reached the leader; else "".

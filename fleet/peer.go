@@ -55,7 +55,8 @@ type peer struct {
 	empty chan struct{} // closed when nothing is left to say; nil: nobody waits for it
 	needs chan struct{} // a member's dialer: connect again
 	trips []time.Duration
-	beat  json.RawMessage // what came last
+	beat   json.RawMessage // what came last,
+	beatAt time.Time       // and when
 }
 
 // A parcel is a message with its number.
@@ -309,7 +310,7 @@ func (p *peer) note(l *line, f frame, now time.Time) (fresh bool, rtt time.Durat
 	}
 	p.acknowledged(f.Ack)
 	if len(f.Beat) > 0 && len(f.Beat) <= maxBeat {
-		p.beat = f.Beat
+		p.beat, p.beatAt = f.Beat, now
 	}
 	if f.Pong != 0 {
 		p.trip(now.Sub(p.fleet.started) - time.Duration(f.Pong))

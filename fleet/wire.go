@@ -19,7 +19,7 @@ const maxFrame = MaxMessage + 1<<10
 const maxKind = 64
 
 // maxBeat bounds what is kept of each peer, in bytes.
-const maxBeat = 1 << 10
+const maxBeat = 64 << 10
 
 // A frame carries a message, or small talk about the connection, or both.
 type frame struct {

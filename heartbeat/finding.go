@@ -87,7 +87,7 @@ func (f Finding) what(w job.World) string {
 	case Absent:
 		return fmt.Sprintf("%s %s not entered %s for %s; %s in it", who, has(f.Culprits), it, seconds(f.Quiet), waiters(f.Waiting))
 	case Odd:
-		return fmt.Sprintf("all ranks have been in %s for %s, and %s does not go on", it, seconds(f.Quiet), who)
+		return fmt.Sprintf("%s %s been in %s for %s, and %s not go on; %s for it", who, has(f.Culprits), it, seconds(f.Quiet), does(f.Culprits), waiters(f.Waiting-len(f.Culprits)))
 	case Network:
 		return fmt.Sprintf("all ranks have been in %s for %s, and all of them run: the network between them, or the communication library, does not get on%s", it, seconds(f.Quiet), f.links())
 	case Desync:
@@ -185,6 +185,13 @@ func has(c []Culprit) string {
 		return "have"
 	}
 	return "has"
+}
+
+func does(c []Culprit) string {
+	if len(c) > 1 {
+		return "do"
+	}
+	return "does"
 }
 
 func waiters(n int) string {

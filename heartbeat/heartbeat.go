@@ -40,8 +40,12 @@ const (
 	longest = 2 * tick        // what counts of the time between two looks: a judge that stood still has seen nothing
 	again   = 2 * time.Second // between the look that finds a hang and the one that confirms it
 	debugs  = 3               // times the limit for a world in which a debugger holds somebody
-	warm    = 20              // looks at which a world had advanced, and
-	steps   = 5               // steps of each rank that counts them, until it is taken to train
+
+	// A world is taken to train when it was seen to advance at so many looks, every rank that counts anything has counted so much, and
+	// who counts steps so many of them. What came before, such as the compilation of a model, teaches nothing about what follows.
+	warm   = 5
+	counts = 40
+	steps  = 5
 )
 
 // A Judge watches over one world in one round.
@@ -53,9 +57,10 @@ type Judge struct {
 	clock  time.Duration // that we have watched
 	moved  time.Duration // when the world last advanced, by clock
 	found  time.Duration // when the hang was found that is to be confirmed; 0: none is
-	gaps   gaps
-	stage  Stage // of the standstill
-	worst  Stage // that was told of it
+	steady int           // looks at which it had advanced
+	gaps   gaps          // since it trains
+	stage  Stage         // of the standstill
+	worst  Stage         // that was told of it
 	told   string
 }
 
@@ -77,9 +82,9 @@ func (j *Judge) Observe(l Look) []Finding {
 		return nil
 	}
 	j.clock += passed
-	progress := j.note(l.Beats)
+	progress, counted := j.note(l.Beats)
 	if progress {
-		return j.advanced()
+		return j.advanced(counted)
 	}
 	return j.standstill(l)
 }
@@ -94,9 +99,9 @@ func (j *Judge) pass(now time.Duration) time.Duration {
 	return min(max(passed, 0), longest)
 }
 
-// note takes in the beats, and reports whether anybody advanced. A rank that is new, or has another process, did.
-func (j *Judge) note(beats []job.Beat) bool {
-	progress := false
+// note takes in the beats, and reports whether anybody advanced: one that counts, or a rank that is new, has another process, or
+// ended.
+func (j *Judge) note(beats []job.Beat) (progress, counted bool) {
 	seen := map[int]bool{}
 	for _, b := range beats {
 		seen[b.Rank] = true
@@ -107,23 +112,27 @@ func (j *Judge) note(beats []job.Beat) bool {
 			progress = true
 		}
 		if t.note(b, j.clock) {
-			progress = true
+			progress, counted = true, true
 		}
 	}
 	for rank := range j.ranks {
-		if !seen[rank] { // it ended, which is a step forward
+		if !seen[rank] {
 			delete(j.ranks, rank)
 			progress = true
 		}
 	}
-	return progress
+	return progress, counted
 }
 
 // advanced ends a standstill, if there was one.
-func (j *Judge) advanced() []Finding {
+func (j *Judge) advanced(counted bool) []Finding {
 	gap := j.clock - j.moved
 	j.moved, j.found = j.clock, 0
-	j.gaps.add(gap)
+	if j.trains() {
+		j.gaps.add(gap)
+	} else if counted {
+		j.steady++
+	}
 	worst := j.worst
 	j.stage, j.worst, j.told = 0, 0, ""
 	for _, t := range j.ranks {
@@ -138,11 +147,12 @@ func (j *Judge) advanced() []Finding {
 // trains reports whether the world is past its beginning.
 func (j *Judge) trains() bool {
 	for _, t := range j.ranks {
-		if t.beat.Sources != 0 && t.beat.Steps > 0 && t.beat.Steps < steps {
+		b := t.beat
+		if b.Sources != 0 && (b.Count < counts || b.Steps > 0 && b.Steps < steps) {
 			return false
 		}
 	}
-	return j.gaps.n >= warm
+	return j.steady >= warm
 }
 
 // limit is how long this world may stand still, as far as its past and the kind of the standstill say.

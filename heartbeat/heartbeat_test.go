@@ -145,7 +145,7 @@ func TestClasses(t *testing.T) {
 			w.enter(0, 1, 2, 3)
 			w.beats[2].Sight.State = 'T'
 			w.stand(45, nil)
-		}, "hung: all ranks have been in all_reduce #1201 for 32 s, and rank 2 (node-1, local 0, pid 102) does not go on; it is stopped, state T"},
+		}, "hung: rank 2 (node-1, local 0, pid 102) has been in all_reduce #1201 for 32 s, and does not go on; 3 others wait for it; it is stopped, state T"},
 		{"the network is cut", func(w *world) {
 			w.enter(0, 1, 2, 3)
 			w.beats[1].Sight.Stuck = []string{"10.0.0.3:41234, 7 retransmissions"}
@@ -279,7 +279,7 @@ func TestLearns(t *testing.T) {
 
 // TestBeginning shows that a world which has not trained yet has more time.
 func TestBeginning(t *testing.T) {
-	w := newWorld(4, Limits{}).train(5)
+	w := newWorld(4, Limits{}).train(1)
 	w.enter(0, 1, 2)
 	w.stand(590, nil)
 	if f := w.worst(); f != nil {

@@ -26,7 +26,8 @@ const (
 	window    = 10 * time.Second
 	seen      = 5 * time.Second // of a shorter window nothing is concluded
 	workCPU   = 0.02            // of one processor
-	workBytes = 4 << 10         // a second, of a disk or the network: heartbeats of a store are less
+	workBytes = 4 << 10         // a second, of the network: heartbeats of a store are less
+	workDisk  = 64 << 10        // a second, of a disk: logs are less
 )
 
 // note takes in a beat, and reports whether the rank advanced.
@@ -72,15 +73,14 @@ func (t *track) work() *string {
 	}
 	first, last := t.marks[0], t.marks[len(t.marks)-1]
 	span := last.at - first.at
-	bytes := uint64(span.Seconds() * workBytes)
 	switch {
 	case span < seen:
 		return nil
 	case float64(last.cpu-first.cpu) > workCPU*float64(span):
 		what = "using the processor"
-	case last.disk-first.disk > bytes:
+	case float64(last.disk-first.disk) > workDisk*span.Seconds():
 		what = "reading or writing its disk"
-	case last.wire-first.wire > bytes:
+	case float64(last.wire-first.wire) > workBytes*span.Seconds():
 		what = "sending or receiving"
 	case t.beat.Sight.State == 'R':
 		what = "waiting for a processor"
@@ -162,5 +162,5 @@ func (t *track) moves() bool {
 		return false
 	}
 	first, last := t.marks[0], t.marks[len(t.marks)-1]
-	return last.wire-first.wire > uint64((last.at-first.at).Seconds()*workBytes)
+	return float64(last.wire-first.wire) > workBytes*(last.at-first.at).Seconds()
 }

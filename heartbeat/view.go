@@ -41,13 +41,14 @@ type crowd struct {
 	waits      []wait
 	free, mute []int             // who waits for nobody, and who tells nothing
 	last       map[uint64]wait   // by group, the highest number that is waited for,
-	least      map[uint64]uint64 // and how many collectives each member has entered
+	least      map[uint64]uint64 // and how many collectives every member has entered
+	absent     map[uint64]int    // by group, members that have never used it
 	computes   bool              // somebody inside a call may do something there
 }
 
 // crowd tells who waits in a collective, who does not, and who tells nothing.
 func (j *Judge) crowd() crowd {
-	c := crowd{last: map[uint64]wait{}, least: map[uint64]uint64{}}
+	c := crowd{last: map[uint64]wait{}, least: map[uint64]uint64{}, absent: map[uint64]int{}}
 	for _, rank := range j.sorted() {
 		b := j.ranks[rank].beat
 		n := len(c.waits)
@@ -67,6 +68,10 @@ func (j *Judge) crowd() crowd {
 
 func (c *crowd) note(w wait) {
 	g := w.lane.Group
+	if _, known := c.absent[g]; !known {
+		c.absent[g] = w.lane.Members
+	}
+	c.absent[g]--
 	if least, known := c.least[g]; !known || w.lane.Entered < least {
 		c.least[g] = w.lane.Entered
 	}
@@ -81,7 +86,8 @@ func (c *crowd) note(w wait) {
 
 // incomplete reports whether somebody has not entered what this rank waits in. Calls cannot be matched.
 func (c *crowd) incomplete(w wait) bool {
-	return w.lane.Group != 0 && c.least[w.lane.Group] < w.number()
+	g := w.lane.Group
+	return g != 0 && (c.least[g] < w.number() || c.absent[g] > 0)
 }
 
 // view classifies a standstill.
@@ -181,8 +187,18 @@ func (j *Judge) missed(rank int, c crowd) (wait, bool) {
 			return w, true
 		}
 	}
+	for g, w := range c.last {
+		if g != 0 && c.absent[g] > 0 && !j.ranks[rank].in(g) {
+			return w, true
+		}
+	}
 	w, waited := c.last[0]
 	return w, waited && !c.computes
+}
+
+// in reports whether a rank has ever used a group.
+func (t *track) in(group uint64) bool {
+	return slices.ContainsFunc(t.beat.Lanes, func(l job.Lane) bool { return l.Group == group })
 }
 
 // runs reports whether a rank may be at work.

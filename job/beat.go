@@ -46,6 +46,7 @@ type Lane struct {
 	Completed uint64 `json:"c"`
 	Op        string `json:"op,omitempty"`   // of the last that was entered: all_reduce, …; a call's name
 	Bytes     uint64 `json:"size,omitempty"` // that it moves; 0: not known
+	Members   int    `json:"of,omitempty"`   // ranks of the group; 0: not known. One that never used it has no lane for it
 }
 
 // Waits reports whether the rank is inside a collective, or a call.
