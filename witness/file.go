@@ -8,15 +8,13 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/muster-run/muster/proc"
 )
 
 // fileOf is the path that a worker is at just now; if it is at none, that which a process that it started waits for in state D, as a
 // data loader does on a dead file system.
-func (w *Witness) fileOf(main proc.Process, below []proc.Process) string {
-	path := w.file(main.PID)
-	for _, p := range below {
+func (w *Witness) fileOf(t *tree) string {
+	path := w.file(t.main.PID)
+	for _, p := range t.below {
 		if path == "" && p.State == 'D' {
 			path = w.file(p.PID)
 		}

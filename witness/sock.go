@@ -31,23 +31,21 @@ const stuckAfter = 3
 // maxStuck is how many such peers of a worker are named: they travel with each beat.
 const maxStuck = 4
 
-// wire returns the bytes of each connection that one of these processes holds, and their peers that do not acknowledge.
-func (w *Witness) wire(pids []int, sockets map[uint64]socket) (bytes map[uint64]uint64, stuck []string) {
-	bytes = map[uint64]uint64{}
-	for _, pid := range pids {
-		for _, inode := range w.inodes(pid) {
-			s, ok := sockets[inode]
-			if _, known := bytes[s.cookie]; !ok || known || s.with(w.Apart) { // a child may hold its parent's, too
-				continue
-			}
-			bytes[s.cookie] = s.moved
-			if s.unacked > 0 && s.repeats >= stuckAfter {
-				stuck = append(stuck, s.String())
-			}
+// wireOf returns the bytes of each connection that a worker holds, and its peers that do not acknowledge.
+func (w *Witness) wireOf(t *tree, sockets map[uint64]socket) (moved map[uint64]uint64, stuck []string) {
+	moved = map[uint64]uint64{}
+	for _, inode := range t.sockets {
+		s := sockets[inode]
+		if s.cookie == 0 || s.with(w.Apart) {
+			continue
+		}
+		moved[s.cookie] = s.moved
+		if s.unacked > 0 && s.repeats >= stuckAfter {
+			stuck = append(stuck, s.String())
 		}
 	}
 	slices.Sort(stuck)
-	return bytes, stuck[:min(len(stuck), maxStuck)]
+	return moved, stuck[:min(len(stuck), maxStuck)]
 }
 
 // with reports whether one of the ports is at either end.
@@ -98,27 +96,30 @@ const (
 	states                                    = 1<<established | 1<<synSent | 1<<finWait1 | 1<<closeWait
 )
 
-// dumpSockets returns the TCP connections of this network namespace by inode. It needs no rights.
-func dumpSockets() (map[uint64]socket, error) {
+// readSockets fills in those of these sockets, by inode, that are TCP connections of this network namespace. It needs no rights. The
+// kernel goes through all that it has, so it takes longer on a machine with many.
+func readSockets(sockets map[uint64]socket) error {
+	if len(sockets) == 0 {
+		return nil
+	}
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {
-		return nil, fmt.Errorf("netlink: %w", err)
+		return fmt.Errorf("netlink: %w", err)
 	}
 	defer unix.Close(fd)
 	patience := unix.Timeval{Sec: 1}
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience); err != nil {
-		return nil, fmt.Errorf("netlink: %w", err)
+		return fmt.Errorf("netlink: %w", err)
 	}
-	sockets := map[uint64]socket{}
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
 		if err := dump(fd, family, sockets); err != nil {
-			return nil, fmt.Errorf("netlink: %w", err)
+			return fmt.Errorf("netlink: %w", err)
 		}
 	}
-	return sockets, nil
+	return nil
 }
 
-// dump asks for all connections of one family and adds them to sockets.
+// dump asks for all connections of one family and fills in those of sockets.
 func dump(fd int, family byte, sockets map[uint64]socket) error {
 	request := make([]byte, unix.SizeofNlMsghdr+requestSize)
 	binary.NativeEndian.PutUint32(request[0:], uint32(len(request)))
@@ -146,7 +147,7 @@ func dump(fd int, family byte, sockets map[uint64]socket) error {
 
 var errShort = errors.New("a message is shorter than it says")
 
-// parseDump adds the connections in one answer of the kernel to sockets.
+// parseDump fills in the sockets of which one answer of the kernel tells.
 func parseDump(b []byte, sockets map[uint64]socket) (done bool, err error) {
 	for len(b) >= unix.SizeofNlMsghdr {
 		size := int(binary.NativeEndian.Uint32(b))
@@ -163,7 +164,8 @@ func parseDump(b []byte, sockets map[uint64]socket) (done bool, err error) {
 			}
 			return true, unix.Errno(-int32(binary.NativeEndian.Uint32(body)))
 		case unix.SOCK_DIAG_BY_FAMILY:
-			if inode, s, ok := parseSocket(body); ok {
+			inode, s, ok := parseSocket(body)
+			if _, wanted := sockets[inode]; wanted && ok {
 				sockets[inode] = s
 			}
 		}

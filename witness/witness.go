@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -66,51 +67,81 @@ func (w *Witness) Look(pids []int) ([]job.Sight, error) {
 	if err != nil {
 		return sights, w.once(err)
 	}
-	sockets, err := dumpSockets()
-	if err != nil {
-		err = w.once(fmt.Errorf("bytes of TCP connections: %w", err))
+	trees := w.trees(pids, all)
+	sockets := map[uint64]socket{}
+	for _, t := range trees {
+		for _, inode := range t.sockets {
+			sockets[inode] = socket{}
+		}
 	}
-	before := w.seen
-	w.seen = map[int]*record{}
+	if err = readSockets(sockets); err != nil {
+		err, sockets = w.once(fmt.Errorf("bytes of TCP connections: %w", err)), nil
+	}
 	for i, pid := range pids {
-		main, gone := w.proc().Process(pid)
-		if gone != nil {
-			continue
+		if t := trees[pid]; t != nil {
+			sights[i] = w.look(t, sockets)
 		}
-		r := before[pid]
-		if r == nil || r.start != main.Start {
-			r = &record{start: main.Start}
-		}
-		w.seen[pid] = r
-		sights[i] = w.look(r, main, proc.Below(all, pid), sockets)
 	}
 	return sights, err
 }
 
-// look is what can be seen of one worker.
-func (w *Witness) look(r *record, main proc.Process, below []proc.Process, sockets map[uint64]socket) job.Sight {
-	s := job.Sight{State: main.State, Waits: w.waits(main.PID)}
-	s.Traced = w.traced(main.PID)
-	s.Frozen = w.frozen(main.PID)
-	if u, err := w.proc().Usage(main.PID); err == nil {
+// A tree is a worker's process with all that it started.
+type tree struct {
+	*record
+	main    proc.Process
+	below   []proc.Process
+	pids    []int    // of all
+	sockets []uint64 // that they have open, by inode, each once: children may hold their parent's
+}
+
+// trees finds those of the workers that live, by PID, and forgets what was remembered of others.
+func (w *Witness) trees(pids []int, all []proc.Process) map[int]*tree {
+	found, seen := map[int]*tree{}, map[int]*record{}
+	for _, pid := range pids {
+		i := slices.IndexFunc(all, func(p proc.Process) bool { return p.PID == pid })
+		if i < 0 {
+			continue
+		}
+		r := w.seen[pid]
+		if r == nil || r.start != all[i].Start {
+			r = &record{start: all[i].Start}
+		}
+		t := &tree{record: r, main: all[i], below: proc.Below(all, pid), pids: []int{pid}}
+		for _, p := range t.below {
+			t.pids = append(t.pids, p.PID)
+		}
+		for _, pid := range t.pids {
+			t.sockets = append(t.sockets, w.inodes(pid)...)
+		}
+		slices.Sort(t.sockets)
+		t.sockets = slices.Compact(t.sockets)
+		found[pid], seen[pid] = t, r
+	}
+	w.seen = seen
+	return found
+}
+
+// look is what can be seen of one worker; sockets is nil where those cannot be seen.
+func (w *Witness) look(t *tree, sockets map[uint64]socket) job.Sight {
+	pid := t.main.PID
+	s := job.Sight{
+		State: t.main.State, Waits: w.waits(pid), Traced: w.traced(pid), Frozen: w.frozen(pid), File: w.fileOf(t),
+		CPU:  time.Duration(t.cpu.add(each(t.pids, w.cpu))),
+		Disk: t.disk.add(each(t.pids, w.disk)),
+	}
+	if u, err := w.proc().Usage(pid); err == nil {
 		s.Memory = uint64(u.Memory)
 	}
-	tree := []int{main.PID}
-	for _, p := range below {
-		tree = append(tree, p.PID)
-	}
-	s.CPU = time.Duration(r.cpu.add(w.each(tree, w.cpu)))
-	s.Disk = r.disk.add(w.each(tree, w.disk))
-	s.File = w.fileOf(main, below)
+	s.Wire = t.wire.sum
 	if sockets != nil {
-		wire, stuck := w.wire(tree, sockets)
-		s.Wire, s.Stuck = r.wire.add(wire), stuck
+		moved, stuck := w.wireOf(t, sockets)
+		s.Wire, s.Stuck = t.wire.add(moved), stuck
 	}
 	return s
 }
 
 // each reads a counter of each process.
-func (w *Witness) each(pids []int, read func(pid int) uint64) map[uint64]uint64 {
+func each(pids []int, read func(pid int) uint64) map[uint64]uint64 {
 	values := make(map[uint64]uint64, len(pids))
 	for _, pid := range pids {
 		values[uint64(pid)] = read(pid)

@@ -340,7 +340,13 @@ func TestCutOff(t *testing.T) {
 
 // Where netlink is forbidden the bytes are not told, the reason is, and only once; all else goes on.
 func TestWithoutNetlink(t *testing.T) {
-	a := play(t, "idle")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	a := play(t, "peer")
+	a.tell(l.Addr())
 	a.ready()
 	onOwnThread(func() {
 		forbidNetlink(t)
