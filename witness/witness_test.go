@@ -44,6 +44,7 @@ var plays = map[string]func(){
 	"spin": func() {
 		fmt.Println("ready")
 		for {
+			oneByte[0]++
 		}
 	},
 	"parent of spin": func() {
@@ -56,7 +57,8 @@ var plays = map[string]func(){
 	},
 	"peer": func() { // connects to the addresses that it is told, and sends numbers of bytes to the last one; 0: it closes
 		var c net.Conn
-		var open []net.Conn // else they would be collected, and closed
+		open := []net.Conn{} // else they would be collected, and closed
+		defer func() { fmt.Fprintln(io.Discard, open) }()
 		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 			n, err := strconv.Atoi(in.Text())
 			switch {
