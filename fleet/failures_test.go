@@ -54,7 +54,7 @@ func (w *wire) cut(why error) {
 func pair(t *testing.T, o Options) (*wire, *Fleet, *Fleet) {
 	w := &wire{leader: Lead(world(2), o)}
 	o.Dial = w.dial
-	member, err := Follow(t.Context(), world(2), 1, []job.Addr{"leader"}, o)
+	member, err := Follow(t.Context(), seat(world(2), 1, "leader"), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestTheLostStayOut(t *testing.T) {
 		w := &wire{leader: Lead(world(2), Options{Arrival: time.Second})}
 		defer closeAll(w.leader)
 		want(t, w.leader, Lost, 1)
-		_, err := Follow(t.Context(), world(2), 1, []job.Addr{"leader"}, Options{Dial: w.dial})
+		_, err := Follow(t.Context(), seat(world(2), 1, "leader"), Options{Dial: w.dial})
 		if err == nil || !strings.Contains(err.Error(), "refused: host1 (node 1) was given up: it did not join within 1s") {
 			t.Errorf("got %v", err)
 		}
@@ -200,7 +200,7 @@ func (b *bog) sink(dials bool) *swamp {
 func TestSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &bog{leader: Lead(world(2), Options{})}
-		member, err := Follow(t.Context(), world(2), 1, []job.Addr{"leader"}, Options{Dial: b.dial})
+		member, err := Follow(t.Context(), seat(world(2), 1, "leader"), Options{Dial: b.dial})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -234,7 +234,7 @@ func TestSilence(t *testing.T) {
 func TestSuspicionDialsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &bog{leader: Lead(world(2), Options{})}
-		member, err := Follow(t.Context(), world(2), 1, []job.Addr{"leader"}, Options{Dial: b.dial})
+		member, err := Follow(t.Context(), seat(world(2), 1, "leader"), Options{Dial: b.dial})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -269,7 +269,7 @@ func TestSuspicionDialsOnce(t *testing.T) {
 			}
 			return b.dial(ctx, network, addr)
 		}}
-		member, err := Follow(t.Context(), world(2), 1, []job.Addr{"leader"}, o)
+		member, err := Follow(t.Context(), seat(world(2), 1, "leader"), o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -294,7 +294,7 @@ func TestBrokenOffOpening(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		dials := 0
-		_, err := Follow(ctx, world(2), 1, []job.Addr{"leader"}, Options{Dial: func(context.Context, string, string) (net.Conn, error) {
+		_, err := Follow(ctx, seat(world(2), 1, "leader"), Options{Dial: func(context.Context, string, string) (net.Conn, error) {
 			if dials++; dials > 1000 {
 				cancel() // it would be for ever
 			}
@@ -429,7 +429,7 @@ func stuck(t *testing.T, w job.World, self int, addr job.Addr) net.Conn {
 
 func deaf(t *testing.T, w job.World, self int, c net.Conn) {
 	t.Helper()
-	f := newFleet(w, self, Options{})
+	f := newFleet(seat(w, self), Options{})
 	k, err := f.call(c)
 	if err != nil {
 		t.Fatal(err)
@@ -513,7 +513,7 @@ func TestStrangers(t *testing.T) {
 				defer closeAll(w.leader)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
-				_, err := Follow(ctx, c.world, c.self, []job.Addr{"leader"}, Options{Token: c.token, Dial: w.dial})
+				_, err := Follow(ctx, seat(c.world, c.self, "leader"), Options{Token: c.token, Dial: w.dial})
 				if err == nil || !strings.Contains(err.Error(), strings.ReplaceAll(c.told, `\"`, `"`)) || !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("the stranger was told %v", err)
 				}
@@ -794,7 +794,7 @@ func TestLeaderComesLate(t *testing.T) {
 			w.cut(nil)
 		}()
 		begun := time.Now()
-		member, err := Follow(t.Context(), world(2), 1, []job.Addr{"leader"}, Options{Dial: w.dial})
+		member, err := Follow(t.Context(), seat(world(2), 1, "leader"), Options{Dial: w.dial})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -830,7 +830,7 @@ func TestNobodyReadsTheEventsOfMany(t *testing.T) {
 		defer closeAll(w.leader)
 		var members []*Fleet
 		for rank := 1; rank <= n; rank++ {
-			m, err := Follow(t.Context(), world(n+1), rank, []job.Addr{"leader"}, Options{Dial: w.dial})
+			m, err := Follow(t.Context(), seat(world(n+1), rank, "leader"), Options{Dial: w.dial})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -848,7 +848,7 @@ func TestNobodyReadsTheEventsOfMany(t *testing.T) {
 		for _, m := range members[1:] {
 			select {
 			case e := <-m.Events():
-				t.Fatalf("member %d: %v of the leader: %v", m.self, e.Change, e.Why)
+				t.Fatalf("member %d: %v of the leader: %v", m.me.Rank, e.Change, e.Why)
 			default:
 			}
 		}
@@ -880,7 +880,7 @@ func TestInbox(t *testing.T) {
 
 // The time for which this agent stood still is nobody else's silence.
 func TestStoodStill(t *testing.T) {
-	f := newFleet(world(3), 0, Options{})
+	f := newFleet(seat(world(3), 0), Options{})
 	absent, here := newPeer(f, 1), newPeer(f, 2)
 	f.peers[1], f.peers[2] = absent, here
 	near, far := net.Pipe()
@@ -911,7 +911,7 @@ func TestAwaited(t *testing.T) {
 		var log syncBuffer
 		w := &wire{leader: Lead(world(12), Options{Arrival: time.Hour, Log: slog.New(slog.NewTextHandler(&log, nil))})}
 		defer closeAll(w.leader)
-		member, err := Follow(t.Context(), world(12), 1, []job.Addr{"leader"}, Options{Dial: w.dial})
+		member, err := Follow(t.Context(), seat(world(12), 1, "leader"), Options{Dial: w.dial})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -114,8 +114,8 @@ func (o Options) withDefaults() Options {
 // A Fleet is one agent's line to the others of its world: to all members on the leader, to the leader on a member.
 type Fleet struct {
 	Options
-	world   job.World
-	self    int
+	me      job.Seat
+	members []job.Member // of the world, on the leader
 	peers   map[int]*peer // never changed after construction
 	started time.Time
 	host    string // where Follow reached the leader
@@ -140,11 +140,11 @@ type Fleet struct {
 	remind time.Time     // when to name the members that have not called
 }
 
-func newFleet(w job.World, self int, o Options) *Fleet {
+func newFleet(seat job.Seat, o Options) *Fleet {
 	ctx, stop := context.WithCancel(context.Background())
 	now := time.Now()
 	return &Fleet{
-		Options: o.withDefaults(), world: w, self: self, peers: map[int]*peer{}, started: now, remind: now.Add(firstRemind),
+		Options: o.withDefaults(), me: seat, peers: map[int]*peer{}, started: now, remind: now.Add(firstRemind),
 		inbox: newInbox(), events: make(chan Event), nudge: make(chan struct{}, 1),
 		closing: make(chan struct{}), ctx: ctx, stop: stop, guests: map[net.Conn]bool{},
 	}
@@ -153,7 +153,8 @@ func newFleet(w job.World, self int, o Options) *Fleet {
 // Lead opens the fleet of w on the agent of group rank 0. Connections come by [Fleet.Handle].
 // A member that has not joined after Options.Arrival is lost.
 func Lead(w job.World, o Options) *Fleet {
-	f := newFleet(w, 0, o)
+	f := newFleet(job.Seat{Job: w.ID, Nonce: w.Nonce, Generation: w.Generation, Leader: w.Members[0].Node}, o)
+	f.members = w.Members
 	for rank := 1; rank < len(w.Members); rank++ {
 		f.peers[rank] = newPeer(f, rank)
 	}
@@ -162,10 +163,10 @@ func Lead(w job.World, o Options) *Fleet {
 	return f
 }
 
-// Follow connects the agent of group rank self to the leader of w, at whichever of addrs answers first and proves
+// Follow connects the agent that has a seat to the leader of its world, at whichever address answers first and proves
 // that it belongs to this world. It tries until ctx ends; afterwards ctx means nothing to the fleet.
-func Follow(ctx context.Context, w job.World, self int, addrs []job.Addr, o Options) (*Fleet, error) {
-	f, d, err := follower(w, self, addrs, o)
+func Follow(ctx context.Context, seat job.Seat, o Options) (*Fleet, error) {
+	f, d, err := follower(seat, o)
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +174,7 @@ func Follow(ctx context.Context, w job.World, self int, addrs []job.Addr, o Opti
 		f.inbox.close()
 		f.stop()
 		f.owned.Wait()
-		return nil, fmt.Errorf("fleet: reach the leader, %v: %w", w.Members[0].Node, err)
+		return nil, fmt.Errorf("fleet: reach the leader, %v: %w", seat.Leader, err)
 	}
 	f.follow(d)
 	return f, nil
@@ -181,8 +182,8 @@ func Follow(ctx context.Context, w job.World, self int, addrs []job.Addr, o Opti
 
 // Rejoin is Follow for an agent that takes over from one which was connected: it waits for nothing. What is told goes out as
 // soon as there is a connection; a leader that is not reached within Options.Arrival is lost.
-func Rejoin(w job.World, self int, addrs []job.Addr, o Options) (*Fleet, error) {
-	f, d, err := follower(w, self, addrs, o)
+func Rejoin(seat job.Seat, o Options) (*Fleet, error) {
+	f, d, err := follower(seat, o)
 	if err != nil {
 		return nil, err
 	}
@@ -191,14 +192,14 @@ func Rejoin(w job.World, self int, addrs []job.Addr, o Options) (*Fleet, error) 
 	return f, nil
 }
 
-func follower(w job.World, self int, addrs []job.Addr, o Options) (*Fleet, *dialer, error) {
-	if self < 1 || self >= len(w.Members) {
-		return nil, nil, fmt.Errorf("fleet: group rank %d cannot follow in a world of %d nodes", self, len(w.Members))
+func follower(seat job.Seat, o Options) (*Fleet, *dialer, error) {
+	if seat.Rank < 1 {
+		return nil, nil, fmt.Errorf("fleet: group rank %d cannot follow", seat.Rank)
 	}
-	f := newFleet(w, self, o)
+	f := newFleet(seat, o)
 	leader := newPeer(f, 0)
 	f.peers[0] = leader
-	return f, newDialer(f, leader, addrs), nil
+	return f, newDialer(f, leader, seat.Leader.Addrs), nil
 }
 
 // follow watches over the leader and the connection to it.

@@ -21,6 +21,13 @@ func world(n int) job.World {
 	return w
 }
 
+// seat is the place of a node in a world whose leader is at these addresses.
+func seat(w job.World, rank int, leader ...job.Addr) job.Seat {
+	first := w.Members[0].Node
+	first.Addrs = leader
+	return job.Seat{Job: w.ID, Nonce: w.Nonce, Generation: w.Generation, Rank: rank, Incarnation: w.Members[rank].Incarnation, Leader: first}
+}
+
 // lead opens a fleet on a loopback port.
 func lead(t testing.TB, w job.World, o Options) (*Fleet, job.Addr) {
 	t.Helper()
@@ -52,7 +59,7 @@ func follow(t testing.TB, w job.World, self int, o Options, addrs ...job.Addr) *
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	f, err := Follow(ctx, w, self, addrs, o)
+	f, err := Follow(ctx, seat(w, self, addrs...), o)
 	if err != nil {
 		t.Fatal(err)
 	}

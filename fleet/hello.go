@@ -53,7 +53,7 @@ type ready struct {
 }
 
 // secret is what the agents of one world share.
-func (f *Fleet) secret() string { return f.world.Nonce + f.Token }
+func (f *Fleet) secret() string { return f.me.Nonce + f.Token }
 
 // proof shows that its maker knows the secret, for this one opening, in this role.
 func proof(secret, role, salt string, h hello) string {
@@ -180,18 +180,17 @@ func readHello(in *bufio.Reader) (hello, error) {
 
 // check compares what needs no secret.
 func (f *Fleet) check(h hello) error {
-	w := f.world
 	switch {
 	case h.Protocol < Protocol-1 || h.Protocol > Protocol+1:
 		return fmt.Errorf("it speaks fleet protocol %d, this agent %d; use the same image on all nodes", h.Protocol, Protocol)
-	case h.Job != w.ID:
-		return fmt.Errorf("this is job %.100q, it wants job %.100q", w.ID, h.Job)
-	case h.Generation != w.Generation:
-		return fmt.Errorf("this is generation %d of the job, it wants %d", w.Generation, h.Generation)
+	case h.Job != f.me.Job:
+		return fmt.Errorf("this is job %.100q, it wants job %.100q", f.me.Job, h.Job)
+	case h.Generation != f.me.Generation:
+		return fmt.Errorf("this is generation %d of the job, it wants %d", f.me.Generation, h.Generation)
 	case f.peers[h.Rank] == nil:
 		return fmt.Errorf("it says it is node %d, and this world expects no such node to call", h.Rank)
-	case h.Incarnation != w.Members[h.Rank].Incarnation:
-		return fmt.Errorf("it is another process than the member %v of this world", w.Members[h.Rank].Node)
+	case h.Incarnation != f.members[h.Rank].Incarnation:
+		return fmt.Errorf("it is another process than the member %v of this world", f.members[h.Rank].Node)
 	}
 	return nil
 }
@@ -228,8 +227,8 @@ type call struct {
 func (f *Fleet) call(c net.Conn) (*call, error) {
 	_ = c.SetDeadline(time.Now().Add(helloTime))
 	k := &call{Conn: c, in: bufio.NewReader(c), me: hello{
-		Protocol: Protocol, Job: f.world.ID, Generation: f.world.Generation, Rank: f.self,
-		Incarnation: f.world.Members[f.self].Incarnation, Life: f.Life, Salt: salt(),
+		Protocol: Protocol, Job: f.me.Job, Generation: f.me.Generation, Rank: f.me.Rank,
+		Incarnation: f.me.Incarnation, Life: f.Life, Salt: salt(),
 	}}
 	if _, err := c.Write(appendFrame([]byte(Magic), k.me)); err != nil {
 		return nil, err

@@ -55,7 +55,7 @@ func (f *Fleet) await(now time.Time) {
 		return
 	}
 	var late []string
-	for rank := 1; rank < len(f.world.Members); rank++ {
+	for rank := 1; rank < len(f.members); rank++ {
 		if p := f.peers[rank]; p != nil && p.awaited() {
 			late = append(late, p.String())
 		}

@@ -90,7 +90,12 @@ func newPeer(f *Fleet, rank int) *peer {
 	return &peer{fleet: f, rank: rank, ctx: ctx, stop: stop, heard: now, broken: now, needs: make(chan struct{}, 1)}
 }
 
-func (p *peer) String() string { return fmt.Sprint(p.fleet.world.Members[p.rank].Node) }
+func (p *peer) String() string {
+	if p.rank == 0 {
+		return p.fleet.me.Leader.String()
+	}
+	return p.fleet.members[p.rank].String()
+}
 
 // tell puts a message behind those that the peer has not got yet.
 func (p *peer) tell(m message) error {

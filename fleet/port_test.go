@@ -35,7 +35,8 @@ func TestOnePortForStoreAndFleet(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	member, err := fleet.Follow(ctx, w, 1, []job.Addr{job.Addr(addr)}, fleet.Options{})
+	seat := job.Seat{Job: w.ID, Nonce: w.Nonce, Generation: 1, Rank: 1, Incarnation: "2", Leader: job.Node{Addrs: []job.Addr{job.Addr(addr)}}}
+	member, err := fleet.Follow(ctx, seat, fleet.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

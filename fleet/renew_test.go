@@ -110,7 +110,7 @@ func TestHeldPortIsNoAbsence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{leader: Lead(world(2), Options{})}
 		var silent atomic.Int64 // connections that nobody answers, to come
-		member, err := Follow(t.Context(), world(2), 1, []job.Addr{"leader"}, Options{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		member, err := Follow(t.Context(), seat(world(2), 1, "leader"), Options{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			if silent.Add(-1) < 0 {
 				return w.dial(ctx, network, addr)
 			}
@@ -164,7 +164,7 @@ func TestRejoin(t *testing.T) {
 		defer closeAll(leader, old)
 		again := func(o Options) *Fleet {
 			o.Life, o.Dial = 1, w.dial
-			member, err := Rejoin(world(2), 1, []job.Addr{"leader"}, o)
+			member, err := Rejoin(seat(world(2), 1, "leader"), o)
 			if err != nil {
 				t.Fatal(err)
 			}

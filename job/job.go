@@ -138,6 +138,15 @@ func (w World) MemberOf(rank int) (int, bool) {
 	return i, i >= 0
 }
 
+// A Seat is one node's place in a world, with what it must know to take it. It need not know of all the others for that.
+type Seat struct {
+	Job, Nonce  string
+	Generation  int
+	Rank        int    // group rank
+	Incarnation string // of the node itself
+	Leader      Node   // group rank 0
+}
+
 // A Var is one environment variable of a worker and the reason for it, which `muster env` shows.
 type Var struct {
 	Name, Value string

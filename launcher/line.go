@@ -21,7 +21,7 @@ type line struct {
 
 // connect opens the line: group rank 0 leads, the others call it. An agent that goes on with a round waits for nobody.
 func (m *meeting) connect(ctx context.Context) (*line, error) {
-	w, rank := m.session.World, m.session.Rank
+	w, rank, seat := m.session.World, m.session.Rank, m.session.Seat()
 	goesOn := m.c.goesOn() && !m.anew
 	l := &line{log: func(s string) { m.c.Log.Warn(s) }}
 	if len(w.Members) == 1 {
@@ -45,7 +45,7 @@ func (m *meeting) connect(ctx context.Context) (*line, error) {
 	}
 	var err error
 	if goesOn {
-		l.fleet, err = fleet.Rejoin(w, rank, w.Members[0].Addrs, options)
+		l.fleet, err = fleet.Rejoin(seat, options)
 		return l, err
 	}
 	within := fleetTime
@@ -54,9 +54,9 @@ func (m *meeting) connect(ctx context.Context) (*line, error) {
 	}
 	ctx, cancel := outlast(ctx, within)
 	defer cancel()
-	if l.fleet, err = fleet.Follow(ctx, w, rank, w.Members[0].Addrs, options); err != nil {
+	if l.fleet, err = fleet.Follow(ctx, seat, options); err != nil {
 		return nil, fail(job.ExitRetry, "its agent may have died; nodes must reach each other on these addresses",
-			"node 0 (%s) cannot be reached at %v: %w", w.Members[0].Name, w.Members[0].Addrs, err)
+			"node 0 (%s) cannot be reached at %v: %w", seat.Leader.Name, seat.Leader.Addrs, err)
 	}
 	m.c.letGo()
 	l.host = l.fleet.LeaderHost()

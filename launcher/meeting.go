@@ -412,7 +412,9 @@ func (m *meeting) agree(ctx context.Context, o rendezvous.Options) (err error) {
 	defer m.show.Store(nil)
 	o.Timeout = max(time.Until(m.end), time.Millisecond) // 0 would be for ever
 	o.Progress = func(s rendezvous.Status) { show.turn(s.String(), s.Timeless().String()) }
-	m.session, err = rendezvous.Join(ctx, m.store, m.spec, o)
+	if m.session, err = rendezvous.Join(ctx, m.store, m.spec, o); err == nil {
+		err = m.session.Unpack() // verdicts and pages name all nodes
+	}
 	var missing *rendezvous.Missing
 	var refused *rendezvous.Refusal
 	var excluded *rendezvous.Excluded

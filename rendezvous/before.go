@@ -16,7 +16,7 @@ import (
 // A past is the world before a meeting; the zero value is none, or one that was over when we came.
 type past struct {
 	meeting shelf
-	world   *job.World
+	world   *world
 	watch   watch         // of its sign of life
 	alive   time.Duration // how long it has been, about
 	over    *Over
@@ -134,12 +134,20 @@ func (p *past) running() int {
 	return p.world.Generation
 }
 
-// members are those of the world before, unless the job began anew.
-func (p *past) members() *job.World {
-	if p.over != nil && p.over.Verdict != nil {
+// unpack reads all members of the world before.
+func (p *past) unpack() error {
+	if p.world == nil {
 		return nil
 	}
-	return p.world
+	return p.world.unpack()
+}
+
+// members are those of the world before, once it is unpacked, unless the job began anew.
+func (p *past) members() *job.World {
+	if p.world == nil || p.over != nil && p.over.Verdict != nil {
+		return nil
+	}
+	return &p.world.World
 }
 
 // expects is how many members are known to come; 0: nobody knows.
@@ -162,7 +170,8 @@ func (p *past) last(r record) *job.Verdict {
 // it, by a store that is away. That others came in full number says that it does not; of fewer a longer silence is asked.
 func (l *leader) free(ctx context.Context, count int) (bool, error) {
 	if l.before.world == nil { // it may have been made known again in a store that came back empty
-		if _, err := l.lookBack(ctx); err != nil {
+		_, err := l.lookBack(ctx)
+		if err := cmp.Or(err, l.before.unpack()); err != nil {
 			return false, err
 		}
 	}

@@ -100,8 +100,8 @@ func (l *leader) conclusion(ctx context.Context) (*outcome, error) {
 // begin counts the tickets of before. The first leader of a meeting has no reason for doubt: whoever
 // drew before it has only just come. A later one leads because somebody died.
 func (l *leader) begin(ctx context.Context) error {
-	if l.epoch == 1 {
-		return nil
+	if err := l.before.unpack(); err != nil || l.epoch == 1 {
+		return err
 	}
 	drawn, err := l.meeting.add(ctx, keyTickets, 0)
 	l.doubtful = int(drawn)
@@ -269,10 +269,15 @@ func (l *leader) close(tickets []ticket) *outcome {
 	for i, t := range tickets {
 		nodes[i] = t.Node
 	}
-	return &outcome{World: &job.World{
+	return &outcome{Protocol: l.oldest(), World: &world{World: job.World{
 		ID: l.spec.ID, Nonce: random(), Generation: l.generation, Terms: l.spec.Terms,
 		Members: assign(nodes, cmp.Or(l.Previous, l.before.members())), Past: most(tickets),
-	}}
+	}}}
+}
+
+// oldest is the lowest protocol of those who will read the outcome: members, and those who find no place.
+func (l *leader) oldest() int {
+	return slices.MinFunc(l.guests, func(a, b *guest) int { return a.Protocol - b.Protocol }).Protocol
 }
 
 // most is the tally of whoever knows of the most rounds.

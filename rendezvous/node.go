@@ -151,15 +151,10 @@ func (n *node) read(b []byte) (*outcome, error) {
 		end.Refused = cmp.Or(plain(end.Refused, maxReason), "no reason was given")
 	}
 	end.Ended = brief(end.Ended)
-	if end.World == nil {
-		return end, nil
+	if end.World != nil {
+		err = checkAll(end.World.Members)
 	}
-	for _, m := range end.World.Members {
-		if err := check(m.Node); err != nil {
-			return nil, name(err, "read", keyOutcome)
-		}
-	}
-	return end, nil
+	return end, name(err, "read", keyOutcome)
 }
 
 // enter draws a ticket and writes this node's record under it.
@@ -245,7 +240,7 @@ func (n *node) attend(ctx context.Context) (*outcome, error) {
 func (n *node) conclude(end *outcome) (*Session, error) {
 	switch {
 	case end.World != nil:
-		return n.enrol(end.World)
+		return n.enrol(end)
 	case end.Refused != "":
 		return nil, &Refusal{end.Refused}
 	case end.Ended != nil:
@@ -255,23 +250,38 @@ func (n *node) conclude(end *outcome) (*Session, error) {
 	return nil, errAgain
 }
 
-// enrol finds our rank in the world. Nodes without one came too many, or were taken for dead.
-func (n *node) enrol(w *job.World) (*Session, error) {
-	if rank, ok := w.GroupRank(n.spec.Self.Incarnation); ok {
-		n.tell(Status{Here: here(w), Count: len(w.Members), Expected: len(w.Members), Fewest: n.spec.Fewest()})
-		return begin(n.meeting, *w, rank), nil
+// enrol finds our rank in the world. Nodes without one came too many, or were taken for dead. Who leads needs to know of all.
+func (n *node) enrol(end *outcome) (*Session, error) {
+	w := end.World
+	rank, member := w.rank(n.spec.Self.Incarnation)
+	if !member {
+		return nil, n.leftOut(w)
+	}
+	if rank == 0 {
+		if err := w.unpack(); err != nil {
+			return nil, err
+		}
+	}
+	n.tell(Status{Here: here(w), Count: w.size(), Expected: w.size(), Fewest: n.spec.Fewest()})
+	return begin(&Session{World: w.World, Rank: rank, self: n.spec.Self.Incarnation, rest: w.rest, protocol: end.Protocol, meeting: n.meeting}), nil
+}
+
+// leftOut says why a world is not ours, or that we wait for the next one.
+func (n *node) leftOut(w *world) error {
+	if err := w.unpack(); err != nil {
+		return err
 	}
 	for _, m := range w.Members {
 		if same(m.Node, n.spec.Self) {
-			return nil, &Excluded{Reason: taken(n.spec.Self, fmt.Sprintf("%v, incarnation %.8s", m.Node, m.Incarnation))}
+			return &Excluded{Reason: taken(n.spec.Self, fmt.Sprintf("%v, incarnation %.8s", m.Node, m.Incarnation))}
 		}
 	}
 	if n.spec.Standby() {
 		n.seen = max(n.seen, n.generation)
-		return nil, errAgain
+		return errAgain
 	}
-	return nil, &Excluded{Reason: fmt.Sprintf("this job has %d nodes and they are here without %v: %s; give all nodes a higher --nnodes, or start fewer",
-		len(w.Members), n.spec.Self, names(here(w), len(w.Members)))}
+	return &Excluded{Reason: fmt.Sprintf("this job has %d nodes and they are here without %v: %s; give all nodes a higher --nnodes, or start fewer",
+		w.size(), n.spec.Self, names(here(w), w.size()))}
 }
 
 // taken is the reason of a node whose place another process has.
@@ -279,7 +289,7 @@ func taken(self job.Node, by string) string {
 	return fmt.Sprintf("another process took my place as %v: %s; if both are meant to run, give each node its own --node-rank", self, by)
 }
 
-func here(w *job.World) []string {
+func here(w *world) []string {
 	list := make([]string, 0, min(shown, len(w.Members)))
 	for _, m := range w.Members[:min(shown, len(w.Members))] {
 		list = append(list, m.Node.String())
@@ -319,7 +329,7 @@ func (n *node) withdraw(ctx context.Context) *outcome {
 // tell passes the status on. Who stands by waits as long as there is a world, and so does a member that it lost.
 func (n *node) tell(s Status) {
 	if s.Running > 0 {
-		s.World, s.Size = here(n.before.world), len(n.before.world.Members)
+		s.World, s.Size = here(n.before.world), n.before.world.size()
 		if n.timer != nil && s.Alive != n.status.Alive && (n.spec.Standby() || s.Running == n.Seen) {
 			n.timer.Reset(n.Timeout)
 		}

@@ -178,7 +178,7 @@ func (c *crowd) goOn(members []*arrival) {
 		a.session.End(c.Context(), Over{Expect: len(c.alive)})
 	}
 	for _, a := range members {
-		c.note("%s goes on from generation %d: %v", c.alive[a].Self.Name, a.session.World.Generation, here(&a.session.World))
+		c.note("%s goes on from generation %d: %v", c.alive[a].Self.Name, a.session.World.Generation, here(&world{World: a.session.World}))
 		spec := c.alive[a]
 		a.session.Close()
 		delete(c.alive, a)

@@ -32,12 +32,14 @@ func (r record) String() string { return r.Node.String() }
 
 // An outcome ends a meeting for all who take part: one of its fields is set.
 type outcome struct {
-	World   *job.World `json:"world,omitempty"`
-	Refused string     `json:"refused,omitempty"`
-	Moved   int        `json:"moved,omitempty"` // the generation in which to go on
+	World   *world `json:"world,omitempty"`
+	Refused string `json:"refused,omitempty"`
+	Moved   int    `json:"moved,omitempty"` // the generation in which to go on
 
 	// Ended: the world before is over, and no other one follows for those who stood by.
 	Ended *job.Verdict `json:"ended,omitempty"`
+
+	Protocol int `json:"protocol,omitempty"` // beside a World: the lowest of those who met; 0: unknown
 }
 
 // has reports whether there is an outcome, and it is a world with n, in this incarnation.
@@ -45,7 +47,7 @@ func (o *outcome) has(n job.Node) bool {
 	if o == nil || o.World == nil {
 		return false
 	}
-	_, found := o.World.GroupRank(n.Incarnation)
+	_, found := o.World.rank(n.Incarnation)
 	return found
 }
 
@@ -90,6 +92,15 @@ func check(n job.Node) error {
 	for _, text := range []string{n.Name, n.Version, n.Incarnation} {
 		if plain(text, len(text)) != text {
 			return fmt.Errorf("a node has characters in its name, version or incarnation that cannot be shown: %.64q", text)
+		}
+	}
+	return nil
+}
+
+func checkAll(members []job.Member) error {
+	for _, m := range members {
+		if err := check(m.Node); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -38,7 +38,7 @@ import (
 )
 
 // Protocol is the version of the records and keys of a meeting. Nodes meet when theirs differ by at most one.
-const Protocol = 1
+const Protocol = 2
 
 const (
 	beat   = time.Second     // between two signs of life

@@ -56,6 +56,9 @@ func (a *arrival) world(t *testing.T) []string {
 	if a.err != nil {
 		t.Fatal(a.err)
 	}
+	if err := a.session.Unpack(); err != nil {
+		t.Fatal(err)
+	}
 	var list []string
 	for _, m := range a.session.World.Members {
 		list = append(list, m.Name)

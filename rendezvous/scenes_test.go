@@ -516,7 +516,7 @@ func TestForeignRecords(t *testing.T) {
 	}
 	for _, c := range []struct{ record, want string }{
 		{record(Protocol + 1), ""},
-		{record(Protocol + 2), "a runs muster v0.1.0, which speaks meeting protocol 1, and new runs muster v9.0.0, which speaks 3"},
+		{record(Protocol + 2), "a runs muster v0.1.0, which speaks meeting protocol 2, and new runs muster v9.0.0, which speaks 4"},
 		{"\x80\x04\x95pickle", "ticket 2 holds nothing that muster can read"},
 		{strings.Repeat("x", maxRecord+1), "ticket 2 holds nothing that muster can read: 65537 bytes are more than the 65536"},
 	} {
@@ -531,6 +531,34 @@ func TestForeignRecords(t *testing.T) {
 				return
 			}
 			s.fails(a, c.want, new(*Refusal))
+		})
+	}
+}
+
+// One node of the release before makes the leader publish what that can read; one that comes later reads what it needs.
+func TestOneOlderNodeAmongMany(t *testing.T) {
+	const n = 2 * shown
+	for _, oldest := range []int{Protocol - 1, Protocol} {
+		play(t, func(s *scene) {
+			spec := agent("old", n)
+			b, _ := json.Marshal(record{Protocol: oldest, Terms: spec.Terms, Node: spec.Self})
+			a := s.comes(agent("a", n), Options{})
+			s.store.Add(t.Context(), s.key("tickets"), 1)
+			s.store.Add(t.Context(), s.key("presence/2"), 1)
+			s.store.Set(t.Context(), s.key("ticket/2"), b)
+			for i := range n - 2 {
+				s.comes(agent(fmt.Sprint("host", i), n), Options{})
+			}
+			a.world(t)
+			text, _ := s.store.Get(t.Context(), s.key(keyOutcome))
+			want := n
+			if oldest == Protocol {
+				want = shown
+			}
+			_, table, _ := strings.Cut(string(text), "\n")
+			if got, err := readMembers(table); err != nil || len(got) != want {
+				t.Errorf("protocol %d is the lowest: %d members are plain, %v, want %d", oldest, len(got), err, want)
+			}
 		})
 	}
 }

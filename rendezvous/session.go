@@ -14,19 +14,22 @@ import (
 // The store carried the meeting only. While the world lives, the leader, group rank 0, counts up one key so
 // that newcomers see that the job runs; losing the store then ends nothing.
 type Session struct {
-	World job.World
-	Rank  int // group rank of this node
+	World job.World // its Members are the first 32 until [Session.Unpack], but all for group rank 0
+	Rank  int       // group rank of this node
 
+	self      string // incarnation
+	rest      packed
+	protocol  int // the lowest of those who met
 	meeting   shelf
 	newcomers chan int
 	stop      context.CancelFunc
 	stopped   chan struct{} // closed when the key is not counted up any more
 }
 
-func begin(meeting shelf, w job.World, rank int) *Session {
+func begin(s *Session) *Session {
 	ctx, stop := context.WithCancel(context.Background())
-	s := &Session{World: w, Rank: rank, meeting: meeting, newcomers: make(chan int, 1), stop: stop, stopped: make(chan struct{})}
-	if rank != 0 {
+	s.newcomers, s.stop, s.stopped = make(chan int, 1), stop, make(chan struct{})
+	if s.Rank != 0 {
 		close(s.stopped)
 		return s
 	}
@@ -37,7 +40,23 @@ func begin(meeting shelf, w job.World, rank int) *Session {
 // Resume is the session of a node whose agent took the place of one that died. Where the store came back empty, group rank 0
 // makes the world known in it again.
 func Resume(s store.Store, w job.World, rank int) *Session {
-	return begin(shelf{Store: s}, w, rank)
+	return begin(&Session{World: w, Rank: rank, self: w.Members[rank].Incarnation, meeting: shelf{Store: s}})
+}
+
+// Seat is this node's place, for which it need not know all members.
+func (s *Session) Seat() job.Seat {
+	w := s.World
+	return job.Seat{Job: w.ID, Nonce: w.Nonce, Generation: w.Generation, Rank: s.Rank, Incarnation: s.self, Leader: w.Members[0].Node}
+}
+
+// Unpack completes the World with all its members, whose lines most nodes need not read to begin.
+func (s *Session) Unpack() error {
+	w := world{s.World, s.rest}
+	if err := w.unpack(); err != nil {
+		return fmt.Errorf("rendezvous: %w", err)
+	}
+	s.World, s.rest = w.World, w.rest
+	return nil
 }
 
 // Newcomers delivers how many nodes wait for the next world, each time that this changes, on group rank 0. Who does not
@@ -115,7 +134,7 @@ func (s *Session) publish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b, err := encodeOutcome(&outcome{World: &s.World})
+	b, err := encodeOutcome(&outcome{Protocol: s.protocol, World: &world{World: s.World}})
 	if err != nil {
 		return err
 	}

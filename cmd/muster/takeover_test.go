@@ -394,7 +394,7 @@ func TestTakeOverAsTheWorldIsMade(t *testing.T) {
 			defer session.Close()
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			member, err := fleet.Follow(ctx, session.World, 1, session.World.Members[0].Addrs, fleet.Options{})
+			member, err := fleet.Follow(ctx, session.Seat(), fleet.Options{})
 			if err != nil {
 				t.Fatalf("%v:\n%s", err, p.out.String())
 			}

@@ -201,7 +201,7 @@ func (g *crowd) agent(ctx context.Context, i int) error {
 	if session.Rank == 0 {
 		return g.lead(ctx, session.World)
 	}
-	line, err := fleet.Follow(ctx, session.World, session.Rank, session.World.Members[0].Addrs, patient)
+	line, err := fleet.Follow(ctx, session.Seat(), patient)
 	if err != nil {
 		return err
 	}
