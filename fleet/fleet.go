@@ -115,7 +115,7 @@ func (o Options) withDefaults() Options {
 type Fleet struct {
 	Options
 	me      job.Seat
-	members []job.Member // of the world, on the leader
+	members []job.Member  // of the world, on the leader
 	peers   map[int]*peer // never changed after construction
 	started time.Time
 	host    string // where Follow reached the leader

@@ -216,8 +216,11 @@ func BenchmarkOutcome(b *testing.B) {
 				}
 				return err
 			},
-			"all":   func() error { _, err := unpacked(text); return err },
-			"write": func() error { _, err := encodeOutcome(&outcome{World: &world{World: w}, Protocol: packing}); return err },
+			"all": func() error { _, err := unpacked(text); return err },
+			"write": func() error {
+				_, err := encodeOutcome(&outcome{World: &world{World: w}, Protocol: packing})
+				return err
+			},
 		} {
 			b.Run(fmt.Sprintf("nodes=%d/%s", n, name), func(b *testing.B) {
 				b.ReportMetric(float64(len(text))/float64(n), "B/node")
