@@ -1,10 +1,12 @@
 """A file system of one file, "data", that can be looked at and opened, but whose contents never come: a server that has died
-inside. Nothing but the kernel's own protocol (linux/fuse.h), and a thread that serves it."""
+inside. Nothing but the kernel's own protocol (linux/fuse.h), and a process that serves it. As long as that lives, nothing ends
+who waits for the contents, not even SIGKILL."""
 import ctypes
 import os
 import struct
+import subprocess
+import sys
 import tempfile
-import threading
 
 LOOKUP, GETATTR, OPEN, READ, INIT, OPENDIR, ACCESS = 1, 3, 14, 15, 26, 27, 34
 ENOENT, ENOSYS = 2, 38
@@ -62,5 +64,10 @@ def mount(where):
     must(libc.unshare(NEWNS))
     must(libc.mount(None, b"/", None, REC | PRIVATE, None))
     must(libc.mount(b"dead", place.encode(), b"fuse.dead", 0, f"fd={fd},rootmode=40000,user_id=0,group_id=0".encode()))
-    threading.Thread(target=serve, args=(fd,), daemon=True).start()
+    subprocess.Popen([sys.executable, "-I", __file__, str(fd)], pass_fds=[fd])
+    os.close(fd)
     return f"{place}/data"
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]))
