@@ -1,0 +1,630 @@
+"""Tells muster's agent, on the page that MUSTER_PAGE names, how far a PyTorch training is.
+
+The program must not notice: nothing here raises or prints, what is changed for the program is changed back in its children, and
+whatever fails means that less is told. docs/heartbeat.md of muster explains the page and what is seen of which PyTorch.
+"""
+
+import os
+import sys
+
+# The layout of the page's part that is ours; page/layout.go has the same.
+SIZE, VERSION = 4096, 1
+HOOK_AT, LANES_AT, LANE, MAX_LANES = 256, 768, 104, 32
+RECORDER, HOOKS, STACK, EXITING = 1, 2, 4, 8
+BLIND = 1
+STACK_SIGNAL = 52
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def watch():
+    """Waits for PyTorch to be imported in this process."""
+    if wanted():
+        sys.meta_path.insert(0, Watch())
+
+
+def wanted():
+    return bool(os.environ.get("MUSTER_PAGE")) and os.environ.get("MUSTER_HOOK") != "off"
+
+
+class Watch:
+    """A finder that finds only torch, where the others find it, to learn when it has been imported."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "torch":
+            return None
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+        for finder in list(sys.meta_path):
+            find = getattr(finder, "find_spec", None)
+            spec = find and find(name, path, target)
+            if spec:
+                announce(spec.loader)
+                return spec
+        return None
+
+
+def announce(loader):
+    """Makes the loader say once that it has loaded. It stays what it is, for there are programs that look."""
+
+    def exec_module(module):
+        del loader.exec_module
+        loader.exec_module(module)
+        arrived()
+
+    try:
+        loader.exec_module = exec_module
+    except Exception:
+        pass  # the entry point will do
+
+
+def arrived():
+    """PyTorch is there. Of all processes of a worker the first to come here has the page until it ends."""
+    try:
+        if wanted() and not hasattr(sys, "_muster_hook"):
+            sys._muster_hook = None  # once, whatever comes
+            sys._muster_hook = Hook(Page(os.environ["MUSTER_PAGE"]))
+            sys._muster_hook.begin()
+    except Exception:
+        pass
+
+
+class Page:
+    """The page, held by a lock as long as this process lives and no child of it."""
+
+    def __init__(self, path):
+        import fcntl
+        import mmap
+        import struct
+
+        self.path, self.pack, self.mem = path, struct.pack_into, None
+        # The lock goes with a description of its own: a forked child can let go of it, and keep the memory.
+        self.lock = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                self.mem = mmap.mmap(fd, SIZE)
+            finally:
+                os.close(fd)
+            magic, version, size = struct.unpack_from("<8sII", self.mem)
+            if (magic, version, size) != (b"MUSTERPG", VERSION, SIZE):
+                raise ValueError("no page of ours")
+            self.turn, self.claims = struct.unpack_from("<Q24xI", self.mem, HOOK_AT)
+            self.claims += 1
+        except BaseException:
+            os.close(self.lock)
+            raise
+
+    def write(self, part):
+        """Puts a new content in place of our part. Its first word is odd meanwhile."""
+        self.turn |= 1
+        self.pack("<Q", self.mem, HOOK_AT, self.turn)
+        self.mem[HOOK_AT + 8 : SIZE] = bytes(part[8:])
+        self.turn += 1
+        self.pack("<Q", self.mem, HOOK_AT, self.turn)
+
+
+class Hook:
+    """What is seen in this process, and the thread that tells it."""
+
+    def __init__(self, page):
+        import time
+
+        self.page, self.pid, self.off = page, os.getpid(), False
+        self.now = getattr(time, "clock_gettime_ns", None) and (lambda: time.clock_gettime_ns(time.CLOCK_MONOTONIC))
+        self.now = self.now or (lambda: int(time.clock_gettime(time.CLOCK_MONOTONIC) * 1e9))
+        self.start = start_time()
+        self.flags, self.stack, self.mute = 0, None, ""
+        self.steps, self.calls, self.inside = 0, 0, {}
+        self.groups = Groups(self.now)
+        self.running = None
+
+    def begin(self):
+        import atexit
+
+        os.register_at_fork(before=self.rest, after_in_parent=self.go_on, after_in_child=self.let_go)
+        atexit.register(self.finish)
+        take_out_of_environment()
+        for part in (self.listen, self.count_steps, self.count_calls, self.stay_over_exec):
+            try:
+                part()
+            except Exception as e:
+                self.mute = "%s: %r" % (part.__name__, e)
+        self.tell()
+        self.go_on()
+
+    # The thread. It is none of the threading module's, which programs count and wait for.
+
+    def go_on(self):
+        if self.off or self.running:
+            return
+        import _thread
+
+        wake, done = _thread.allocate_lock(), _thread.allocate_lock()
+        wake.acquire()
+        done.acquire()
+        self.running = wake, done
+        try:
+            _thread.start_new_thread(self.run, (wake, done))
+        except Exception:
+            self.running = None
+
+    def rest(self):
+        """Ends the thread: a process with two threads should not fork, and Python warns of it."""
+        running, self.running = self.running, None
+        if running:
+            running[0].release()
+            running[1].acquire(True, 0.2)
+
+    def let_go(self):
+        """A forked child is not the worker."""
+        self.off, self.running = True, None
+        try:
+            os.close(self.page.lock)
+        except OSError:
+            pass
+
+    def finish(self):
+        if not self.off:
+            self.rest()
+            self.flags |= EXITING
+            self.stack = None
+            self.tell()
+            self.off = True
+
+    def run(self, wake, done):
+        try:
+            while not wake.acquire(True, self.groups.pause):
+                self.turn()
+        except BaseException:
+            pass  # at the interpreter's end anything may be gone
+        finally:
+            done.release()
+
+    def turn(self):
+        try:
+            self.groups.look()
+            if self.stack and not self.stack.there():
+                self.listen()
+        except Exception as e:
+            self.mute = "the hook failed: %r" % (e,)
+        self.tell()
+
+    # What is told.
+
+    def tell(self):
+        part = bytearray(SIZE - HOOK_AT)
+        pack, groups = self.page.pack, self.groups
+        flags = self.flags | (RECORDER if groups.recorded else 0) | (STACK if self.stack else 0)
+        pack("<II", part, 8, self.pid, flags)
+        pack("<Q", part, 16, self.start)
+        pack("<ii", part, 24, *groups.place())
+        lanes = groups.lanes[:MAX_LANES]
+        pack("<II", part, 32, self.page.claims, len(lanes))
+        pack("<QQQ", part, 40, self.steps, self.now(), groups.limit)
+        put_lane(pack, part, 128, self.call())
+        put_text(part, 256, 128, self.mute or groups.mute)
+        for i, lane in enumerate(lanes):
+            put_lane(pack, part, LANES_AT - HOOK_AT + i * LANE, lane)
+        self.page.write(part)
+
+    def call(self):
+        """The calls into the framework, as a lane: those that are complete are all but the ones we are inside."""
+        inside = list(self.inside.values())
+        lane = Lane(0, "")
+        lane.entered, lane.completed = self.calls, self.calls - len(inside)
+        lane.op = inside[-1] if inside else ""
+        return lane
+
+    # Where it comes from.
+
+    def listen(self):
+        """Lets the signal write all threads' stacks, if nobody else uses it."""
+        stack, self.stack = self.stack, None
+        if stack is None and caught(STACK_SIGNAL):
+            return
+        import faulthandler
+        import signal
+
+        if signal.getsignal(STACK_SIGNAL) is signal.SIG_DFL:
+            try:
+                signal.signal(STACK_SIGNAL, signal.SIG_IGN)  # what is left when the interpreter ends: the default kills
+            except ValueError:
+                pass  # PyTorch was imported by another thread than the main one
+        stack = Stack(self.page.path + ".stack")
+        faulthandler.register(STACK_SIGNAL, file=stack.fd, all_threads=True, chain=False)
+        self.stack = stack
+
+    def count_steps(self):
+        """Counts steps of optimizers: newer versions of PyTorch offer it, in older ones each class is changed when it is used."""
+        compiling = is_compiling()
+
+        def stepped(*_):
+            if not compiling():  # the compiler would compile us, and compile again whenever the count has changed
+                self.steps += 1
+
+        optim = sys.modules.get("torch.optim.optimizer") or sys.modules["torch.optim"].optimizer
+        if hasattr(optim, "register_optimizer_step_post_hook"):
+            optim.register_optimizer_step_post_hook(stepped)
+            return
+        prepare = optim.Optimizer._hook_for_profile
+
+        def hook_for_profile(optimizer):
+            prepare(optimizer)
+            after(type(optimizer), "step", stepped)
+
+        optim.Optimizer._hook_for_profile = hook_for_profile
+
+    def count_calls(self):
+        """Counts calls, where PyTorch has no recorder to count collectives."""
+        if self.groups.can_record():
+            return
+        torch, compiling = sys.modules["torch"], is_compiling()
+        around(torch.autograd, "backward", self, compiling)
+        dist, c10d = sys.modules.get("torch.distributed"), sys.modules.get("torch.distributed.distributed_c10d")
+        for name in CALLS if c10d else ():
+            if hasattr(c10d, name):
+                around(c10d, name, self, compiling)
+                if hasattr(dist, name):
+                    setattr(dist, name, getattr(c10d, name))
+        self.flags |= HOOKS
+
+    def stay_over_exec(self):
+        """A program that replaces itself takes us along, though its children do not get to know of us."""
+        execv, execve = os.execv, os.execve
+
+        def over(call, *args):
+            if self.off:
+                return call(*args)
+            self.rest()
+            stack, self.stack = self.stack, None  # until the next program has a handler, the signal would kill it
+            self.tell()
+            put_into_environment(os.environ)
+            try:
+                return call(*args)
+            finally:  # it could not be replaced
+                take_out_of_environment()
+                self.stack = stack
+                self.go_on()
+
+        def exec_with(path, args, env):
+            if not self.off and type(env) in (dict, type(os.environ)) and env.get("MUSTER_PAGE") == self.page.path:
+                env = dict(env)
+                put_into_environment(env)
+            return over(execve, path, args, env)
+
+        os.execv = lambda path, args: over(execv, path, args)
+        os.execve = exec_with
+
+
+CALLS = (
+    "init_process_group destroy_process_group new_group barrier monitored_barrier all_reduce broadcast reduce all_gather"
+    " all_gather_into_tensor _all_gather_base gather scatter reduce_scatter reduce_scatter_tensor _reduce_scatter_base"
+    " all_to_all all_to_all_single send recv broadcast_object_list all_gather_object gather_object scatter_object_list"
+).split()
+
+
+class Stack:
+    """The file for stacks, open."""
+
+    def __init__(self, path):
+        self.fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        self.id = self.who()
+
+    def who(self):
+        info = os.fstat(self.fd)
+        return info.st_dev, info.st_ino
+
+    def there(self):
+        """Whether the descriptor is still ours: a program may close all that it does not know."""
+        try:
+            return self.who() == self.id
+        except OSError:
+            return False
+
+
+class Lane:
+    """A process group; see page.Lane."""
+
+    def __init__(self, group, name):
+        self.group, self.name = group, name
+        self.entered = self.completed = self.bytes = self.flags = 0
+        self.op = ""
+        self.since = self.asked = 0  # when it last moved; which collective's name we know
+
+    def move(self, entered, completed, now):
+        if (entered, completed) != (self.entered, self.completed):
+            self.since = now
+            if completed != self.completed:
+                self.op, self.bytes = "", 0
+        self.entered, self.completed = entered, completed
+
+    def waits(self):
+        return self.entered > self.completed and not self.flags & BLIND
+
+
+class Groups:
+    """The process groups of this process, by what PyTorch's own records say of them."""
+
+    def __init__(self, now):
+        self.now, self.pause = now, 1.0
+        self.lanes, self.known, self.ids = [], {}, {}
+        self.recorded, self.limit, self.mute = False, 0, ""
+        self.learn_at = {}
+        self.sources = recorders()
+
+    def can_record(self):
+        return bool(self.sources)
+
+    def place(self):
+        """Rank and world size, by the environment or, later, the default group."""
+        try:
+            return self.rank, self.world
+        except AttributeError:
+            pass
+        try:
+            rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+            return (rank, world) if 0 <= rank < world < 1 << 31 else (0, 0)
+        except (KeyError, ValueError):
+            return 0, 0
+
+    def look(self):
+        """Reads all counters anew."""
+        c10d = sys.modules.get("torch.distributed.distributed_c10d")
+        groups = list(getattr(c10d, "_pg_names", {}).items()) if c10d else []
+        now, found, self.mute = self.now(), [], "" if groups else "no process group yet"
+        self.survey(c10d, groups)
+        backends = {name: backends_of(c10d, pg) for pg, name in groups}
+        used = set().union(*backends.values())
+        for source in recorders_for(used, self.sources):
+            if source.label in used:
+                found += self.recorded_lanes(source, now)
+        self.recorded = bool(found)
+        for pg, name in groups:
+            if not any(s.records and s.label in backends[name] for s in self.sources):
+                found.append(self.counted_lane(pg, name, now))
+        found = [lane for lane in found if lane]
+        found.sort(key=lambda lane: (not lane.waits(), -lane.since))
+        self.lanes = found
+        if len(found) > MAX_LANES:
+            self.mute = "%d process groups, of which the page holds %d" % (len(found), MAX_LANES)
+        waiting = [now - lane.since for lane in found if lane.waits()]
+        self.pause = 0.25 if waiting and max(waiting) > 1e9 else 1.0
+
+    def survey(self, c10d, groups):
+        """Learns who the members of new groups are."""
+        names = {name: pg for pg, name in groups}
+        for name in [n for n in self.known if n not in names]:
+            del self.known[name]
+        for pg, name in groups:
+            if name in self.known and self.known[name][0] == id(pg):
+                continue
+            ranks = sorted(getattr(c10d, "_pg_group_ranks", {}).get(pg, {}))
+            self.known[name] = id(pg), ranks, {}
+            if len(self.known) == 1 or name == "0":
+                self.limit = time_out(pg)
+                self.rank, self.world = pg.rank(), pg.size()
+
+    def lane(self, name, label):
+        """The lane of a group in one recorder; all members give it the same number."""
+        _, ranks, lanes = self.known[name]
+        if label not in lanes:
+            import hashlib
+
+            text = "%s %s %s" % (name, label, ",".join(map(str, ranks)))
+            sum = hashlib.sha256(text.encode()).digest()
+            lanes[label] = Lane(int.from_bytes(sum[:8], "little"), name)
+        return lanes[label]
+
+    def counted_lane(self, pg, name, now):
+        """A group without a recorder numbers its collectives all the same, those of C++ included; only their ends are not seen."""
+        try:
+            number = pg._get_sequence_number_for_group()
+        except Exception:
+            self.mute = "group %s has no recorder and no sequence number" % name
+            return None
+        lane = self.lane(name, "sequence")
+        lane.flags = BLIND
+        lane.move(number, 0, now)
+        self.mute = "PyTorch %s has no recorder for this backend" % sys.modules["torch"].__version__
+        return lane
+
+    def recorded_lanes(self, source, now):
+        """The lanes of the groups in one recorder."""
+        status = source.dump(False).get("pg_status", {})
+        source.records = source.records or bool(status)
+        names = self.names(source, status, now)
+        newest, lanes = {}, []
+        for id in sorted(status, key=int):
+            if names.get(id) in self.known:  # a group that took over the name of a destroyed one has a higher id
+                newest[names[id]] = id
+        for name, id in newest.items():
+            lane = self.lane(name, source.label)
+            s = status[id]
+            entered, completed = (max(0, int(s.get(k, 0))) for k in ("last_enqueued_collective", "last_completed_collective"))
+            lane.move(entered, completed, now)
+            lanes.append(lane)
+            if lane.waits() and now - lane.since > 3e9 and lane.asked != (id, completed):
+                lane.asked = id, completed
+                name_pending(source, id, lane)
+        return lanes
+
+    def names(self, source, status, now):
+        """Which group the recorder means by its ids: its entries say so. Reading them all costs milliseconds, so it is done seldom."""
+        names = self.ids.setdefault(source.label, {})
+        new = [id for id, s in status.items() if id not in names and int(s.get("last_enqueued_collective", 0)) > 0]
+        at, wait = self.learn_at.get(source.label, (0, 1e9))
+        if new and now >= at:
+            for entry in source.dump(True).get("entries", []):
+                names[str(entry["pg_id"])] = entry["process_group"][0]
+            self.learn_at[source.label] = now + wait, min(wait * 2, 60e9)
+        return names
+
+
+def name_pending(source, id, lane):
+    """Says of which kind the oldest collective is that is not complete: members that disagree on it have lost each other."""
+    entries = source.dump(True, True).get("entries", [])
+    pending = [e for e in entries if str(e["pg_id"]) == id and not e.get("is_p2p") and e["collective_seq_id"] > lane.completed]
+    if pending:
+        first = min(pending, key=lambda e: e["collective_seq_id"])
+        lane.op = first.get("profiling_name", "").split(":")[-1]
+        lane.bytes = sum(map(bytes_of, first.get("input_sizes", []), first.get("input_dtypes", [])))
+
+
+WIDTHS = {"Double": 8, "Long": 8, "ComplexFloat": 8, "ComplexDouble": 16, "Float": 4, "Int": 4, "Half": 2, "BFloat16": 2, "Short": 2}
+
+
+def bytes_of(shape, dtype):
+    n = WIDTHS.get(dtype, 1)
+    for side in shape:
+        n *= side
+    return n
+
+
+class Recorder:
+    """One of PyTorch's flight recorders: each backend, or kind of backend, has its own."""
+
+    def __init__(self, label, dump, records, **more):
+        import json
+
+        self.label, self.read, self.records, self.more, self.parse = label, dump, records, more, json.loads
+
+    def dump(self, entries, active=False):
+        return self.parse(self.read(entries, active, **self.more))
+
+
+def recorders():
+    """The recorders that this PyTorch is known to have, by what can be called."""
+    sizes = [os.environ.get(n) for n in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")]
+    lib = sys.modules.get("torch._C._distributed_c10d")
+    if lib is None or "0" in sizes:
+        return []
+    ways = (("nccl", "_dump_nccl_trace_json"), ("gloo", "_dump_fr_trace_json"))
+    return [Recorder(label, getattr(lib, name), True) for label, name in ways if hasattr(lib, name)]
+
+
+def recorders_for(backends, sources):
+    """Adds to sources what may be recorders of other backends: since 2.15 they can be asked for by name, and those that are none
+    answer with nothing."""
+    dump = next((s.read for s in sources if s.label == "gloo"), None)
+    if dump and "backend: str" in (dump.__doc__ or ""):
+        known = {s.label for s in sources}
+        sources += [Recorder(b, dump, False, backend=b) for b in sorted(backends - known)]
+    return sources
+
+
+def backends_of(c10d, pg):
+    """The names of a group's backends: "gloo", or those of "cpu:gloo,cuda:nccl"."""
+    text = str(getattr(c10d, "_pg_map", {}).get(pg, ("",))[0])
+    names = {part.split(":")[-1] for part in text.split(",")}
+    return names | {"gloo", "nccl"} if "undefined" in names else names
+
+
+def time_out(pg):
+    """When the framework gives up on a collective of this group, in nanoseconds; 0 if it does not say."""
+    try:
+        backend = pg._get_backend(sys.modules["torch"].device("cpu")) if hasattr(pg, "_get_backend") else pg
+    except Exception:
+        try:
+            backend = pg._get_backend(sys.modules["torch"].device("cuda"))
+        except Exception:
+            return 0
+    try:
+        return max(0, int(backend.options._timeout.total_seconds() * 1e9))
+    except Exception:
+        return 0
+
+
+def is_compiling():
+    """A function that is true while PyTorch's compiler reads a program, and which the compiler knows."""
+    compiler = getattr(sys.modules["torch"], "compiler", None)
+    return getattr(compiler, "is_compiling", None) or (lambda: False)
+
+
+def around(module, name, hook, compiling):
+    """Makes hook know when a function of module runs."""
+    import functools
+    from _thread import get_ident
+
+    function, inside = getattr(module, name), hook.inside
+    short = name.strip("_")
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        if compiling():
+            return function(*args, **kwargs)
+        me = get_ident()
+        outer = inside.get(me)
+        hook.calls += 1
+        inside[me] = short
+        try:
+            return function(*args, **kwargs)
+        finally:
+            if outer is None:
+                inside.pop(me, None)
+            else:
+                inside[me] = outer
+
+    setattr(module, name, call)
+
+
+def after(cls, name, do):
+    """Calls do after each call of a method."""
+    import functools
+
+    method = getattr(cls, name)
+    if hasattr(method, "_muster"):
+        return
+
+    @functools.wraps(method)
+    def call(*args, **kwargs):
+        result = method(*args, **kwargs)
+        do()
+        return result
+
+    call._muster = True
+    setattr(cls, name, call)
+
+
+def caught(number):
+    """Whether this process has a handler for a signal, Python's or not."""
+    with open("/proc/self/status") as f:
+        for line in f:
+            if line.startswith("SigCgt:"):
+                return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return True
+
+
+def start_time():
+    """Field 22 of this process's stat. Its name, the second one, may hold anything."""
+    with open("/proc/self/stat", "rb") as f:
+        return int(f.read().rpartition(b")")[2].split()[19])
+
+
+def take_out_of_environment():
+    """Our children's Python does not load us; what the user put into PYTHONPATH stays as it was, byte for byte."""
+    way = os.environ.get("PYTHONPATH")
+    if way is None:
+        return
+    rest = [d for d in way.split(os.pathsep) if os.path.abspath(d) != HERE or not d]
+    if rest:
+        os.environ["PYTHONPATH"] = os.pathsep.join(rest)
+    else:
+        del os.environ["PYTHONPATH"]
+
+
+def put_into_environment(env):
+    way = env.get("PYTHONPATH")
+    env["PYTHONPATH"] = HERE + (os.pathsep + way if way else "")
+
+
+def put_text(part, at, size, text):
+    raw = text.encode("utf-8", "replace")[: size - 1]
+    part[at : at + 1 + len(raw)] = bytes([len(raw)]) + raw
+
+
+def put_lane(pack, part, at, lane):
+    pack("<QQQQI", part, at, lane.group, lane.entered, lane.completed, lane.bytes, lane.flags)
+    put_text(part, at + 40, 32, lane.name)
+    put_text(part, at + 72, 32, lane.op)
