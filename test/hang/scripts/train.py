@@ -242,9 +242,7 @@ def graph():
     for step in range(args.at, args.steps):
         for _ in range(size - 1):
             right.sendall(block)
-            need = len(block)
-            while need:
-                need -= len(left.recv(need))
+            receive(left, len(block))
         say(step)
         work(args.pause / 4)
         time.sleep(args.pause / 2)
@@ -288,12 +286,15 @@ def send(seconds):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         out.sendall(bytes(1 << 16))
-        need = 1 << 16
-        while need:
-            need -= len(far.recv(need))
+        receive(far, 1 << 16)
         time.sleep(0.1)
     for s in out, far, server:
         s.close()
+
+
+def receive(s, need):
+    while need:
+        need -= len(s.recv(need))
 
 
 def ring():
@@ -321,7 +322,7 @@ class Numbers(Dataset):
 
     def __getitem__(self, i):
         if i == args.at and due("data"):
-            SCENES[args.scene]()
+            begin()
         return torch.randn(32)
 
 
@@ -336,7 +337,12 @@ def at(step):
         f = SCENES[args.scene]
         again = hasattr(f, "every") and step > args.at or hasattr(f, "often") and step % args.at == 0 and step
         if step == args.at or again:
-            f()
+            begin()
+
+
+def begin():
+    print("now", args.scene, flush=True)
+    SCENES[args.scene]()
 
 
 def say(step):
@@ -383,6 +389,9 @@ torch.set_num_threads(1)
 torch.manual_seed(1)
 dist.init_process_group("gloo", timeout=timedelta(minutes=30))
 rank, size, turn = dist.get_rank(), dist.get_world_size(), int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+print("pid", os.getpid(), flush=True)
+if turn:
+    args.pause /= 10
 pair = [dist.new_group(), dist.new_group()]
 model = shard(nn.Sequential(nn.Linear(32, 256), nn.Tanh(), nn.Linear(256, 1)))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
