@@ -79,7 +79,7 @@ def lanes():
         g = int.from_bytes(hashlib.sha256(f"{pg} {ranks}".encode()).digest()[:6], "big")
         entered, completed = max(0, int(s["last_enqueued_collective"])), max(0, int(s["last_completed_collective"]))
         e = last.get(int(pg), {})
-        lane = {"g": g, "name": pg, "e": entered, "c": completed}
+        lane = {"g": g, "of": dist.get_world_size(), "name": pg, "e": entered, "c": completed}
         if e.get("collective_seq_id") == entered:
             lane["op"], lane["size"] = e["profiling_name"].removeprefix("gloo:"), volume(e)
         found.append(lane)
