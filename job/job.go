@@ -51,12 +51,13 @@ type Spec struct {
 
 // Terms are what all nodes of a job must have been told alike.
 type Terms struct {
-	Nodes  int    `json:"nodes"`            // how many nodes make the world, at most
-	Least  int    `json:"least,omitempty"`  // how many make one if need be; 0: all Nodes
-	Spares int    `json:"spares,omitempty"` // how many beyond the world stand by, to take a lost node's place
-	Uneven bool   `json:"uneven,omitempty"` // nodes may bring different numbers of slots, or none
-	Debug  bool   `json:"debug,omitempty"`  // nothing is trained
-	Token  string `json:"token,omitempty"`  // by what the job's token is recognised; it does not give it away
+	Nodes  int    `json:"nodes"`             // how many nodes make the world, at most
+	Least  int    `json:"least,omitempty"`   // how many make one if need be; 0: all Nodes
+	Spares int    `json:"spares,omitempty"`  // how many beyond the world stand by, to take a lost node's place
+	Uneven bool   `json:"uneven,omitempty"`  // nodes may bring different numbers of slots, or none
+	Debug  bool   `json:"debug,omitempty"`   // nothing is trained
+	OnExit string `json:"on_exit,omitempty"` // what follows when a worker fails, as --on-worker-exit says it; "": stop
+	Token  string `json:"token,omitempty"`   // by what the job's token is recognised; it does not give it away
 }
 
 // Fewest is with how many nodes a world may begin.
@@ -217,6 +218,7 @@ type Failure struct {
 	Group     int           `json:"group"`
 	Rank      int           `json:"rank"`
 	LocalRank int           `json:"local_rank"`
+	Restarts  int           `json:"restarts,omitempty"` // number of the worker's life, TORCHELASTIC_RESTART_COUNT
 	PID       int           `json:"pid"`
 	Exit      Exit          `json:"exit"`
 	Ago       time.Duration `json:"ago"`                 // between its end and the telling, by the teller's own clock

@@ -64,7 +64,7 @@ type Config struct {
 	Deadline      time.Duration  // --deadline: from this agent's start to the job's end; 0: none
 	StartTimeout  time.Duration  // --start-timeout: from this agent's start to the workers'; 0: none
 	Success       string         // --success: all, rank0, node0
-	Clean         string         // --clean: unfinished, none, all
+	OnExit        string         // --on-worker-exit: stop, restart, leave; --clean says it in other words
 	SignalExit    string         // --signal-exit: fixed, posix
 	Grace         time.Duration  // when this node is told to stop: from TERM to KILL
 

@@ -154,6 +154,7 @@ func (s *state) newRound(number int) {
 	s.Start, s.Started, s.Left, s.Empty = nil, false, 0, false
 	s.Stopping, s.Causes, s.Own, s.Again, s.Ranks = false, nil, nil, false, nil
 	s.Order, s.Paused = "", false
+	s.Mends, s.Down, s.Mended = nil, nil, 0
 	for i := range s.Nodes {
 		s.Nodes[i].Done, s.Nodes[i].Clear = false, false
 	}
@@ -161,7 +162,9 @@ func (s *state) newRound(number int) {
 
 // finished notes the end of one worker of this node.
 func (s *state) finished(p policy, e finished) []any {
-	s.Left--
+	if e.Failure == nil || !p.mends() {
+		s.Left--
+	}
 	if e.Failure != nil {
 		return s.failed(p, *e.Failure)
 	}
@@ -191,9 +194,6 @@ func (s *state) enough(p policy, rank int) string {
 func (s *state) failedHere() bool {
 	return s.Own != nil || slices.ContainsFunc(s.Causes, func(c cause) bool { return c.Node == s.Self })
 }
-
-// leaves reports whether nobody is stopped because somebody else ended.
-func (p policy) leaves() bool { return p.Clean == "none" }
 
 // done notes that all workers of a node ended well. When that is true of every node, the job is done.
 func (s *state) done(p policy, n int) []any {
@@ -232,6 +232,10 @@ func (s *state) failed(p policy, f job.Failure) []any {
 	if p.leaves() {
 		return todo
 	}
+	if p.mends() {
+		s.Down = append(slices.Clone(s.Down), f)
+		return todo
+	}
 	todo = append(todo, expire{p.StopTimeout + 2*leaveTime})
 	return append(todo, s.stop(stop{Within: p.StopTimeout})...)
 }
@@ -241,6 +245,9 @@ func (s *state) failed(p policy, f job.Failure) []any {
 func (s *state) heard(p policy, c cause) []any {
 	if s.Verdict != nil || s.Next != nil || s.Order != "" && c.Failure != nil {
 		return nil
+	}
+	if todo, may := s.mend(p, c); may {
+		return todo
 	}
 	s.Causes = append(s.Causes, c)
 	if len(s.Causes) > 1 || p.leaves() {
@@ -306,7 +313,7 @@ func (s *state) goOn(p policy) []any {
 	if s.mustMeet(p) {
 		return s.disband(p)
 	}
-	s.newRound(s.Round + 1)
+	s.newRound(s.last() + 1)
 	return []any{expire{0}, open{}}
 }
 
@@ -339,12 +346,12 @@ func (s *state) settled(p policy) []any {
 	s.Again = true
 	text, out := v.Sentence+"; the nodes that are left meet again", ""
 	if v.First != nil {
-		text, out = fmt.Sprintf("%s; restart %d of %d follows%s", v.Sentence, s.Round+1, p.MaxRestarts+s.Free, s.backOff(p)), s.blame(p, *v.First)
+		text, out = fmt.Sprintf("%s; restart %d of %d follows%s", v.Sentence, s.last()+1, p.MaxRestarts+s.Free, s.backOff(p)), s.blame(p, *v.First)
 	} else {
 		s.Free++
 	}
 	text += out
-	s.past(job.Round{Number: s.Round, Message: v.Sentence + out, First: v.First})
+	s.past(job.Round{Number: s.last(), Message: v.Sentence + out, First: v.First})
 	todo := []any{say{text}, expire{p.StopTimeout + leaveTime}}
 	if s.allClear() {
 		todo = append(todo, s.goOn(p)...)
@@ -367,12 +374,12 @@ func (s *state) inAll(v job.Verdict) job.Verdict {
 	if v.First != nil && len(s.Nodes) > 1 {
 		v.Sentence += fmt.Sprintf("; all %d nodes stopped", len(s.Nodes))
 	}
-	switch s.Round {
+	switch last := s.last(); last {
 	case 0:
 	case 1:
 		v.Sentence += ", after 1 restart"
 	default:
-		v.Sentence += fmt.Sprintf(", after %d restarts", s.Round)
+		v.Sentence += fmt.Sprintf(", after %d restarts", last)
 	}
 	return v
 }
@@ -389,7 +396,7 @@ func (s *state) mayGoOn(p policy, v job.Verdict) bool {
 	case v.First == nil:
 		return true
 	}
-	return v.First.PID != 0 && s.Round-s.Free < p.MaxRestarts
+	return v.First.PID != 0 && s.last()-s.Free < p.MaxRestarts
 }
 
 // judge names the first cause, and what followed from it.
@@ -616,6 +623,8 @@ func (s *state) told(p policy, from int, n news) []any {
 		return s.halt(p, n.Order, n.Why)
 	case from == 0 && n.Kind == newsStop:
 		return append(s.stop(stop{Within: p.StopTimeout}), expire{p.StopTimeout + 2*leaveTime})
+	case from == 0 && n.Kind == newsMend:
+		return s.mendedAll(p, n.Mends)
 	case from == 0 && n.Kind == newsMeet && n.Past != nil:
 		return s.sent(n)
 	case from == 0 && n.Kind == newsVerdict && n.Verdict != nil:

@@ -19,7 +19,7 @@ type policy struct {
 	// JobEnd is when the platform will end the job, since the loop began; 0: it did not say.
 	JobEnd  time.Duration `json:"job_end,omitempty"`
 	Success string        `json:"success,omitempty"` // what makes the job a success: all (or ""), rank0, node0
-	Clean   string        `json:"clean,omitempty"`   // who is stopped when the job is decided: unfinished (or ""), none
+	OnExit  string        `json:"on_exit,omitempty"` // what follows when a worker fails: stop (or ""), restart, leave
 	Posix   bool          `json:"posix,omitempty"`   // a worker's death by signal n is told as 128+n
 
 	Regroups bool          `json:"regroups,omitempty"`  // nodes that are left when one was lost meet again
@@ -67,6 +67,9 @@ type state struct {
 	Fence      time.Duration  `json:"fence,omitempty"`      // until then workers may live on a lost node
 	Rest       time.Duration  `json:"rest,omitempty"`       // until then there is no other round, after several that failed
 	Blame      map[string]int `json:"blame,omitempty"`      // by node, how many rounds failed there
+	Mends      []mend         `json:"mends,omitempty"`      // workers that were started again in this round, each as it was last
+	Mended     time.Duration  `json:"mended,omitempty"`     // the leader's: when that was last
+	Down       []job.Failure  `json:"down,omitempty"`       // a member's: workers that failed, of which the leader has not said what follows
 	Next       *job.Tally     `json:"next,omitempty"`       // this world ends when it has no workers, and its nodes meet again with this tally
 	Quit       *job.Verdict   `json:"quit,omitempty"`       // with which this node ends, while the job goes on without it
 	Expect     int            `json:"expect,omitempty"`     // so many of them do; 0: another node says it

@@ -15,7 +15,7 @@ import (
 
 // policy is what the user and the platform decided about the end of the job.
 func (p Plan) policy(c Config) policy {
-	how := policy{StopTimeout: c.StopTimeout, Grace: c.Grace, MaxRestarts: p.Restarts, Success: c.Success, Clean: c.Clean, Posix: c.SignalExit == "posix"}
+	how := policy{StopTimeout: c.StopTimeout, Grace: c.Grace, MaxRestarts: p.Restarts, Success: c.Success, OnExit: c.OnExit, Posix: c.SignalExit == "posix"}
 	how.Window, how.Backoff = c.RestartWindow, c.Backoff
 	how.Fewest, how.Exclude, how.Rest = p.Spec.Fewest(), c.ExcludeAfter, c.ExcludeFor
 	how.Yields = p.regroups(c) && p.Spec.Standby()
@@ -29,7 +29,7 @@ func (p Plan) policy(c Config) policy {
 // regroups reports whether nodes that are left when one was lost meet again: where there may be fewer, or others in its place, or
 // the user asked for restarts.
 func (p Plan) regroups(c Config) bool {
-	return c.RejoinTimeout > 0 && c.Clean != "none" && (p.Spec.Standby() || p.Restarts > 0 && p.Spec.Nodes > 1)
+	return c.RejoinTimeout > 0 && c.OnExit != onExitLeave && (p.Spec.Standby() || p.Restarts > 0 && p.Spec.Nodes > 1)
 }
 
 // stopping is how workers are told to end. Another signal than TERM announces preemption; TERM follows it while there is

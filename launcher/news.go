@@ -22,6 +22,7 @@ type news struct {
 	Out     string        `json:"out,omitempty"`  // the hearer takes no place in it, and why,
 	Rest    time.Duration `json:"rest,omitempty"` // for so long
 	Past    *job.Tally    `json:"past,omitempty"` // of the next world
+	Mends   []mend        `json:"mends,omitempty"`
 }
 
 // start lets a member start its workers.
@@ -47,6 +48,7 @@ const (
 	newsStop    = "stop"    // leader: something failed, or an order came; stop your workers
 	newsOrder   = "order"   // member: somebody on my node ordered this
 	newsAnswer  = "answer"  // leader: what became of your order
+	newsMend    = "mend"    // leader: these workers failed, and they alone are started again
 	newsMeet    = "meet"    // leader: this world is over, meet again for the next
 	newsVerdict = "verdict" // leader: how the job ended
 	newsKill    = "kill"    // somebody will not wait for workers that were told to stop

@@ -132,13 +132,13 @@ func (s *state) obey(p policy, from int, what string) []any {
 
 // callOff is the leader's: it ends the round on all nodes, although nobody failed.
 func (s *state) callOff(p policy, what, why string) []any {
-	s.past(job.Round{Number: s.Round, Message: why})
+	s.past(job.Round{Number: s.last(), Message: why})
 	return append([]any{tell{everyone, news{Kind: newsStop, Order: what, Why: why}}}, s.halt(p, what, why)...)
 }
 
 // halt ends the round on this node, by order.
 func (s *state) halt(p policy, what, why string) []any {
-	s.Order, s.Causes, s.Own = what, nil, nil
+	s.Order, s.Causes, s.Own, s.Down = what, nil, nil, nil
 	how := stop{p.grace(s.Now), true}
 	patience := how.Within + leaveTime
 	switch {

@@ -111,7 +111,7 @@ func (s *state) stoodStill(p policy, n int) []any {
 
 // orphaned is a member's that has lost the leader: it meets the others again, wherever that is. What it meant to tell counts.
 func (s *state) orphaned(p policy, why string) []any {
-	next := job.Tally{Rounds: s.Round + 1, Free: s.Free + 1}
+	next := job.Tally{Rounds: s.last() + 1, Free: s.Free + 1}
 	v := lostVerdict(s.Nodes[0].Name, 0, why)
 	if s.Own != nil {
 		v = *s.Own
@@ -124,7 +124,7 @@ func (s *state) orphaned(p policy, why string) []any {
 	if !s.Nodes[s.Self].Done { // a leader that lives goes on without a node that has done its work
 		s.Expect = len(s.Nodes) - 1
 	}
-	s.past(job.Round{Number: s.Round, Message: v.Sentence, First: v.First})
+	s.past(job.Round{Number: s.last(), Message: v.Sentence, First: v.First})
 	todo := []any{say{v.Sentence + "; the nodes that are left meet again"}, expire{0}}
 	return append(todo, s.stop(stop{Within: p.StopTimeout})...)
 }
@@ -185,7 +185,7 @@ func (s *state) hasRoom(p policy) bool { return s.Queue > 0 && s.present() < p.N
 
 // disband is the leader's: no node has a worker left, and all meet again.
 func (s *state) disband(p policy) []any {
-	s.Next, s.Expect = &job.Tally{Rounds: s.Round + 1, Free: s.Free}, s.present()
+	s.Next, s.Expect = &job.Tally{Rounds: s.last() + 1, Free: s.Free}, s.present()
 	return append(s.farewell(p, everyone), expire{leaveTime})
 }
 
@@ -208,7 +208,7 @@ func (s *state) sent(n news) []any {
 		return nil
 	}
 	s.Next, s.Nodes[s.Self].Out = n.Past, n.Out
-	s.past(job.Round{Number: s.Round, Message: n.Why})
+	s.past(job.Round{Number: s.last(), Message: n.Why})
 	if n.Out != "" {
 		return []any{say{leftOut(n.Out, n.Rest)}, expire{0}}
 	}

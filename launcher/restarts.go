@@ -16,25 +16,47 @@ const (
 	firstRest = time.Second // after the second failure in a row; each further one doubles it
 )
 
+// ran is for how long nothing has failed since the last start.
+func (s *state) ran() time.Duration {
+	if !s.Started {
+		return 0
+	}
+	return s.Now - max(s.Began, s.Mended)
+}
+
 // forgive takes the failures before this round back, if it ran for long enough.
 func (s *state) forgive(p policy) {
-	if p.Window > 0 && s.Started && s.Now-s.Began >= p.Window {
-		s.Free = s.Round
+	if p.Window > 0 && s.Started && s.ran() >= p.Window {
+		s.Free = s.last()
 	}
 }
 
 // backOff is the pause before the next round: the first failure gets none, for most are over when the job has been stopped. It
 // returns the end of a sentence.
 func (s *state) backOff(p policy) string {
-	failures := s.Round - s.Free
-	if s.Started && s.Now-s.Began >= longRound || failures < 1 || p.Backoff == 0 {
+	pause := s.pause(p)
+	if pause > 0 {
+		s.Rest = s.Now + pause
+	}
+	return pauseText(pause)
+}
+
+// pause is how long it takes.
+func (s *state) pause(p policy) time.Duration {
+	failures := s.last() - s.Free
+	switch {
+	case s.ran() >= longRound || failures < 1 || p.Backoff == 0:
+		return 0
+	case failures >= 20: // no overflow
+		return p.Backoff
+	}
+	return min(p.Backoff, firstRest<<(failures-1))
+}
+
+func pauseText(pause time.Duration) string {
+	if pause == 0 {
 		return ""
 	}
-	pause := p.Backoff
-	if failures < 20 { // no overflow
-		pause = min(pause, firstRest<<(failures-1))
-	}
-	s.Rest = s.Now + pause
 	return fmt.Sprintf(" after %v", pause)
 }
 
@@ -44,18 +66,29 @@ func (s *state) blame(p policy, f job.Failure) string {
 	if p.Exclude == 0 || f.Group < 0 || f.Group >= len(s.Nodes) {
 		return ""
 	}
-	n := &s.Nodes[f.Group]
-	blame := map[string]int{}
-	maps.Copy(blame, s.Blame)
-	s.Blame = blame
-	count := blame[n.ID] + 1
-	blame[n.ID] = count
-	if count < p.Exclude || n.Gone || !p.Yields || s.present()-1+s.Queue < p.Fewest {
+	out := p.excludes(s, f.Group)
+	count := s.count(f.Group)
+	if !out {
 		return ""
 	}
-	delete(blame, n.ID)
+	n := &s.Nodes[f.Group]
+	delete(s.Blame, n.ID)
 	n.Out = fmt.Sprintf("%d rounds failed on %s", count, nodeName(s.Nodes, f.Group))
 	return "; " + leftOut(n.Out, p.Rest)
+}
+
+// count counts one more failure on a node.
+func (s *state) count(n int) int {
+	blame := map[string]int{}
+	maps.Copy(blame, s.Blame)
+	blame[s.Nodes[n].ID]++
+	s.Blame = blame
+	return blame[s.Nodes[n].ID]
+}
+
+// excludes reports whether a node is left out for one more failure: too many were there, and the others can do without it.
+func (p policy) excludes(s *state, n int) bool {
+	return p.Exclude > 0 && s.Blame[s.Nodes[n].ID]+1 >= p.Exclude && !s.Nodes[n].Gone && p.Yields && s.present()-1+s.Queue >= p.Fewest
 }
 
 // leftOut says it of a node.

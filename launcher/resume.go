@@ -48,6 +48,9 @@ func (s *state) standing(p policy, to int) []any {
 		}
 		say(stop)
 	}
+	if len(s.Mends) > 0 {
+		say(news{Kind: newsMend, Mends: s.Mends})
+	}
 	if s.Next != nil {
 		todo = append(todo, s.farewell(p, to)...)
 	}
@@ -65,6 +68,9 @@ func (s *state) account(say func(news)) {
 		say(news{Kind: newsFailed, Failure: s.Own.First})
 	case s.Own != nil:
 		say(news{Kind: newsEnding, Verdict: s.Own})
+	}
+	for _, f := range s.Down {
+		say(news{Kind: newsFailed, Failure: &f})
 	}
 	if me.Done {
 		say(news{Kind: newsDone, Ranks: s.Ranks})
@@ -86,7 +92,7 @@ func (s *state) stale(from int, n news) bool {
 		return n.Round != s.Round || s.Nodes[from].Done
 	case newsClear:
 		return n.Round != s.Round || s.Nodes[from].Clear
-	case newsStop, newsMeet, newsLapsed:
+	case newsStop, newsMeet, newsLapsed, newsMend:
 		return n.Round != s.Round
 	}
 	return false
@@ -94,8 +100,14 @@ func (s *state) stale(from int, n news) bool {
 
 // knows reports whether a failure was told before.
 func (s *state) knows(from int, n news) bool {
+	if n.Failure == nil {
+		return false
+	}
+	if m := s.life(n.Failure.Rank); m != nil && n.Failure.Restarts < m.Number {
+		return true
+	}
 	for _, c := range s.Causes {
-		if c.Node == from && c.Failure != nil && n.Failure != nil && c.Failure.PID == n.Failure.PID && c.Failure.Rank == n.Failure.Rank {
+		if c.Node == from && c.Failure != nil && c.Failure.PID == n.Failure.PID && c.Failure.Rank == n.Failure.Rank {
 			return true
 		}
 	}

@@ -88,7 +88,7 @@ func (l ledger) forget() error {
 
 // tally counts the round that runs, or ran last, as one that is over.
 func (s *state) tally() job.Tally {
-	t := job.Tally{Rounds: s.Round + 1, Free: s.Free}
+	t := job.Tally{Rounds: s.last() + 1, Free: s.Free}
 	if s.Verdict == nil || s.Verdict.First == nil {
 		t.Free++
 	}

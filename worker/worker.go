@@ -35,6 +35,7 @@ type Options struct {
 	Job       string   // the job's id
 	Round     int      // how many rounds of the job came before this one
 	Output    output.Routes
+	Mends     bool     // a task that failed may be started again, with Again: the group waits for that, or for Stop
 	Devices   []string // the accelerators' files: the group is gone when nobody has them open any more
 	Bare      bool     // no rank before the lines; the output of a single task then passes as it is, byte by byte
 	Heirs     []Heir   // of the tasks, where an agent before this one came to start some: those that have no child are started
@@ -48,17 +49,22 @@ const (
 
 // A Group is the workers of this node in one round.
 type Group struct {
+	opt       Options
 	processes Processes
+	nonce     string // in the tags of this group's processes
 	gate      gate
-	members   []*member
+	orders    []chan order // by task: to start it again
 	exits     chan Exit
 	killed    chan struct{} // closed when the time to stop is over
 	gone      chan struct{} // closed when nothing of the group is left
 
 	end sync.Once // closes killed
 
-	mu  sync.Mutex
-	err error // what could not be killed
+	mu       sync.Mutex
+	members  []*member     // by task
+	stops    []Stopping    // how they were asked to end
+	stopping chan struct{} // closed when they were
+	err      error         // what could not be killed
 }
 
 // An Exit is the end of one worker.
@@ -69,6 +75,7 @@ type Exit struct {
 	At      time.Time // when the kernel told it, on this process's monotonic clock
 	Tail    []string  // its last lines, stdout and stderr as they came
 	Process proc.Exit // with what it used
+	Err     error     // it could not be started again: a *StartError; the rest but Task is empty
 }
 
 // member is one worker.
@@ -78,6 +85,8 @@ type member struct {
 	child *proc.Child
 	given chan struct{} // closed when we gave up on it: it does not die
 	heard bool          // nobody waits for its end
+	well  bool          // that was good: nobody starts it again
+	stuck error         // something that it started does not die
 
 	mu     sync.Mutex
 	ended  bool                    // and reaped: its PID may be somebody else's
@@ -97,18 +106,28 @@ func (e *StartError) Error() string { return fmt.Sprintf("worker: rank %d: %v", 
 
 func (e *StartError) Unwrap() error { return e.Err }
 
+func newGroup(tasks []job.Task, opt Options) *Group {
+	g := &Group{
+		opt: opt, processes: opt.Processes, nonce: rand.Text()[:8], gate: gateOf(opt.Devices, opt.Heirs), exits: make(chan Exit, len(tasks)),
+		killed: make(chan struct{}), gone: make(chan struct{}), stopping: make(chan struct{}),
+	}
+	for range tasks {
+		g.orders = append(g.orders, make(chan order, 1))
+	}
+	return g
+}
+
 // Start starts one process for each task. If one cannot be started the others are stopped, and nothing is left when Start
 // returns; the error then wraps a *StartError.
 func Start(ctx context.Context, tasks []job.Task, opt Options) (*Group, error) {
-	g := &Group{processes: opt.Processes, gate: gateOf(opt.Devices, opt.Heirs), exits: make(chan Exit, len(tasks)), killed: make(chan struct{}), gone: make(chan struct{})}
-	nonce := rand.Text()[:8]
+	g := newGroup(tasks, opt)
 	var failed error
 	for i, t := range tasks {
 		if i < len(opt.Heirs) && opt.Heirs[i].Child != nil {
 			g.members = append(g.members, resume(t, opt.Heirs[i], 0))
 			continue
 		}
-		m, err := start(ctx, t, opt, nonce, len(tasks) == 1)
+		m, err := g.start(ctx, t, opt.Round)
 		if err != nil {
 			failed = &StartError{Task: t, Err: err}
 			break
@@ -134,11 +153,11 @@ type Heir struct {
 	Heard  bool             // its end was delivered to that agent, and is not to be again
 }
 
-// Resume makes a group of workers that an agent before this one started: heirs[i] is that of tasks[i]. stop is what tells them
-// to end, beside TERM; devices are as in Options.
-func Resume(tasks []job.Task, heirs []Heir, stop syscall.Signal, p Processes, devices []string) *Group {
-	g := &Group{processes: p, gate: gateOf(devices, heirs), exits: make(chan Exit, len(tasks)), killed: make(chan struct{}), gone: make(chan struct{})}
-	for i, h := range heirs {
+// Resume makes a group of workers that an agent before this one started: opt.Heirs[i] is that of tasks[i]. stop is what tells them
+// to end, beside TERM.
+func Resume(tasks []job.Task, stop syscall.Signal, opt Options) *Group {
+	g := newGroup(tasks, opt)
+	for i, h := range opt.Heirs {
 		if h.Child == nil {
 			h.Child = proc.Unseen()
 		}
@@ -161,10 +180,12 @@ func resume(t job.Task, h Heir, stop syscall.Signal) *member {
 	return m
 }
 
-func start(ctx context.Context, t job.Task, opt Options, nonce string, alone bool) (*member, error) {
-	lines := opt.Output.Lines(t, opt.Round)
-	lines.Console, lines.Bare, lines.Raw = opt.Console, opt.Bare, opt.Bare && alone
-	tag := fmt.Sprintf("%s/%d/%d/%s", opt.Job, t.Rank, opt.Round, nonce)
+// start starts a task for the time with this number.
+func (g *Group) start(ctx context.Context, t job.Task, round int) (*member, error) {
+	opt := g.opt
+	lines := opt.Output.Lines(t, round)
+	lines.Console, lines.Bare, lines.Raw = opt.Console, opt.Bare, opt.Bare && len(g.orders) == 1
+	tag := fmt.Sprintf("%s/%d/%d/%s", opt.Job, t.Rank, round, g.nonce)
 	child, err := opt.Processes.Start(ctx, proc.Spec{
 		Argv: t.Argv, Env: t.Env.Over(untagged(opt.Environ)), Dir: opt.Dir, Lines: lines,
 		Tag: tag, OOM: moreOOM, Stdin: opt.Output.Reads(t),
@@ -187,15 +208,22 @@ func (g *Group) Exits() <-chan Exit { return g.exits }
 // PIDs returns the workers' process numbers, in the order of the tasks.
 func (g *Group) PIDs() []int {
 	var pids []int
-	for _, m := range g.members {
+	for _, m := range g.all() {
 		pids = append(pids, m.child.PID)
 	}
 	return pids
 }
 
+// all returns the members as they are now.
+func (g *Group) all() []*member {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.members)
+}
+
 // Tail returns the last lines of the i-th task so far; nil when they cannot be had any more.
 func (g *Group) Tail(i int) []string {
-	lines, _ := g.processes.Tail(g.members[i].child.PID)
+	lines, _ := g.processes.Tail(g.all()[i].child.PID)
 	return lines
 }
 
@@ -235,9 +263,16 @@ func (g *Group) Stop(ctx context.Context, how Stopping) error {
 	return g.err
 }
 
-// ask sends the signal, to each worker once.
+// ask sends the signal, to each worker once. None is started from here on.
 func (g *Group) ask(how Stopping) {
-	for _, m := range g.members {
+	g.mu.Lock()
+	if len(g.stops) == 0 {
+		close(g.stopping)
+	}
+	g.stops = append(g.stops, how)
+	members := slices.Clone(g.members)
+	g.mu.Unlock()
+	for _, m := range members {
 		m.ask(g.processes, how)
 	}
 }
@@ -245,7 +280,7 @@ func (g *Group) ask(how Stopping) {
 // Signal sends sig to every worker that has a handler for it; the others would die of it. It returns how many there were.
 func (g *Group) Signal(sig syscall.Signal) int {
 	n := 0
-	for _, m := range g.members {
+	for _, m := range g.all() {
 		if m.signal(g.processes, sig) {
 			n++
 		}
@@ -262,8 +297,12 @@ func (m *member) signal(p Processes, sig syscall.Signal) bool {
 
 func (g *Group) kill() {
 	g.end.Do(func() { close(g.killed) })
+	g.killAll(g.all())
+}
+
+func (g *Group) killAll(members []*member) {
 	var pids []int
-	for _, m := range g.members {
+	for _, m := range members {
 		m.mu.Lock()
 		m.killed = true
 		if !m.over {
@@ -275,7 +314,7 @@ func (g *Group) kill() {
 	defer cancel()
 	if err := g.processes.KillTree(ctx, pids...); err != nil {
 		g.fail(err)
-		for _, m := range g.members {
+		for _, m := range members {
 			m.giveUp()
 		}
 	}
@@ -292,8 +331,12 @@ func (g *Group) fail(err error) {
 // watch sees every worker to its end.
 func (g *Group) watch() {
 	var all sync.WaitGroup
-	for _, m := range g.members {
-		all.Go(func() { g.see(m) })
+	for i, m := range g.all() {
+		all.Go(func() {
+			for ; m != nil; m = g.next(i, m) {
+				g.see(m)
+			}
+		})
 	}
 	all.Wait()
 	if err := g.gate.wait(); err != nil {
@@ -311,11 +354,13 @@ func (g *Group) see(m *member) {
 		g.linger(m)
 		ctx, cancel := context.WithTimeout(context.Background(), killTime)
 		defer cancel()
-		if err := g.processes.KillTree(ctx, m.child.PID); err != nil {
-			g.fail(err)
+		if m.stuck = g.processes.KillTree(ctx, m.child.PID); m.stuck != nil {
+			g.fail(m.stuck)
 		}
 	})
-	if exit := (Exit{Task: m.task, PID: m.child.PID, Exit: m.judge(e), At: e.At, Tail: m.lines(), Process: e}); !m.heard {
+	exit := Exit{Task: m.task, PID: m.child.PID, Exit: m.judge(e), At: e.At, Tail: m.lines(), Process: e}
+	m.well = exit.Exit.OK()
+	if !m.heard {
 		g.exits <- exit
 	}
 	leftovers.Wait()
