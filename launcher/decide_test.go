@@ -36,7 +36,9 @@ type world struct {
 	expect  int                    // members of the last world that come, as somebody said; 0: nobody has
 	heard   time.Duration          // when that was, or the first came
 	cut     map[int]bool           // these nodes reach no other
+	down    map[int][]int          // ranks of these nodes whose workers failed, and were not started again
 	watch   func(n int, event any) // nil: nobody does
+	mended  func(n int, m mend)    // the same
 }
 
 type timer struct {
@@ -56,7 +58,7 @@ func (w *world) past(t timer) bool {
 }
 
 func newWorld(t *testing.T, nodes int) *world {
-	w := &world{t: t, policy: testPolicy, deaf: map[int]bool{}, dead: map[int]bool{}, doomed: map[int]bool{}, cut: map[int]bool{}, members: make([][]int, 1)}
+	w := &world{t: t, policy: testPolicy, deaf: map[int]bool{}, dead: map[int]bool{}, doomed: map[int]bool{}, cut: map[int]bool{}, down: map[int][]int{}, members: make([][]int, 1)}
 	for n := range nodes {
 		w.members[0] = append(w.members[0], n)
 		s := state{Self: n, Nodes: make([]node, nodes)}
@@ -106,9 +108,16 @@ func (w *world) feed(n int, event any) {
 	case cutOff:
 		w.cutOff(n)
 		return
+	case stumble:
+		if event = w.stumbles(n); event == nil {
+			return
+		}
 	}
 	if w.watch != nil {
 		w.watch(n, event)
+	}
+	if e, ok := event.(finished); ok && e.Failure != nil && w.policy.mends() {
+		w.down[n] = append(w.down[n], e.Worker.Rank)
 	}
 	w.kept[n].head.Policy = w.policy
 	w.kept[n].add(w.now, event)
@@ -137,7 +146,7 @@ func (w *world) renew(n int, todo []any) {
 	})
 	for _, deed := range todo {
 		switch deed.(type) {
-		case stop, kill, settle, expire:
+		case stop, kill, settle, expire, mend:
 			w.do(n, deed)
 		}
 	}
@@ -259,8 +268,15 @@ func (w *world) gather() {
 func (w *world) do(n int, deed any) {
 	w.log = append(w.log, fmt.Sprintf("%v node %d: %T %+v", w.now, n, deed, deed))
 	switch d := deed.(type) {
+	case mend:
+		if d.Node == w.states[n].Self {
+			if w.mended != nil {
+				w.mended(n, d)
+			}
+			w.down[n] = slices.DeleteFunc(w.down[n], func(rank int) bool { return rank == d.Rank })
+		}
 	case begin:
-		w.began[n] = w.now
+		w.began[n], w.down[n] = w.now, nil
 		w.feed(n, begun{2})
 	case stop:
 		after := 10 * time.Millisecond
@@ -313,9 +329,21 @@ type (
 	doom    struct{} // the agent dies at its next event
 	death   struct{}
 	cutOff  struct{}
+	stumble struct{} // a worker fails
 	ending  struct{} // of all workers that are left
 	checked struct{} // who waits
 )
+
+// stumbles is the failure of a worker of a node that runs; nil: none does.
+func (w *world) stumbles(n int) any {
+	s := w.states[n]
+	for rank := 2 * s.Self; rank < 2*s.Self+2; rank++ {
+		if !slices.Contains(w.down[n], rank) && s.Left > len(w.down[n]) {
+			return finished{job.Ended{Rank: rank}, &job.Failure{Rank: rank, Group: s.Self, Restarts: s.lifeOf(rank), PID: 100, Exit: job.Exit{Code: 3}}}
+		}
+	}
+	return nil
+}
 
 // cutOff parts a node from all others. Both sides notice, within a second, that nothing is heard.
 func (w *world) cutOff(n int) {
@@ -336,7 +364,7 @@ func (w *world) ends() {
 			continue
 		}
 		left = true
-		if s.Started && !s.Stopping && s.Left > 0 {
+		if s.Started && !s.Stopping && s.Left > len(w.down[n]) {
 			w.feed(n, finished{})
 			if w.states[n].Left == 0 {
 				w.later(n, 0, emptied{})
@@ -651,20 +679,20 @@ func TestRestartWithoutEnd(t *testing.T) {
 // Who is enough for success ends the job; the others are stopped, or left to end.
 func TestSuccess(t *testing.T) {
 	for _, c := range []struct {
-		success, clean string
-		ended          []int // local ranks of node 0 that end well
-		want           string
-		stops          int // nodes that stop workers
+		success, exit string
+		ended         []int // local ranks of node 0 that end well
+		want          string
+		stops         int // nodes that stop workers
 	}{
-		{"all", "unfinished", []int{0, 1}, "", 0},
-		{"rank0", "unfinished", []int{0}, "rank 0 ended well, which was to be enough", 2},
-		{"rank0", "unfinished", []int{1}, "", 0},
-		{"node0", "unfinished", []int{0}, "", 0},
-		{"node0", "unfinished", []int{0, 1}, "all workers of node 0 ended well", 1},
-		{"node0", "none", []int{0, 1}, "all workers of node 0 ended well", 0},
+		{"all", "stop", []int{0, 1}, "", 0},
+		{"rank0", "stop", []int{0}, "rank 0 ended well, which was to be enough", 2},
+		{"rank0", "stop", []int{1}, "", 0},
+		{"node0", "stop", []int{0}, "", 0},
+		{"node0", "stop", []int{0, 1}, "all workers of node 0 ended well", 1},
+		{"node0", "leave", []int{0, 1}, "all workers of node 0 ended well", 0},
 	} {
 		w := newWorld(t, 2)
-		w.policy.Success, w.policy.Clean = c.success, c.clean
+		w.policy.Success, w.policy.OnExit = c.success, c.exit
 		w.begin()
 		for _, local := range c.ended {
 			w.feed(0, finished{Worker: job.Ended{Rank: local, LocalRank: local}})
@@ -686,12 +714,12 @@ func TestSuccess(t *testing.T) {
 	}
 }
 
-// With --clean none a failure stops nobody; when all have ended it is the job's.
-func TestCleanNone(t *testing.T) {
+// With --on-worker-exit leave a failure stops nobody; when all have ended it is the job's.
+func TestLeave(t *testing.T) {
 	for restarts := range 2 {
 		for failing := range 2 {
 			w := newWorld(t, 2)
-			w.policy.Clean, w.policy.MaxRestarts = "none", restarts
+			w.policy.OnExit, w.policy.MaxRestarts = onExitLeave, restarts
 			w.begin()
 			w.feed(failing, failure(failing, 0, job.Exit{Code: 3}))
 			w.run()

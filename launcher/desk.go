@@ -247,6 +247,8 @@ func workers(now standing) (out []report.StatusWorker) {
 			w.Exit, w.State = &exit, exit.String()
 		} else if u, err := proc.Root("/proc").Usage(pid); err == nil {
 			w.CPU, w.Memory = u.CPU.Seconds(), u.Memory
+		} else if now.state.life(w.Rank) != nil {
+			w.State = "about to start again"
 		}
 		out = append(out, w)
 	}

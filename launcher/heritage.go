@@ -404,10 +404,25 @@ func (r *round) restart() {
 func (r *round) inheritWorkers(old *pid1.Legacy) int {
 	r.place = r.placeOf(*r.state.Start)
 	tasks := r.plan.Framework.Tasks(*r.place, r.plan.Command, r.c.getenv)
-	r.group = worker.Resume(tasks, r.heirs(tasks, old), r.c.PreemptSignal, r.c.First, r.plan.Devices)
+	for i := range tasks {
+		if m := r.state.life(tasks[i].Rank); m != nil {
+			tasks[i] = r.task(*m)
+		}
+	}
+	r.group = worker.Resume(tasks, r.c.PreemptSignal, r.surroundings(r.heirs(tasks, old)))
 	r.exits, r.slow = r.group.Exits(), nil
+	r.mendAgain(tasks, old)
 	r.renew()
 	return len(tasks)
+}
+
+// mendAgain starts those again that the agent which died had not come to.
+func (r *round) mendAgain(tasks []job.Task, old *pid1.Legacy) {
+	for _, t := range tasks {
+		if _, life := r.childOf(t, old); life < r.state.lifeOf(t.Rank) && !r.state.Stopping {
+			r.mend(*r.state.life(t.Rank))
+		}
+	}
 }
 
 // heirs are the tasks' processes that an agent before this one started.
@@ -416,21 +431,24 @@ func (r *round) heirs(tasks []job.Task, old *pid1.Legacy) (heirs []worker.Heir) 
 		return nil
 	}
 	for _, t := range tasks {
-		c := r.childOf(t, old)
-		heirs = append(heirs, worker.Heir{Child: c.Child, Tag: c.Tag, Asked: c.Asked, Killed: c.Killed, Heard: r.heard(t)})
+		c, life := r.childOf(t, old)
+		heard := r.heard(t) || life < r.state.lifeOf(t.Rank)
+		heirs = append(heirs, worker.Heir{Child: c.Child, Tag: c.Tag, Asked: c.Asked, Killed: c.Killed, Heard: heard})
 	}
 	return heirs
 }
 
-// childOf returns the process of a task of this round; one without a child if there is none.
-func (r *round) childOf(t job.Task, old *pid1.Legacy) (found pid1.Inherited) {
-	prefix := fmt.Sprintf("%s/%d/%d/", r.plan.Spec.ID, t.Rank, r.state.Round)
+// childOf returns the process of a task of this round in its latest life, and which that is; one without a child if there is none.
+func (r *round) childOf(t job.Task, old *pid1.Legacy) (found pid1.Inherited, life int) {
+	life = r.state.Round
 	for _, c := range old.Children {
-		if strings.HasPrefix(c.Tag, prefix) {
-			found = c
+		text, ours := strings.CutPrefix(c.Tag, fmt.Sprintf("%s/%d/", r.plan.Spec.ID, t.Rank))
+		number, _, _ := strings.Cut(text, "/")
+		if n, err := strconv.Atoi(number); ours && err == nil && n >= life {
+			found, life = c, n
 		}
 	}
-	return found
+	return found, life
 }
 
 // heard reports whether the judgement knows of a worker's end.

@@ -35,6 +35,9 @@ func (d *desk) inside(rank *int) (any, error) {
 	if i < 0 {
 		return nil, notHere(place.World, place.Group, *rank)
 	}
+	if m := now.state.life(tasks[i].Rank); m != nil {
+		tasks[i] = d.plan.Framework.Tasks(m.in(place, ""), d.plan.Command, d.c.getenv)[i]
+	}
 	dir, err := os.Getwd()
 	if err != nil {
 		return nil, fmt.Errorf("the workers' directory: %w", err)

@@ -29,7 +29,7 @@ func (p policy) leaves() bool { return p.OnExit == onExitLeave }
 // mends reports whether a worker that failed is started again while the others run.
 func (p policy) mends() bool { return p.OnExit == onExitRestart }
 
-// A mend starts one worker again, on the node where it was. It is also the deed.
+// A mend starts one worker again, on the node where it was. As a deed, on other nodes, it only counts.
 type mend struct {
 	Rank        int           `json:"rank"`
 	Node        int           `json:"node"`   // its group rank
@@ -78,7 +78,9 @@ func (s *state) mend(p policy, c cause) (todo []any, may bool) {
 	m := mend{Rank: f.Rank, Node: c.Node, Number: s.last() + 1, MaxRestarts: p.MaxRestarts + s.Free, After: s.pause(p)}
 	m.Why = fmt.Sprintf("%s; restart %d of %d follows%s, of this worker alone", p.failedVerdict(*f).Sentence, m.Number, m.MaxRestarts, pauseText(m.After))
 	s.past(job.Round{Number: s.last(), Message: f.String() + "; it alone was started again", First: f})
-	s.count(c.Node)
+	if p.Exclude > 0 {
+		s.count(c.Node)
+	}
 	s.Mended = s.Now
 	return append([]any{tell{everyone, news{Kind: newsMend, Mends: []mend{m}}}}, s.mended(p, m)...), true
 }
@@ -89,35 +91,30 @@ func (s *state) mended(p policy, m mend) []any {
 		return nil
 	}
 	s.Mends = append(slices.DeleteFunc(slices.Clone(s.Mends), func(o mend) bool { return o.Rank == m.Rank }), m)
-	if m.Node != s.Self {
-		return s.unlessLeft(m)
+	if m.Node == s.Self {
+		s.up(p, m.Rank)
 	}
-	s.Ranks = slices.DeleteFunc(slices.Clone(s.Ranks), func(e job.Ended) bool { return e.Rank == m.Rank })
-	s.Down = slices.DeleteFunc(slices.Clone(s.Down), func(f job.Failure) bool { return f.Rank == m.Rank })
-	if s.Own != nil && s.Own.First != nil {
-		s.Own = s.down(p)
-	}
-	if s.Stopping || s.Verdict != nil {
+	switch {
+	case s.Stopping:
 		return nil
-	}
-	return []any{say{m.Why}, m}
-}
-
-// unlessLeft is what other nodes do: the leader says it, all count it.
-func (s *state) unlessLeft(m mend) []any {
-	if s.leads() {
+	case s.leads() || m.Node == s.Self:
 		return []any{say{m.Why}, m}
 	}
 	return []any{m}
 }
 
-// down is a member's: what it would say of its workers that failed, and were not started again yet; nil: there are none.
-func (s *state) down(p policy) *job.Verdict {
-	if len(s.Down) == 0 {
-		return nil
+// up forgets how a worker of this node ended.
+func (s *state) up(p policy, rank int) {
+	s.Ranks = slices.DeleteFunc(slices.Clone(s.Ranks), func(e job.Ended) bool { return e.Rank == rank })
+	s.Down = slices.DeleteFunc(slices.Clone(s.Down), func(f job.Failure) bool { return f.Rank == rank })
+	if s.Own == nil || s.Own.First == nil {
+		return
 	}
-	v := p.failedVerdict(s.Down[0])
-	return &v
+	s.Own = nil
+	if len(s.Down) > 0 {
+		v := p.failedVerdict(s.Down[0])
+		s.Own = &v
+	}
 }
 
 // mendedAll is a member's: what the leader told.

@@ -219,10 +219,10 @@ func TestOrderWithoutEnd(t *testing.T) {
 	w.all(job.ExitRetry, "node 0 (host-0) was told to restart by muster ctl, but workers are left on node 1 (host-1)")
 }
 
-// With --clean none an order stops all the same, and forgets what had failed.
-func TestOrdersWithCleanNone(t *testing.T) {
+// With --on-worker-exit leave an order stops all the same, and forgets what had failed.
+func TestOrdersWithLeave(t *testing.T) {
 	w := newWorld(t, 2)
-	w.policy.Clean = "none"
+	w.policy.OnExit = onExitLeave
 	w.begin()
 	w.feed(1, failure(1, 0, job.Exit{Code: 3}))
 	w.run()

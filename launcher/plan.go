@@ -135,6 +135,9 @@ func planNodes(c Config, found discovery.Finding, p *Plan) error {
 	p.set(c, "nnodes", p.Spec.Size(), found.Rule)
 	p.Spec.Spares = c.Spares
 	p.Spec.Uneven, p.Spec.Debug = c.Uneven, c.Debug != ""
+	if c.OnExit != onExitStop {
+		p.Spec.OnExit = c.OnExit
+	}
 	return nil
 }
 
@@ -148,6 +151,12 @@ func planRestarts(c Config, found discovery.Finding, p *Plan) error {
 		p.Restarts, from = found.Restarts, "PET_MAX_RESTARTS"
 	}
 	p.set(c, "max-restarts", strconv.Itoa(p.Restarts), from)
+	if c.From["on-worker-exit"] != "" && c.From["clean"] != "" {
+		return fail(job.ExitUsage, "drop one of them", "%s and %s both say what follows when a worker fails", c.by("on-worker-exit"), c.by("clean"))
+	}
+	if c.OnExit == onExitRestart && p.Restarts == 0 {
+		p.Notes = append(p.Notes, fmt.Sprintf("%s starts no worker again without --max-restarts N", c.said("on-worker-exit", c.OnExit)))
+	}
 	return nil
 }
 

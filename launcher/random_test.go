@@ -9,8 +9,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/muster-run/muster/job"
 )
 
 var (
@@ -39,6 +37,7 @@ type play struct {
 	*world
 	random *rand.Rand
 	failed map[int][]int // by round, nodes whose workers failed in it
+	lives  map[int]int   // by number of a life of one worker, the node
 }
 
 const playTime = 90 * time.Second
@@ -46,14 +45,15 @@ const playTime = 90 * time.Second
 func newPlay(t *testing.T, seed uint64) *play {
 	r := rand.New(rand.NewPCG(seed, 1))
 	nodes := 1 + r.IntN(5)
-	p := &play{newWorld(t, nodes), r, map[int][]int{}}
+	p := &play{newWorld(t, nodes), r, map[int][]int{}, map[int]int{}}
 	p.fewest, p.policy.Nodes = 1+r.IntN(nodes), nodes
 	p.policy.MaxRestarts, p.policy.Regroups, p.policy.Yields = r.IntN(3), r.IntN(5) > 0, r.IntN(2) == 0
+	p.policy.OnExit = []string{onExitStop, onExitRestart}[r.IntN(2)]
 	p.policy.Backoff = time.Duration(r.IntN(2)) * 30 * time.Second
 	for n := range nodes {
 		p.deaf[n] = r.IntN(4) == 0
 	}
-	p.watch = p.see
+	p.watch, p.mended = p.see, p.again
 	p.begin()
 	for range r.IntN(6) {
 		p.later(r.IntN(nodes), time.Duration(r.Int64N(int64(playTime))), p.fate())
@@ -76,7 +76,7 @@ func (p *play) fate() any {
 	case 4:
 		return ordered{orderRestart}
 	}
-	return finished{Failure: &job.Failure{PID: 100, Exit: job.Exit{Code: 3}}}
+	return stumble{}
 }
 
 // see looks at what is about to happen.
@@ -85,10 +85,13 @@ func (p *play) see(n int, event any) {
 	switch e := event.(type) {
 	case finished:
 		heard := s.Started && !s.Stopping && s.Verdict == nil && s.Order == "" && s.Next == nil && s.Left > 0
-		if e.Failure != nil && heard {
+		if e.Failure != nil && heard && !p.policy.mends() {
 			p.failed[s.Round] = append(p.failed[s.Round], n)
 		}
 	case begun:
+		if by, used := p.lives[s.Round]; used && !p.dead[by] && !p.cut[by] {
+			p.t.Errorf("%v: node %d begins round %d, which is the number of a life on node %d", p.now, n, s.Round, by)
+		}
 		for i, other := range p.states {
 			if other.Started && !other.Empty && !p.dead[i] && i != n && other.Round != s.Round {
 				p.t.Errorf("%v: node %d begins round %d, and node %d has workers of round %d", p.now, n, s.Round, i, other.Round)
@@ -99,6 +102,15 @@ func (p *play) see(n int, event any) {
 			p.t.Errorf("node %d finds no other world, and needs nobody", n)
 		}
 	}
+}
+
+// again looks at a worker that is started again in place: nobody had its number.
+func (p *play) again(n int, m mend) {
+	s := p.states[n]
+	if by, used := p.lives[m.Number]; used && !p.dead[by] && !p.cut[by] || m.Number <= s.Round {
+		p.t.Errorf("%v: rank %d of node %d begins life %d in round %d, which node %d had", p.now, m.Rank, n, m.Number, s.Round, by)
+	}
+	p.lives[m.Number] = n
 }
 
 func (p *play) judge() {

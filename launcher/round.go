@@ -147,6 +147,10 @@ func (r *round) loop() {
 			if e.Process.Lost != "" { // nobody is left who could know how it ended
 				r.post(broken{r.firstLost()})
 			}
+			if e.Err != nil {
+				r.unmended(e)
+				continue
+			}
 			r.post(finished{r.ended(e), r.failure(e)})
 		case e, ok := <-r.peers:
 			if !ok {
@@ -264,6 +268,8 @@ func (r *round) do(deed any) {
 		r.begin(d.Start)
 	case stop:
 		r.stop(d)
+	case mend:
+		r.mend(d)
 	case kill:
 		r.stop(stop{})
 	case tell:
@@ -318,10 +324,7 @@ func (r *round) begin(at start) {
 	tasks := r.plan.Framework.Tasks(*r.place, r.plan.Command, r.c.getenv)
 	r.debug(tasks)
 	r.show() // a worker may ask for its surroundings before we hear that it was started
-	group, err := worker.Start(context.Background(), tasks, worker.Options{
-		Processes: r.c.First, Console: r.c.Console.Number, Environ: r.c.Environ,
-		Job: r.plan.Spec.ID, Round: at.Round, Output: r.c.Output, Devices: r.plan.Devices, Heirs: r.heirs(tasks, r.c.First.Legacy()),
-	})
+	group, err := worker.Start(context.Background(), tasks, r.surroundings(r.heirs(tasks, r.c.First.Legacy())))
 	if err != nil {
 		r.unbegun(err)
 		return
@@ -330,6 +333,14 @@ func (r *round) begin(at start) {
 	r.c.lastWords(fmt.Sprintf("running: world size %d, %d nodes, this is node %d", r.session.World.Size(), len(r.session.World.Members), r.session.Rank))
 	r.post(begun{len(tasks)})
 	r.record()
+}
+
+// surroundings are those of this round's workers.
+func (r *round) surroundings(heirs []worker.Heir) worker.Options {
+	return worker.Options{
+		Processes: r.c.First, Console: r.c.Console.Number, Environ: r.c.Environ, Job: r.plan.Spec.ID, Round: r.state.Round,
+		Output: r.c.Output, Devices: r.plan.Devices, Mends: r.policy.mends(), Heirs: heirs,
+	}
 }
 
 // Between two words of this agent to the first process, that it goes on, and how long one counts: as long as for its peers.
@@ -422,15 +433,20 @@ func (r *round) roundDir(number int) string {
 // workers run all the same.
 func (r *round) errorDirs() error {
 	for local := range r.session.World.Members[r.session.Rank].Slots {
-		err := os.MkdirAll(filepath.Join(r.dir, strconv.Itoa(local)), 0o755)
-		if err != nil && r.c.Output.Dir == "" {
+		if err := r.errorDir(r.dir, local); err != nil {
 			return err
-		}
-		if err != nil {
-			r.c.Log.Warn(fmt.Sprintf("no place for error.json: %v", err))
 		}
 	}
 	return nil
+}
+
+func (r *round) errorDir(dir string, local int) error {
+	err := os.MkdirAll(filepath.Join(dir, strconv.Itoa(local)), 0o755)
+	if err != nil && r.c.Output.Dir != "" {
+		r.c.Log.Warn(fmt.Sprintf("no place for error.json: %v", err))
+		return nil
+	}
+	return err
 }
 
 // stop tells the workers to end, and kills what is left after a while. Another call can only make that shorter.
@@ -465,7 +481,7 @@ func (r *round) failure(e worker.Exit) *job.Failure {
 	}
 	f := r.blame(e.Task.Rank, e.Task.LocalRank)
 	f.PID, f.Exit, f.At, f.Ago, f.Tail = e.PID, e.Exit, e.At, time.Since(e.At), lastLines(e.Tail)
-	f.Exception = report.Line(r.plan.Framework.Exception(r.dir, e.Task.LocalRank, e.Tail), exceptionText)
+	f.Exception = report.Line(r.plan.Framework.Exception(r.roundDir(f.Restarts), e.Task.LocalRank, e.Tail), exceptionText)
 	r.scene.explain(f, e.Tail)
 	return f
 }
@@ -488,7 +504,7 @@ func (r *round) notStarted(err error) job.Failure {
 }
 
 func (r *round) blame(rank, local int) *job.Failure {
-	return &job.Failure{Node: r.session.World.Members[r.session.Rank].Name, Group: r.session.Rank, Rank: rank, LocalRank: local}
+	return &job.Failure{Node: r.session.World.Members[r.session.Rank].Name, Group: r.session.Rank, Rank: rank, LocalRank: local, Restarts: r.state.lifeOf(rank)}
 }
 
 // verdict is what a round came to that has ended. A member whose work was done when its node was cleared away has none: that is

@@ -12,7 +12,7 @@ import (
 
 // stoppingFlags say when and how a job is ended.
 func stoppingFlags(c *launcher.Config) []cli.Flag {
-	c.PreemptSignal, c.Success, c.Clean, c.SignalExit = syscall.SIGTERM, "all", "unfinished", "fixed"
+	c.PreemptSignal, c.Success, c.OnExit, c.SignalExit = syscall.SIGTERM, "all", "stop", "fixed"
 	return []cli.Flag{
 		&cli.GenericFlag{Name: "deadline", Value: seconds{&c.Deadline}, Usage: "`TIME` after which the job is told to stop (none); exit 72"},
 		&cli.GenericFlag{Name: "start-timeout", Value: seconds{&c.StartTimeout}, Hidden: true, Usage: "`TIME` within which the workers must be started (none); exit 73"},
@@ -20,9 +20,25 @@ func stoppingFlags(c *launcher.Config) []cli.Flag {
 		&cli.GenericFlag{Name: "signal-scope", Value: scope{&c.SignalScope}, Hidden: true, Usage: "`leader|group|tree` that is told to stop: the worker, its group, all it started"},
 		&cli.GenericFlag{Name: "success", Value: choice{&c.Success, "all rank0 node0"}, Hidden: true, Usage: "`all|rank0|node0` whose success is the job's"},
 		&cli.GenericFlag{Name: "signal-exit", Value: choice{&c.SignalExit, "fixed posix"}, Hidden: true, Usage: "`fixed|posix` exit code when a signal ended a worker: a permanent one (122 for SEGV), or 128+n"},
-		&cli.GenericFlag{Name: "clean", Value: choice{&c.Clean, "unfinished none all"}, Hidden: true, Usage: "`unfinished|none` that are stopped when another worker has decided the job"},
+		&cli.GenericFlag{Name: "on-worker-exit", Value: choice{&c.OnExit, "stop restart leave"}, Hidden: true, Usage: "`stop|restart|leave` all workers when one fails; or start it alone again, as --max-restarts allows; or let the others run"},
+		&cli.GenericFlag{Name: "clean", Value: cleaned{&c.OnExit}, Hidden: true, Usage: "`unfinished|none`: another word for --on-worker-exit stop and leave"},
 	}
 }
+
+// cleaned is what follows when a worker fails, in the words of operators that clean up after a job: who is then ended.
+type cleaned struct{ onExit *string }
+
+func (v cleaned) Set(text string) error {
+	same := map[string]string{"unfinished": "stop", "all": "stop", "none": "leave"}
+	onExit, ok := same[text]
+	if !ok {
+		return fmt.Errorf("%q is none of unfinished, none, all", text)
+	}
+	*v.onExit = onExit
+	return nil
+}
+
+func (v cleaned) String() string { return "" }
 
 // stopSignal is the name or the number of a signal as a flag.
 type stopSignal struct{ sig *syscall.Signal }

@@ -27,7 +27,7 @@ func TestStopping(t *testing.T) {
 		"HUP that nobody knows":   {nil, wait, syscall.SIGHUP, 143, []string{"told to stop by SIGHUP"}},
 		"the tree is told":        {[]string{"--signal-scope", "tree"}, `sh -c 'trap "echo child; exit 0" TERM; echo "up $RANK"; while :; do sleep 0.05; done'`, syscall.SIGTERM, 143, []string{"[rank 0] child"}},
 		"rank 0 is enough":        {[]string{"--success", "rank0"}, `[ $RANK = 0 ] && exit 0; exec sleep 1000`, 0, 0, nil},
-		"nobody is stopped":       {[]string{"--clean", "none"}, `[ $RANK = 0 ] && exit 4; sleep 0.3; echo done`, 0, 4, []string{"[rank 1] done", "exited with code 4; exit 4"}},
+		"nobody is stopped":       {[]string{"--on-worker-exit", "leave"}, `[ $RANK = 0 ] && exit 4; sleep 0.3; echo done`, 0, 4, []string{"[rank 1] done", "exited with code 4; exit 4"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
