@@ -20,8 +20,8 @@ func stoppingFlags(c *launcher.Config) []cli.Flag {
 		&cli.GenericFlag{Name: "signal-scope", Value: scope{&c.SignalScope}, Hidden: true, Usage: "`leader|group|tree` that is told to stop: the worker, its group, all it started"},
 		&cli.GenericFlag{Name: "success", Value: choice{&c.Success, "all rank0 node0"}, Hidden: true, Usage: "`all|rank0|node0` whose success is the job's"},
 		&cli.GenericFlag{Name: "signal-exit", Value: choice{&c.SignalExit, "fixed posix"}, Hidden: true, Usage: "`fixed|posix` exit code when a signal ended a worker: a permanent one (122 for SEGV), or 128+n"},
-		&cli.GenericFlag{Name: "on-worker-exit", Value: choice{&c.OnExit, "stop restart leave"}, Hidden: true, Usage: "`stop|restart|leave` all workers when one fails; or start it alone again, as --max-restarts allows; or let the others run"},
-		&cli.GenericFlag{Name: "clean", Value: cleaned{&c.OnExit}, Hidden: true, Usage: "`unfinished|none`: another word for --on-worker-exit stop and leave"},
+		&cli.GenericFlag{Name: "on-worker-exit", Value: choice{&c.OnExit, "stop restart leave"}, Hidden: true, Usage: "`WHAT` follows when a worker fails: stop (all), restart (it alone, as --max-restarts allows), leave (the others run on)"},
+		&cli.GenericFlag{Name: "clean", Value: cleaned{&c.OnExit}, Hidden: true, Usage: "`unfinished|none` that are stopped then: other words for stop and leave"},
 	}
 }
 
