@@ -57,6 +57,7 @@ const (
 	laneCompleted = 16
 	laneBytes     = 24
 	laneFlags     = 32
+	laneMembers   = 36
 	laneName      = 40 // its length in a byte, and up to 31 more
 	laneOp        = 72 // the same
 )
@@ -101,6 +102,7 @@ type Snapshot struct {
 // A Lane is one process group as the worker sees it.
 type Lane struct {
 	Group     uint64 // the same for all members, another for each group
+	Members   int    // ranks that it has; 0: not known
 	Name      string
 	Entered   uint64 // collectives
 	Completed uint64
@@ -184,7 +186,7 @@ func laneFrom(b []byte) Lane {
 	return Lane{
 		Group: order.Uint64(b[laneGroup:]), Entered: order.Uint64(b[laneEntered:]), Completed: order.Uint64(b[laneCompleted:]),
 		Bytes: order.Uint64(b[laneBytes:]), Blind: order.Uint32(b[laneFlags:])&flagBlind != 0,
-		Name: text(b[laneName:laneOp]), Op: text(b[laneOp:lane]),
+		Members: int(order.Uint32(b[laneMembers:])), Name: text(b[laneName:laneOp]), Op: text(b[laneOp:lane]),
 	}
 }
 

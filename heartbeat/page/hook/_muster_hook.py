@@ -327,8 +327,8 @@ class Stack:
 class Lane:
     """A process group; see page.Lane."""
 
-    def __init__(self, group, name):
-        self.group, self.name = group, name
+    def __init__(self, group, name, members=0):
+        self.group, self.name, self.members = group, name, members
         self.entered = self.completed = self.bytes = self.flags = 0
         self.op = ""
         self.since = self.asked = 0  # when it last moved; which collective's name we know
@@ -414,7 +414,7 @@ class Groups:
 
             text = "%s %s %s" % (name, label, ",".join(map(str, ranks)))
             sum = hashlib.sha256(text.encode()).digest()
-            lanes[label] = Lane(int.from_bytes(sum[:8], "little"), name)
+            lanes[label] = Lane(int.from_bytes(sum[:8], "little"), name, len(ranks))
         return lanes[label]
 
     def counted_lane(self, pg, name, now):
@@ -625,6 +625,6 @@ def put_text(part, at, size, text):
 
 
 def put_lane(pack, part, at, lane):
-    pack("<QQQQI", part, at, lane.group, lane.entered, lane.completed, lane.bytes, lane.flags)
+    pack("<QQQQII", part, at, lane.group, lane.entered, lane.completed, lane.bytes, lane.flags, lane.members)
     put_text(part, at + 40, 32, lane.name)
     put_text(part, at + 72, 32, lane.op)
