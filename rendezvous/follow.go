@@ -17,7 +17,7 @@ func (n *node) follow(ctx context.Context) (*outcome, error) {
 		if found {
 			return n.read(b)
 		}
-		n.next = time.Now().Add(beat)
+		n.next = time.Now().Add(max(n.pace, beat))
 		if err := n.show(ctx); err != nil {
 			return nil, err
 		}
@@ -48,8 +48,10 @@ func (n *node) look(ctx context.Context, leader *watch) (lost bool, err error) {
 			return false, fmt.Errorf("read %s: %w", keySummary, err)
 		}
 	}
+	n.pace = min(max(s.Pace, n.pace), slowest)
+	leader.pace = n.pace // as we do not look more often
 	if s.Epoch > n.epoch {
-		n.epoch, *leader = s.Epoch, watch{}
+		n.epoch, *leader = s.Epoch, watch{pace: n.pace}
 	}
 	if s.Epoch < n.epoch {
 		return leader.silent(""), nil

@@ -32,6 +32,7 @@ type leader struct {
 	enough  time.Time // since when the fewest have been here; zero: they are not
 	drawn   int       // tickets that are known to be drawn,
 	since   time.Time // and since when
+	crowd   int       // tickets that were drawn, as far as we have looked
 	beats   int
 	told    time.Time
 	changed bool // since told
@@ -104,7 +105,7 @@ func (l *leader) begin(ctx context.Context) error {
 		return err
 	}
 	drawn, err := l.meeting.add(ctx, keyTickets, 0)
-	l.doubtful = int(drawn)
+	l.doubtful, l.crowd = int(drawn), int(drawn)
 	return err
 }
 
@@ -356,6 +357,14 @@ func (l *leader) yield(ctx context.Context) error {
 	return err
 }
 
+// pacing is the first protocol whose nodes keep the leader's pace.
+const pacing = 2
+
+// tempo is the pace of a meeting of so many.
+func (l *leader) tempo() time.Duration {
+	return min(max(beat*time.Duration(l.crowd)/crowded, beat), slowest)
+}
+
 // roll calls the roll: whose presence moves, whose stands still, who has left.
 func (l *leader) roll(ctx context.Context) error {
 	var left []*guest
@@ -386,6 +395,9 @@ func (l *leader) presence(ctx context.Context, guests []*guest) ([][]byte, error
 
 // hear judges a guest by its latest sign.
 func (l *leader) hear(g *guest, sign string) {
+	if g.Protocol >= pacing {
+		g.pace = l.tempo()
+	}
 	moved := !g.moved.IsZero() && sign != g.last
 	quiet := g.silent(sign) || sign == gone
 	switch {
@@ -402,6 +414,7 @@ func (l *leader) holes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	l.crowd = max(l.crowd, int(drawn))
 	if l.reached >= l.drawn {
 		l.drawn, l.since = int(drawn), time.Now()
 	}
@@ -432,7 +445,7 @@ func (l *leader) summarise(ctx context.Context) error {
 	b, err := json.Marshal(summary{
 		Epoch: l.epoch, Beat: l.beats, Here: s.Here, Count: s.Count, Missing: s.Missing, Replaced: some(byWhom),
 		Closes: s.Closes, Running: s.Running, Alive: s.Alive,
-		Unsaid: s.Unsaid, UnsaidFor: s.UnsaidFor, Others: s.Others,
+		Unsaid: s.Unsaid, UnsaidFor: s.UnsaidFor, Others: s.Others, Pace: l.tempo(),
 	})
 	if err != nil {
 		return err

@@ -34,6 +34,7 @@ type node struct {
 	leader     int   // ticket of who leads
 	signs      int64 // our presence, as the store counted it
 	next       time.Time
+	pace       time.Duration // between two signs of life; 0: not told yet
 	lingered   time.Duration // after the wait was over
 }
 
@@ -172,7 +173,7 @@ func (n *node) enter(ctx context.Context) error {
 			return err
 		}
 	}
-	n.epoch = 0
+	n.epoch, n.pace = 0, 0
 	return n.claim(ctx)
 }
 
@@ -347,17 +348,18 @@ type watch struct {
 	last  string
 	moved time.Time
 	read  time.Time
+	pace  time.Duration // between two movements; 0: a beat
 }
 
 // silent takes the latest reading and reports whether nothing has moved for long. Time in which we did not
 // look does not count: we were stopped, or the store was away, and then the others could not be heard either.
 func (w *watch) silent(sign string) bool {
-	now := time.Now()
-	if sign != w.last || now.Sub(w.read) > 2*beat+beat/2 {
+	now, pace := time.Now(), max(w.pace, beat)
+	if sign != w.last || now.Sub(w.read) > 2*pace+pace/2 {
 		w.last, w.moved = sign, now
 	}
 	w.read = now
-	return w.still() >= silent
+	return w.still() >= missed*pace
 }
 
 // still is how long nothing had moved when it was read.

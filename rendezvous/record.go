@@ -66,6 +66,8 @@ type summary struct {
 	Running int           `json:"running,omitempty"` // a generation that must end first
 	Alive   time.Duration `json:"alive,omitempty"`   // how long it has been
 
+	Pace time.Duration `json:"pace,omitempty"` // between two signs of life of each node, from protocol 2 on; it only grows
+
 	Unsaid    int           `json:"unsaid,omitempty"`
 	UnsaidFor time.Duration `json:"unsaid_for,omitempty"`
 	Others    []string      `json:"others,omitempty"`

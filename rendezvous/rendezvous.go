@@ -24,7 +24,8 @@
 //	outcome: a world with me ► Session · a world without me, a refusal ► error · moved
 //
 // Every node adds to its presence key each second. A node whose key stands still for 5 s of the
-// reader's own clock is gone; clocks of two machines are never compared.
+// reader's own clock is gone; clocks of two machines are never compared. In a meeting of more than a thousand
+// both are longer: the leader tells the pace.
 package rendezvous
 
 import (
@@ -41,9 +42,12 @@ import (
 const Protocol = 2
 
 const (
-	beat   = time.Second     // between two signs of life
-	silent = 5 * time.Second // without one, a node is gone
-	linger = beat / 10       // for a world that is just being published, after we withdrew
+	beat    = time.Second // between two signs of life, where no pace was told
+	missed  = 5           // so many of them, and a node is gone
+	silent  = missed * beat
+	crowded = 1000      // nodes whose signs are as many as a store should hear in a second: more of them slow down,
+	slowest = 5 * beat  // at most to this
+	linger  = beat / 10 // for a world that is just being published, after we withdrew
 )
 
 // Options are what a node may ask for beyond its [job.Spec]. The zero value is ready for use.

@@ -563,6 +563,34 @@ func TestOneOlderNodeAmongMany(t *testing.T) {
 	}
 }
 
+// In a crowd nodes show themselves less often, and have longer until they are taken for gone.
+func TestPaceOfACrowd(t *testing.T) {
+	play(t, func(s *scene) {
+		a := s.comes(agent("a", 3), Options{})
+		b := s.comes(agent("b", 3), Options{})
+		s.store.Add(t.Context(), s.key(keyTickets), 3998)
+		s.passes(20 * time.Second)
+		signs := func() int {
+			sum, _ := s.store.Memory.Add(t.Context(), s.key(numbered(keyPresence, 2)), 0)
+			return int(sum)
+		}
+		before := signs()
+		s.passes(40 * time.Second)
+		if n := signs() - before; n != 10 {
+			t.Errorf("b showed itself %d times in 40 s", n)
+		}
+		s.dies(b)
+		s.passes(15 * time.Second)
+		if n := a.last().Count; n != 2 {
+			t.Errorf("%d nodes are here 15 s after one of 2 died", n)
+		}
+		s.passes(11 * time.Second)
+		if n := a.last().Count; n != 1 {
+			t.Errorf("%d nodes are here 26 s after one of 2 died", n)
+		}
+	})
+}
+
 // well is the verdict of a job that ended well.
 var well = &job.Verdict{Class: job.Succeeded, Sentence: "all workers ended well"}
 
