@@ -70,7 +70,7 @@ func (r *round) meetAgain(d meet, left *rendezvous.Session) (asked any, err erro
 	ctx, cancel := r.within()
 	defer cancel()
 	options := rendezvous.Options{
-		Seen: r.state.Generation, Previous: r.h.World, Past: d.Past, LastCall: r.policy.LastCall, Fence: r.policy.fence(), Lives: lives,
+		Seen: r.state.Generation, Previous: r.h.World, Past: d.Past, LastCall: r.rules().LastCall, Fence: r.rules().fence(), Lives: lives,
 	}
 	if d.Rest > 0 {
 		options.NotBefore = time.Now().Add(d.Rest)

@@ -63,6 +63,7 @@ const (
 // decide takes one event and returns the new state and what to do. It is the only place where the fate of a
 // running job is decided.
 func decide(p policy, s state, now time.Duration, event any) (state, []any) {
+	p = p.under(s.Policy)
 	s.Now = now
 	s.Nodes = slices.Clone(s.Nodes)
 	s.Causes = slices.Clone(s.Causes)
@@ -140,7 +141,7 @@ func (s *state) opened(p policy, at start) []any {
 		return nil
 	}
 	at.Round = s.Round
-	at.MaxRestarts, at.Free, at.Blame = p.MaxRestarts+s.Free, s.Free, s.Blame
+	at.MaxRestarts, at.Free, at.Blame, at.Policy = p.MaxRestarts+s.Free, s.Free, s.Blame, p.rules()
 	if len(s.Past) > 0 {
 		at.Why = s.Past[len(s.Past)-1].Message
 	}
@@ -645,7 +646,7 @@ func (s *state) begun(at start) []any {
 	if at.Round != s.Round || s.Start != nil || s.Stopping {
 		return todo
 	}
-	s.Start, s.Free, s.Blame = &at, at.Free, at.Blame
+	s.Start, s.Free, s.Blame, s.Policy = &at, at.Free, at.Blame, at.Policy
 	return append(todo, begin{at})
 }
 

@@ -20,6 +20,7 @@ var testPolicy = policy{StopTimeout: 5 * time.Second, Grace: 25 * time.Second}
 type world struct {
 	t      *testing.T
 	policy policy
+	own    map[int]policy // of nodes that were given another one
 	states []state
 	now    time.Duration
 	timers []timer
@@ -73,6 +74,14 @@ func newWorld(t *testing.T, nodes int) *world {
 	return w
 }
 
+// flags are the policy that a node was given.
+func (w *world) flags(n int) policy {
+	if own, ok := w.own[n]; ok {
+		return own
+	}
+	return w.policy
+}
+
 // begin opens the workers' store and starts two workers on each node.
 func (w *world) begin() *world {
 	w.feed(0, opened{start{Port: 1}})
@@ -119,9 +128,9 @@ func (w *world) feed(n int, event any) {
 	if e, ok := event.(finished); ok && e.Failure != nil && w.policy.mends() {
 		w.down[n] = append(w.down[n], e.Worker.Rank)
 	}
-	w.kept[n].head.Policy = w.policy
+	w.kept[n].head.Policy = w.flags(n)
 	w.kept[n].add(w.now, event)
-	s, todo := decide(w.policy, w.states[n], w.now, event)
+	s, todo := decide(w.flags(n), w.states[n], w.now, event)
 	w.states[n] = s
 	if w.doomed[n] && !s.Ended {
 		w.renew(n, todo)

@@ -57,6 +57,7 @@ type state struct {
 	Free     int           `json:"free,omitempty"`   // the leader's: rounds that began by order and not because of a failure
 	Past     []job.Round   `json:"past,omitempty"`   // the leader's: those rounds, the last few
 	Ranks    []job.Ended   `json:"ranks,omitempty"`  // this node's workers that ended in this round; on the leader also those that members told of
+	Policy   *policy       `json:"policy,omitempty"` // the leader's, or that of the leader before, which this one takes over; nil: its own
 	Verdict  *job.Verdict  `json:"verdict,omitempty"`
 	Ended    bool          `json:"ended,omitempty"`
 

@@ -337,7 +337,7 @@ func (m *meeting) world(ctx context.Context, o rendezvous.Options, met func(Conf
 const retryPause = time.Second
 
 // again reports whether there is another world when this one is lost.
-func (m *meeting) again() bool { return m.plan.regroups(m.c) }
+func (m *meeting) again() bool { return m.anew || m.plan.regroups(m.c) }
 
 // once is one try of world.
 func (m *meeting) once(ctx context.Context, o rendezvous.Options, met func(Config, *rendezvous.Session)) (*line, error) {

@@ -35,6 +35,7 @@ type start struct {
 	Free        int            `json:"free,omitempty"`         // of the rounds before, those that did not fail
 	Blame       map[string]int `json:"blame,omitempty"`        // by node, how many rounds failed there
 	Why         string         `json:"why,omitempty"`          // what the last round ended of
+	Policy      *policy        `json:"policy,omitempty"`       // the leader's, which counts; nil: of an older version, each has its own
 }
 
 const (

@@ -41,26 +41,27 @@ type round struct {
 	state   state
 	phase   string        // of state
 	since   time.Duration // that began, since the loop did
-	policy  policy
+	policy  policy        // of this node's own flags
 	timers  timers
 	journal journal
 	began   time.Time
 
-	store   *workerStore
-	group   *worker.Group
-	exits   <-chan worker.Exit
-	settle  <-chan time.Time
-	expire  <-chan time.Time
-	wake    <-chan time.Time
-	leases  <-chan time.Time   // when to say again that this agent goes on
-	late    <-chan time.Time   // the job's deadline
-	slow    <-chan time.Time   // that of the workers' start
-	kill    context.CancelFunc // ends the time that workers have to stop; nil: they were not told to
-	stopped sync.WaitGroup     // of the goroutine that stops them
-	scene   scene
-	place   *framework.Place // what the workers were told last
-	run     string           // this run's private directory
-	dir     string           // of the current round, for what its scripts fail of
+	store     *workerStore
+	group     *worker.Group
+	exits     <-chan worker.Exit
+	settle    <-chan time.Time
+	expire    <-chan time.Time
+	wake      <-chan time.Time
+	leases    <-chan time.Time   // when to say again that this agent goes on
+	late      <-chan time.Time   // the job's deadline
+	slow      <-chan time.Time   // that of the workers' start
+	kill      context.CancelFunc // ends the time that workers have to stop; nil: they were not told to
+	stopped   sync.WaitGroup     // of the goroutine that stops them
+	scene     scene
+	place     *framework.Place // what the workers were told last
+	overruled string           // flags that do not count, as it was said
+	run       string           // this run's private directory
+	dir       string           // of the current round, for what its scripts fail of
 }
 
 // runRound starts this node's workers, or takes over those of an agent that died, watches over them and the world, and those that
@@ -320,6 +321,7 @@ func (r *round) begin(at start) {
 	}
 	r.scene = openScene(r.c)
 	r.place = r.placeOf(at)
+	r.heed(at.Policy)
 	r.renew()
 	tasks := r.plan.Framework.Tasks(*r.place, r.plan.Command, r.c.getenv)
 	r.debug(tasks)
@@ -352,7 +354,7 @@ const (
 // renew lets this node's workers live for another while, where others may go on without this node: an agent that stands still
 // cannot stop them.
 func (r *round) renew() {
-	if !r.policy.Regroups || len(r.session.World.Members) == 1 {
+	if !r.rules().Regroups || len(r.session.World.Members) == 1 {
 		return
 	}
 	if err := r.c.First.Lease(leaseTime); err != nil {
