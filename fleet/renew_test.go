@@ -222,6 +222,14 @@ func TestLastBeat(t *testing.T) {
 	want(t, leader, Joined, 1)
 	<-said // before the first of these was sent
 	<-said
+	for got := ""; got != `{"memory":7}`; { // it comes soon
+		leader.Beats(func(rank int, beat json.RawMessage, at time.Time) {
+			if rank != 1 || at.IsZero() {
+				t.Errorf("a beat of rank %d at %v", rank, at)
+			}
+			got = string(beat)
+		})
+	}
 	member.peers[0].hangUp()
 	member.stop()
 	e := next(t, leader)
