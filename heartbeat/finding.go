@@ -2,7 +2,6 @@ package heartbeat
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -26,43 +25,21 @@ func (s Stage) String() string {
 	return [...]string{"", "resumed", "unclear", "suspect", "slow", "hung"}[s]
 }
 
-// A Class is what kind of hang it is.
-type Class byte
-
-// The classes.
+// The classes of hangs.
 const (
-	Absent  Class = 'A' // some ranks have not entered what the others wait in
-	Odd     Class = 'B' // all have entered it, and one does not run
-	Network Class = 'C' // all have entered it, and all run: it does not come to an end
-	Desync  Class = 'D' // they wait in different ones for each other: an error in user code, which no restart mends
-	Starved Class = 'E' // nobody waits in one, and nobody does anything: they wait for input
+	Absent  = "A" // some ranks have not entered what the others wait in
+	Odd     = "B" // all have entered it, and one does not run
+	Network = "C" // all have entered it, and all run: it does not come to an end
+	Desync  = "D" // they wait in different ones for each other: an error in user code, which no restart mends
+	Starved = "E" // nobody waits in one, and nobody does anything: they wait for input
 )
 
 // A Finding is what the judge has to say of a standstill.
 type Finding struct {
-	Stage    Stage         `json:"stage"`
-	Class    Class         `json:"class,omitempty"`
-	Culprits []Culprit     `json:"culprits,omitempty"` // by rank
-	Waiting  int           `json:"waiting,omitempty"`  // ranks that wait for them
-	Op       string        `json:"op,omitempty"`       // what they wait in
-	Number   uint64        `json:"number,omitempty"`   // of that collective in its group, from 1; 0: not known
-	Group    string        `json:"group,omitempty"`    // its name, if it is not that of all
-	Quiet    time.Duration `json:"quiet"`              // since somebody advanced
-	Limit    time.Duration `json:"limit,omitempty"`    // after which it is a hang
-	Ops      []string      `json:"ops,omitempty"`      // Desync: what they wait in, and who
-	Stuck    []string      `json:"stuck,omitempty"`    // Network: connections over which nothing gets
-	False    bool          `json:"false,omitempty"`    // Resumed: after it was called a hang
-	Why      string        `json:"why,omitempty"`      // Unclear: what cannot be told
-}
-
-// A Culprit is a rank that is waited for, and how it looks.
-type Culprit struct {
-	Rank  int      `json:"rank"`
-	PID   int      `json:"pid,omitempty"`
-	Ended bool     `json:"ended,omitempty"` // its work was done
-	Looks string   `json:"looks,omitempty"` // "stopped (T)", "using the processor", …
-	Stack []string `json:"stack,omitempty"` // where its Python code is, the telling line first
-	File  string   `json:"file,omitempty"`  // that it reads or writes
+	Stage Stage `json:"stage"`
+	job.Hang
+	False bool   `json:"false,omitempty"` // Resumed: after it was called a hang
+	Why   string `json:"why,omitempty"`   // Unclear: what cannot be told
 }
 
 // maxNamed culprits are named in a sentence.
@@ -115,7 +92,7 @@ func (f Finding) it() string {
 func (f Finding) who(w job.World) string {
 	var names []string
 	for _, c := range f.Culprits[:min(len(f.Culprits), maxNamed)] {
-		names = append(names, c.name(w))
+		names = append(names, name(c, w))
 	}
 	if more := len(f.Culprits) - maxNamed; more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))
@@ -123,7 +100,7 @@ func (f Finding) who(w job.World) string {
 	return strings.Join(names, " and ")
 }
 
-func (c Culprit) name(w job.World) string {
+func name(c job.Culprit, w job.World) string {
 	n, known := w.MemberOf(c.Rank)
 	if !known {
 		return fmt.Sprintf("rank %d", c.Rank)
@@ -152,11 +129,11 @@ func (f Finding) where(w job.World) string {
 	case len(c.Stack) == 0 && c.File == "" && c.Looks == "":
 		return ""
 	}
-	return "; " + it + c.place()
+	return "; " + it + place(c)
 }
 
 // place is where a culprit is, and how it looks there.
-func (c Culprit) place() string {
+func place(c job.Culprit) string {
 	at := ""
 	if len(c.Stack) > 0 {
 		at += " in " + c.Stack[0]
@@ -180,14 +157,14 @@ func (f Finding) links() string {
 	return "; " + strings.Join(f.Stuck[:min(len(f.Stuck), maxNamed)], "; ")
 }
 
-func has(c []Culprit) string {
+func has(c []job.Culprit) string {
 	if len(c) > 1 {
 		return "have"
 	}
 	return "has"
 }
 
-func does(c []Culprit) string {
+func does(c []job.Culprit) string {
 	if len(c) > 1 {
 		return "do"
 	}
@@ -202,11 +179,3 @@ func waiters(n int) string {
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%d s", int(d.Round(time.Second).Seconds())) }
-
-// Machine reports whether the machines are to blame rather than the script, so that another try may help.
-func (f Finding) Machine() bool { return f.Class == Odd || f.Class == Network }
-
-// Blames reports whether a rank is a culprit.
-func (f Finding) Blames(rank int) bool {
-	return slices.ContainsFunc(f.Culprits, func(c Culprit) bool { return c.Rank == rank })
-}

@@ -141,7 +141,7 @@ func (j *Judge) advanced(counted bool) []Finding {
 	if worst < Suspect {
 		return nil
 	}
-	return []Finding{{Stage: Resumed, Quiet: gap, False: worst == Hung}}
+	return []Finding{{Stage: Resumed, Hang: job.Hang{Quiet: gap}, False: worst == Hung}}
 }
 
 // trains reports whether the world is past its beginning.
@@ -210,7 +210,7 @@ func (j *Judge) standstill(l Look) []Finding {
 		soon = j.learned()
 	}
 	switch {
-	case v.Class == 0:
+	case v.Class == "":
 		j.found = 0
 		return j.tell(Unclear, v, quiet >= soon)
 	case quiet < limit:

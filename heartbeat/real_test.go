@@ -69,7 +69,7 @@ func judged(looks [][]job.Beat) (class string, rank int, said string) {
 		for _, f := range j.Observe(Look{At: time.Duration(i) * time.Second, Beats: beats}) {
 			said += f.Stage.String() + ": " + f.Sentence(job.World{}) + "\n"
 			if f.Stage == Hung {
-				class = string(f.Class)
+				class = f.Class
 				if len(f.Culprits) > 0 {
 					rank = f.Culprits[0].Rank
 				}

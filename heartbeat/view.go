@@ -20,7 +20,7 @@ type view struct {
 
 // key tells views apart that people are to be told of.
 func (v view) key() string {
-	s := fmt.Sprintf("%c%v", v.Class, v.Why)
+	s := fmt.Sprintf("%s%v", v.Class, v.Why)
 	for _, c := range v.Culprits {
 		s += fmt.Sprintf(" %d", c.Rank)
 	}
@@ -139,11 +139,11 @@ func (j *Judge) nobodyWaits(l Look) view {
 			return unclear(fmt.Sprintf("no rank is in a collective, and rank %d is %s", rank, *what))
 		}
 	}
-	v := view{Finding: Finding{Class: Starved}, late: len(l.Ended) > 0 || j.limits.GPUs}
+	v := view{Finding: Finding{Hang: job.Hang{Class: Starved}}, late: len(l.Ended) > 0 || j.limits.GPUs}
 	for _, rank := range j.sorted() {
 		v.Culprits = append(v.Culprits, j.culprit(rank))
 	}
-	slices.SortStableFunc(v.Culprits, func(a, b Culprit) int { // who cannot run at all says most
+	slices.SortStableFunc(v.Culprits, func(a, b job.Culprit) int { // who cannot run at all says most
 		return cmp.Compare(j.running(a.Rank), j.running(b.Rank))
 	})
 	return v
@@ -159,7 +159,7 @@ func (j *Judge) running(rank int) int {
 // absent blames those who have not entered what others wait in, and wait for nobody themselves: they hold all the others up. If
 // all wait for those who have ended, it is them.
 func (j *Judge) absent(c crowd, ended []int) (view, bool) {
-	v := view{Finding: Finding{Class: Absent, Waiting: count(c.waits)}}
+	v := view{Finding: Finding{Hang: job.Hang{Class: Absent, Waiting: count(c.waits)}}}
 	for _, rank := range c.free {
 		w, missed := j.missed(rank, c)
 		if !missed {
@@ -210,11 +210,20 @@ func (j *Judge) runs(rank int) bool {
 // in notes what is waited in, which is the first that is found.
 func (v *view) in(w wait) {
 	if v.Op == "" && v.Number == 0 {
-		v.Op, v.Group = w.lane.Op, w.lane.Name
+		if v.Op = w.lane.Op; w.lane.Name != "0" && w.lane.Name != "default_pg" { // PyTorch's names for the group of all
+			v.Group = w.lane.Name
+		}
 		if w.lane.Group != 0 {
 			v.Number = w.number()
 		}
 	}
+}
+
+// thing names what is waited in.
+func thing(w wait) string {
+	var v view
+	v.in(w)
+	return v.it()
 }
 
 // unlike finds ranks that wait under the same number of the same group for different things.
@@ -253,7 +262,7 @@ func kindOf(l job.Lane) string {
 
 // torn is the view of ranks that wait for different things; the fewest are to blame.
 func (j *Judge) torn(w wait, found map[string][]int) view {
-	v := view{Finding: Finding{Class: Desync, Waiting: len(j.ranks)}}
+	v := view{Finding: Finding{Hang: job.Hang{Class: Desync, Waiting: len(j.ranks)}}}
 	v.in(w)
 	kinds := slices.Sorted(maps.Keys(found))
 	slices.SortStableFunc(kinds, func(a, b string) int { return len(found[a]) - len(found[b]) })
@@ -268,7 +277,7 @@ func (j *Judge) torn(w wait, found map[string][]int) view {
 
 // circle finds ranks that all wait, each for one that has not entered what it waits in.
 func (j *Judge) circle(c crowd) (view, bool) {
-	v := view{Finding: Finding{Class: Desync, Waiting: count(c.waits)}}
+	v := view{Finding: Finding{Hang: job.Hang{Class: Desync, Waiting: count(c.waits)}}}
 	behind := map[int]bool{}
 	for _, w := range c.waits {
 		if !c.incomplete(w) || behind[w.rank] {
@@ -277,7 +286,7 @@ func (j *Judge) circle(c crowd) (view, bool) {
 		behind[w.rank] = true
 		v.in(w)
 		if len(v.Ops) < 2*maxNamed {
-			v.Ops = append(v.Ops, fmt.Sprintf("rank %d in %s", w.rank, Finding{Op: w.lane.Op, Number: w.number(), Group: w.lane.Name}.it()))
+			v.Ops = append(v.Ops, fmt.Sprintf("rank %d in %s", w.rank, thing(w)))
 		}
 	}
 	return v, len(behind) == len(j.ranks)
@@ -285,7 +294,7 @@ func (j *Judge) circle(c crowd) (view, bool) {
 
 // together judges a world whose ranks all are in what they wait for.
 func (j *Judge) together(c crowd) view {
-	v := view{Finding: Finding{Class: Network, Waiting: count(c.waits)}}
+	v := view{Finding: Finding{Hang: job.Hang{Class: Network, Waiting: count(c.waits)}}}
 	w := c.waits[0]
 	for _, other := range c.waits { // what is furthest behind holds the others up
 		if other.lane.Group != 0 && (w.lane.Group == 0 || other.number() < w.number()) {
@@ -319,12 +328,12 @@ func (j *Judge) together(c crowd) view {
 }
 
 // culprit describes a rank.
-func (j *Judge) culprit(rank int) Culprit {
+func (j *Judge) culprit(rank int) job.Culprit {
 	t := j.ranks[rank]
 	if t == nil {
-		return Culprit{Rank: rank, Ended: true}
+		return job.Culprit{Rank: rank, Ended: true}
 	}
-	c := Culprit{Rank: rank, PID: t.beat.PID, Looks: t.appearance(), Stack: t.beat.Stack}
+	c := job.Culprit{Rank: rank, PID: t.beat.PID, Halted: t.halted() != "", Looks: t.appearance(), Stack: t.beat.Stack}
 	if t.beat.Sight != nil {
 		c.File = t.beat.Sight.File
 	}

@@ -21,6 +21,8 @@ const (
 	ExitSystem    = 71  // the system refused what the agent needs: processes, ports, files
 	ExitDeadline  = 72  // the job's limit of time passed
 	ExitSlowStart = 73  // the workers were not started in time
+	ExitDesync    = 74  // the ranks wait for each other in different collectives: an error in user code
+	ExitHung      = 75  // the job hung, and no machine is seen to be to blame
 	ExitNotExec   = 126 // the program is there but cannot be executed
 	ExitNotFound  = 127 // there is no such program or script
 	ExitRetry     = 138 // infrastructure: an agent or a node was lost; please retry
@@ -36,6 +38,7 @@ type Verdict struct {
 	Sentence string   `json:"sentence,omitempty"`
 	Hint     string   `json:"hint,omitempty"`   // what to do, when that is known
 	First    *Failure `json:"first,omitempty"`  // the first cause, when a worker failed
+	Hang     *Hang    `json:"hang,omitempty"`   // the first cause, when nobody did, and all stood still
 	Rounds   []Round  `json:"rounds,omitempty"` // those before the last, the latest few
 	// Consequences are workers that failed after the first, and most likely because of it; the earliest few.
 	Consequences []Failure `json:"consequences,omitempty"`
@@ -59,6 +62,7 @@ const (
 	Lost       = "lost"        // an agent or its node is gone
 	Refused    = "refused"     // the job, or this node's part in it, cannot be as it was asked for
 	Late       = "late"        // a limit of time passed
+	Hung       = "hung"        // the workers stood still, and no one of them failed
 )
 
 // OK reports whether the job did what it should.

@@ -15,7 +15,7 @@ func TestSuspicion(t *testing.T) {
 		}
 	}
 	for range 2 { // a machine without a limit has nothing to tell
-		if b := beats()(); b != nil && !strings.HasPrefix(string(b), `{"memory":`) {
+		if b := newPulse().tell(); b != nil && !strings.HasPrefix(string(b), `{"memory":`) {
 			t.Errorf("%s", b)
 		}
 	}

@@ -59,6 +59,12 @@ type Config struct {
 	StateDir      string        // --state-dir: where the count of restarts outlives this agent
 	MaxRestarts   int           // --max-restarts: rounds that may follow the first
 
+	OnHang        string        // --on-hang: observe, dump, restart, exclude-node
+	HangTimeout   time.Duration // --hang-timeout: a standstill that lasts so long is a hang, however long others took; 0: 10 min
+	HangFloor     time.Duration // --hang-floor: none that is shorter is one; 0: 30 s
+	HangStart     time.Duration // --hang-start-timeout: nor one so short before the world trains; 0: 20 min
+	HangBusyAfter time.Duration // --hang-busy-after: nor one whose culprit is at work; 0: HangTimeout
+
 	PreemptSignal syscall.Signal // --preempt-signal: what tells workers that the node is wanted
 	SignalScope   proc.Scope     // --signal-scope: who of a worker's processes is told
 	Deadline      time.Duration  // --deadline: from this agent's start to the job's end; 0: none

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/muster-run/muster/heartbeat"
 	"github.com/muster-run/muster/job"
 )
 
@@ -110,6 +111,10 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 	case lapsed:
 		todo = s.lapsed(p)
 	case woken: // the end of this function looks at the clock
+	case stalled:
+		todo = s.stalled(p, e)
+	case lagging:
+		todo = []any{say{e.Text}}
 	case ordered:
 		todo = s.ordered(p, e.What)
 	default:
@@ -154,7 +159,7 @@ func (s *state) newRound(number int) {
 	s.Round = number
 	s.Start, s.Started, s.Left, s.Empty = nil, false, 0, false
 	s.Stopping, s.Causes, s.Own, s.Again, s.Ranks = false, nil, nil, false, nil
-	s.Order, s.Paused = "", false
+	s.Order, s.Paused, s.Stall = "", false, nil
 	s.Mends, s.Down, s.Mended = nil, nil, 0
 	for i := range s.Nodes {
 		s.Nodes[i].Done, s.Nodes[i].Clear = false, false
@@ -346,9 +351,12 @@ func (s *state) settled(p policy) []any {
 	}
 	s.Again = true
 	text, out := v.Sentence+"; the nodes that are left meet again", ""
-	if v.First != nil {
+	switch {
+	case v.First != nil:
 		text, out = fmt.Sprintf("%s; restart %d of %d follows%s", v.Sentence, s.last()+1, p.MaxRestarts+s.Free, s.backOff(p)), s.blame(p, *v.First)
-	} else {
+	case v.Hang != nil:
+		text, out = fmt.Sprintf("%s; restart %d of %d follows%s", v.Sentence, s.last()+1, p.MaxRestarts+s.Free, s.backOff(p)), s.excluded(p, v)
+	default:
 		s.Free++
 	}
 	text += out
@@ -394,6 +402,8 @@ func (s *state) mayGoOn(p policy, v job.Verdict) bool {
 	switch {
 	case s.present() < len(s.Nodes) && !p.Regroups:
 		return false
+	case v.Hang != nil:
+		return v.Hang.Class != heartbeat.Desync && s.Round-s.Free < p.MaxRestarts
 	case v.First == nil:
 		return true
 	}
@@ -407,7 +417,10 @@ func (p policy) judge(causes []cause, nodes []node) job.Verdict {
 		return cmp.Or(compareBool(a.echo(), b.echo()), cmp.Compare(a.At, b.At))
 	})
 	first := firstOf(causes)
-	if first.Failure == nil {
+	switch {
+	case first.Hang != nil:
+		return consequences(hungVerdict(first), causes)
+	case first.Failure == nil:
 		return consequences(lostVerdict(nodes[first.Node].Name, first.Node, first.Why), causes)
 	}
 	v := p.failedVerdict(*first.Failure)
@@ -423,7 +436,7 @@ func (p policy) judge(causes []cause, nodes []node) job.Verdict {
 func firstOf(causes []cause) cause {
 	first := causes[0]
 	for _, c := range causes {
-		if c.Failure == nil && (c.At-lossTime <= first.At || first.echo()) && c.Node != first.Node {
+		if c.Failure == nil && c.Hang == nil && (c.At-lossTime <= first.At || first.echo()) && c.Node != first.Node {
 			return c
 		}
 	}
@@ -620,6 +633,8 @@ func (s *state) told(p policy, from int, n news) []any {
 		return s.passedOn(p, from, n)
 	case from == 0 && n.Kind == newsAnswer:
 		return s.answered(n)
+	case from == 0 && n.Kind == newsStalled && n.Stalled != nil && !s.Stopping && s.Verdict == nil:
+		return s.noted(p, *n.Stalled)
 	case from == 0 && n.Kind == newsStop && n.Order != "":
 		return s.halt(p, n.Order, n.Why)
 	case from == 0 && n.Kind == newsStop:

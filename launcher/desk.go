@@ -231,8 +231,11 @@ func (s *state) describe(r *report.Status) {
 }
 
 func (c cause) text(nodes []node) string {
-	if c.Failure != nil {
+	switch {
+	case c.Failure != nil:
 		return c.Failure.String()
+	case c.Hang != nil:
+		return c.Why
 	}
 	return lostVerdict(nodes[c.Node].Name, c.Node, c.Why).Sentence
 }

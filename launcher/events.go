@@ -30,6 +30,8 @@ type policy struct {
 	Nodes    int           `json:"nodes,omitempty"`     // of a world, at most
 	Join     string        `json:"join,omitempty"`      // when late comers are let in: now (or ""), at-restart, never
 	LastCall time.Duration `json:"last_call,omitempty"` // how long one waits for more of them
+
+	OnHang string `json:"on_hang,omitempty"` // observe, dump (or ""), restart, exclude-node
 }
 
 // state is what the run loop of one node knows.
@@ -75,6 +77,9 @@ type state struct {
 	Quit       *job.Verdict   `json:"quit,omitempty"`       // with which this node ends, while the job goes on without it
 	Expect     int            `json:"expect,omitempty"`     // so many of them do; 0: another node says it
 	Meeting    bool           `json:"meeting,omitempty"`    // they do now
+
+	Stall  *stalled `json:"stall,omitempty"`  // what was said last of the standstill that lasts
+	Alarms int      `json:"alarms,omitempty"` // standstills of this world that were called a hang, and were none
 }
 
 // node is what the leader knows of one node.
@@ -95,7 +100,8 @@ type node struct {
 type cause struct {
 	At      time.Duration `json:"at"`
 	Node    int           `json:"node"`
-	Failure *job.Failure  `json:"failure,omitempty"` // nil: the node itself was lost
+	Failure *job.Failure  `json:"failure,omitempty"` // nil: the node itself was lost, or
+	Hang    *job.Hang     `json:"hang,omitempty"`    // the world hangs
 	Why     string        `json:"why,omitempty"`
 }
 

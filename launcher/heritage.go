@@ -254,8 +254,8 @@ func (c Config) letGo() {
 }
 
 // fleetOptions make the line to the others one that another agent can take over.
-func (c Config) fleetOptions(token string) fleet.Options {
-	o := fleet.Options{Log: c.Log, Beat: beats(), Token: token}
+func (c Config) fleetOptions(token string, p *pulse) fleet.Options {
+	o := fleet.Options{Log: c.Log, Beat: p.tell, Token: token}
 	if c.First != nil { // no test of a line alone
 		o.Life, o.Hold = c.First.Life(), c.holder()
 	}
@@ -404,6 +404,7 @@ func (r *round) restart() {
 func (r *round) inheritWorkers(old *pid1.Legacy) int {
 	r.place = r.placeOf(*r.state.Start)
 	tasks := r.plan.Framework.Tasks(*r.place, r.plan.Command, r.c.getenv)
+	r.openPages(tasks, r.state.Round)
 	for i := range tasks {
 		if m := r.state.life(tasks[i].Rank); m != nil {
 			tasks[i] = r.task(*m)
@@ -412,6 +413,7 @@ func (r *round) inheritWorkers(old *pid1.Legacy) int {
 	r.group = worker.Resume(tasks, r.c.PreemptSignal, r.surroundings(r.heirs(tasks, old)))
 	r.exits, r.slow = r.group.Exits(), nil
 	r.mendAgain(tasks, old)
+	r.watch = r.newWatch(r.group.PIDs())
 	r.renew()
 	return len(tasks)
 }

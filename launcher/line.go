@@ -16,6 +16,7 @@ import (
 type line struct {
 	fleet *fleet.Fleet
 	host  string // rank 0's node, as this node reaches it
+	pulse *pulse
 	log   func(string)
 }
 
@@ -23,13 +24,13 @@ type line struct {
 func (m *meeting) connect(ctx context.Context) (*line, error) {
 	w, rank, seat := m.session.World, m.session.Rank, m.session.Seat()
 	goesOn := m.c.goesOn() && !m.anew
-	l := &line{log: func(s string) { m.c.Log.Warn(s) }}
+	l := &line{pulse: newPulse(), log: func(s string) { m.c.Log.Warn(s) }}
 	if len(w.Members) == 1 {
 		m.door.shut()
 		l.host = "127.0.0.1"
 		return l, nil
 	}
-	options := m.c.fleetOptions(m.token)
+	options := m.c.fleetOptions(m.token, l.pulse)
 	if goesOn { // they have all been there
 		options.Arrival = againTime
 	}

@@ -23,6 +23,7 @@ type news struct {
 	Rest    time.Duration `json:"rest,omitempty"` // for so long
 	Past    *job.Tally    `json:"past,omitempty"` // of the next world
 	Mends   []mend        `json:"mends,omitempty"`
+	Stalled *stalled      `json:"stalled,omitempty"`
 }
 
 // start lets a member start its workers.
@@ -52,5 +53,6 @@ const (
 	newsMend    = "mend"    // leader: these workers failed, and they alone are started again
 	newsMeet    = "meet"    // leader: this world is over, meet again for the next
 	newsVerdict = "verdict" // leader: how the job ended
+	newsStalled = "stalled" // leader: the workers stand still, or advance again
 	newsKill    = "kill"    // somebody will not wait for workers that were told to stop
 )

@@ -48,6 +48,8 @@ type round struct {
 
 	store     *workerStore
 	group     *worker.Group
+	pages     pages // of its workers
+	watch     *watch
 	exits     <-chan worker.Exit
 	settle    <-chan time.Time
 	expire    <-chan time.Time
@@ -152,6 +154,7 @@ func (r *round) loop() {
 				r.unmended(e)
 				continue
 			}
+			r.watch.ended(e.Task.LocalRank)
 			r.post(finished{r.ended(e), r.failure(e)})
 		case e, ok := <-r.peers:
 			if !ok {
@@ -164,6 +167,8 @@ func (r *round) loop() {
 			if event := translate(e); event != nil {
 				r.post(event)
 			}
+		case e := <-r.watch.events():
+			r.post(e)
 		case e := <-r.store.ended():
 			r.store.child = nil
 			if e.Lost != "" {
@@ -288,6 +293,8 @@ func (r *round) do(deed any) {
 		r.open()
 	case meet:
 		r.meet(d)
+	case collect:
+		r.watch.ask()
 	case say:
 		r.c.Log.Warn(d.Text)
 	case reply:
@@ -325,6 +332,7 @@ func (r *round) begin(at start) {
 	r.renew()
 	tasks := r.plan.Framework.Tasks(*r.place, r.plan.Command, r.c.getenv)
 	r.debug(tasks)
+	r.openPages(tasks, at.Round)
 	r.show() // a worker may ask for its surroundings before we hear that it was started
 	group, err := worker.Start(context.Background(), tasks, r.surroundings(r.heirs(tasks, r.c.First.Legacy())))
 	if err != nil {
@@ -334,6 +342,7 @@ func (r *round) begin(at start) {
 	r.group, r.exits, r.slow = group, group.Exits(), nil
 	r.c.lastWords(fmt.Sprintf("running: world size %d, %d nodes, this is node %d", r.session.World.Size(), len(r.session.World.Members), r.session.Rank))
 	r.post(begun{len(tasks)})
+	r.watch = r.newWatch(group.PIDs())
 	r.record()
 }
 
@@ -412,6 +421,7 @@ func (r *round) clear() {
 		r.kill()
 	}
 	r.stopped.Wait()
+	r.unwatch()
 	if r.group != nil {
 		r.group.Forget()
 	}
@@ -420,6 +430,13 @@ func (r *round) clear() {
 		r.leases = nil
 		_ = r.c.First.Lease(0) // an error says that there is nobody to keep it
 	}
+}
+
+// unwatch ends the looks at the last round's workers.
+func (r *round) unwatch() {
+	r.watch.close()
+	r.closePages()
+	r.watch = nil
 }
 
 // roundDir is where workers of a round leave what they failed of: beside their log files, as torchrun has it, or where it is
@@ -522,6 +539,7 @@ func (s *state) verdict() job.Verdict {
 func (r *round) close() {
 	r.stop(stop{})
 	r.stopped.Wait()
+	r.unwatch()
 	r.store.close(r.c)
 	r.line.close()
 	if r.place != nil {

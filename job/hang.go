@@ -1,0 +1,28 @@
+package job
+
+import "time"
+
+// A Hang is a standstill of a world in which no worker failed: who waits for whom.
+type Hang struct {
+	Class    string        `json:"class,omitempty"`    // a letter, which docs/hangs.md explains: A absent, B odd one out, C network, D desync, E input
+	Culprits []Culprit     `json:"culprits,omitempty"` // who is waited for, by rank; none: nobody in particular
+	Waiting  int           `json:"waiting,omitempty"`  // ranks that wait
+	Op       string        `json:"op,omitempty"`       // what they wait in
+	Number   uint64        `json:"number,omitempty"`   // of that collective in its group, from 1; 0: not known
+	Group    string        `json:"group,omitempty"`    // the group's name
+	Quiet    time.Duration `json:"quiet"`              // since any rank advanced
+	Limit    time.Duration `json:"limit,omitempty"`    // after which that is a hang
+	Ops      []string      `json:"ops,omitempty"`      // desync: what they wait in, and who
+	Stuck    []string      `json:"stuck,omitempty"`    // network: connections over which nothing gets
+}
+
+// A Culprit is a rank that is waited for, and how it looks.
+type Culprit struct {
+	Rank   int      `json:"rank"`
+	PID    int      `json:"pid,omitempty"`
+	Ended  bool     `json:"ended,omitempty"`  // its work was done
+	Halted bool     `json:"halted,omitempty"` // it cannot run: stopped, frozen, or in the kernel without end
+	Looks  string   `json:"looks,omitempty"`  // "stopped, state T", "using the processor", …
+	Stack  []string `json:"stack,omitempty"`  // where its Python code is, the telling line first
+	File   string   `json:"file,omitempty"`   // that it reads or writes
+}

@@ -1,0 +1,111 @@
+package launcher
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/muster-run/muster/heartbeat"
+	"github.com/muster-run/muster/job"
+)
+
+// This file is the judgement of what follows from a standstill of the workers. Like that of all else it is pure: whether and whom a
+// standstill is a hang, the leader's watch has found out.
+//
+//	running ── suspect, slow ──▶ running; all nodes keep evidence
+//	        ── hung ──▶ running (observe, dump), or stopping, for that cause (restart, exclude-node)
+//	        ── somebody advances ──▶ running; it was no hang
+
+// What is done at a hang.
+const (
+	hangObserve = "observe"      // it is named
+	hangDump    = "dump"         // and evidence is kept
+	hangRestart = "restart"      // and the round ends, as by a failed worker
+	hangExclude = "exclude-node" // and the culprit's node is left out of the next
+)
+
+type (
+	// stalled: the leader's watch has something to say of the workers' standstill.
+	stalled struct {
+		Finding heartbeat.Finding
+		Text    string // it in words
+		Group   int    // the node of the first culprit; -1: there is none
+	}
+	// lagging: the leader's watch sees for whom the others wait.
+	lagging struct{ Text string }
+	// collect: keep what helps to understand a standstill.
+	collect struct{ Why string }
+)
+
+// stalled is the leader's: it tells all, and acts if the user wants it to.
+func (s *state) stalled(p policy, e stalled) []any {
+	if s.Verdict != nil || s.Next != nil || s.Stopping || s.Order != "" {
+		return nil
+	}
+	todo := append([]any{tell{everyone, news{Kind: newsStalled, Stalled: &e}}}, s.noted(p, e)...)
+	if e.Finding.Stage != heartbeat.Hung || p.OnHang != hangRestart && p.OnHang != hangExclude {
+		return todo
+	}
+	hang := e.Finding.Hang
+	return append(todo, s.heard(p, cause{At: max(s.Now-hang.Quiet, 0), Node: max(e.Group, 0), Hang: &hang, Why: e.Text})...)
+}
+
+// noted is any node's: people see it, and evidence is kept while it is there.
+func (s *state) noted(p policy, e stalled) []any {
+	todo := []any{say{e.line()}}
+	switch e.Finding.Stage {
+	case heartbeat.Suspect, heartbeat.Slow, heartbeat.Hung:
+		s.Stall = &e
+		if p.OnHang != hangObserve {
+			todo = append(todo, collect{e.Text})
+		}
+	case heartbeat.Resumed:
+		s.Stall = nil
+		if e.Finding.False {
+			s.Alarms++
+		}
+	}
+	return todo
+}
+
+// line is the event for people.
+func (e stalled) line() string {
+	return map[heartbeat.Stage]string{
+		heartbeat.Suspect: "this may be a hang: ", heartbeat.Slow: "slow: ", heartbeat.Hung: "hang: ",
+	}[e.Finding.Stage] + e.Text
+}
+
+// hungVerdict is that of a job which ended for a hang. Another try may help against a fault of the machines, and never against ranks
+// that wait for each other.
+func hungVerdict(c cause) job.Verdict {
+	v := job.Verdict{Code: job.ExitHung, Origin: "worker", Class: job.Hung, Sentence: "hang: " + c.Why, Hang: c.Hang}
+	switch {
+	case c.Hang.Class == heartbeat.Desync:
+		v.Code = job.ExitDesync
+	case c.Hang.Class == heartbeat.Odd, c.Hang.Class == heartbeat.Network, len(c.Hang.Culprits) > 0 && c.Hang.Culprits[0].Halted:
+		v.Code, v.Origin = job.ExitRetry, "platform"
+	}
+	v.Hint = hungHints[c.Hang.Class]
+	return v
+}
+
+var hungHints = map[string]string{
+	heartbeat.Absent:  "look at what that rank does; its stack and those of the others are kept (--evidence)",
+	heartbeat.Odd:     "look at that node: its kernel log, its disks and accelerators, who stopped the process",
+	heartbeat.Network: "look at the network between the nodes: links, firewalls, NCCL_SOCKET_IFNAME, switches",
+	heartbeat.Desync:  "all ranks must call the same collectives in the same order: look for a branch that depends on the rank or its data",
+	heartbeat.Starved: "look at what feeds the data loaders: storage, network file systems, queues",
+}
+
+// excluded leaves the node of a hang out of the next world, if the others can do without it. It returns the end of a sentence.
+func (s *state) excluded(p policy, v job.Verdict) string {
+	i := slices.IndexFunc(s.Causes, func(c cause) bool { return c.Hang == v.Hang })
+	if p.OnHang != hangExclude || i < 0 || len(v.Hang.Culprits) == 0 {
+		return ""
+	}
+	c, n := s.Causes[i], &s.Nodes[s.Causes[i].Node]
+	if n.Gone || !p.Yields || s.present()-1+s.Queue < p.Fewest {
+		return ""
+	}
+	n.Out = fmt.Sprintf("it is to blame for a hang on %s", nodeName(s.Nodes, c.Node))
+	return "; " + leftOut(n.Out, p.Rest)
+}

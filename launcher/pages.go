@@ -1,0 +1,113 @@
+package launcher
+
+import (
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/muster-run/muster/heartbeat/page"
+	"github.com/muster-run/muster/job"
+)
+
+// pages are where this node's workers of one round say how far they are, by local rank. One that could not be made is nil: training
+// goes on without.
+type pages []*page.Page
+
+// openPages makes a page for each task and adds to its environment what fills it. Where an agent before this one may have started
+// the tasks, its pages are taken up.
+func (r *round) openPages(tasks []job.Task, number int) {
+	r.closePages()
+	hook, err := page.Unpack(r.run)
+	if err != nil {
+		r.c.Log.Warn(fmt.Sprintf("workers run without heartbeats: %v", err))
+		return
+	}
+	for i := range tasks {
+		path := pagePath(r.run, number, i)
+		p, err := page.Attach(path)
+		if err != nil {
+			p, err = page.Create(path)
+		}
+		if err != nil {
+			r.c.Log.Warn(fmt.Sprintf("rank %d runs without heartbeats: %v", tasks[i].Rank, err))
+		} else {
+			tasks[i].Env = append(tasks[i].Env, pageEnv(hook, path, r.c.getenv)...)
+		}
+		r.pages = append(r.pages, p)
+	}
+}
+
+func (r *round) closePages() {
+	for _, p := range r.pages {
+		if p != nil {
+			p.Close()
+		}
+	}
+	r.pages = nil
+}
+
+func pagePath(run string, round, local int) string {
+	return filepath.Join(run, fmt.Sprintf("page-%d-%d", round, local))
+}
+
+// pageEnv is what a worker needs to fill its page.
+func pageEnv(hook, path string, given func(string) (string, bool)) (env job.Env) {
+	for _, v := range page.Env(hook, path, given) {
+		env = append(env, job.Var(v))
+	}
+	return env
+}
+
+// silent is how long a helper thread that should have had a turn each second has had none.
+const silent = 3 * time.Second
+
+// beatOf is what a worker's page says. pid is that of the worker's own process: of what it started, one may have taken the page.
+func beatOf(rank, local, pid int, s page.Snapshot, now time.Duration) job.Beat {
+	b := job.Beat{Rank: rank, Local: local, PID: pid, Steps: max(s.Steps, s.Optimizer), Phase: s.Phase, Limit: s.Limit, Mute: s.Mute}
+	if s.PID != 0 {
+		b.PID = s.PID
+	}
+	if left := s.Until - now; s.Until > 0 && left > 0 {
+		b.Left = left
+	}
+	switch {
+	case s.Recorder:
+		b.Sources |= job.FromRecorder
+	case s.Hooks:
+		b.Sources |= job.FromHooks
+	}
+	if s.Beats > 0 {
+		b.Sources |= job.FromBeats
+	}
+	b.Count = uint64(s.Claims)<<40 + s.Beats + s.Steps + s.Optimizer + s.Calls.Entered + s.Calls.Completed
+	for _, l := range s.Lanes {
+		b.Count += l.Entered + l.Completed
+		b.Lanes = append(b.Lanes, laneOf(l))
+	}
+	if !s.Recorder && s.Hooks {
+		b.Lanes = append(b.Lanes, laneOf(s.Calls))
+	}
+	return b
+}
+
+// laneOf is one process group of a page. Where it cannot be seen what is complete, nobody is seen to wait.
+func laneOf(l page.Lane) job.Lane {
+	if l.Blind {
+		l.Completed = l.Entered
+	}
+	return job.Lane{Group: l.Group, Name: l.Name, Entered: l.Entered, Completed: l.Completed, Op: l.Op, Bytes: l.Bytes}
+}
+
+// held reports whether the helper thread of a process gets no turn.
+func held(s page.Snapshot, now time.Duration) bool {
+	return s.Helper > 0 && !s.Exiting && now-s.Helper > silent
+}
+
+// monotonic is CLOCK_MONOTONIC, by which pages tell time.
+func monotonic() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // cannot fail
+	return time.Duration(t.Nano())
+}

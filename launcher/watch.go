@@ -1,0 +1,409 @@
+package launcher
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/muster-run/muster/fleet"
+	"github.com/muster-run/muster/heartbeat"
+	"github.com/muster-run/muster/heartbeat/page"
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/witness"
+)
+
+// A watch looks at this node's workers once a second: at what they say of themselves, and, while they stand still, from outside.
+// What it sees goes to the leader with this agent's signs of life. The leader's watch judges by those of all nodes whether the world
+// hangs.
+type watch struct {
+	c       Config
+	world   job.World
+	group   int // this node's
+	round   int
+	dir     string // the run's private one, in which the pages are
+	pages   pages
+	pulse   *pulse
+	fleet   *fleet.Fleet // nil: the world has one node
+	judge   *heartbeat.Judge
+	witness *witness.Witness
+	began   time.Time
+	found   chan any // what follows from a look, for the run loop
+	wish    chan bool
+
+	stop  context.CancelFunc
+	owned sync.WaitGroup
+
+	// Of the looking goroutine.
+	counts []uint64
+	moved  time.Time // when a worker of this node last advanced
+	said   bool      // that there are no heartbeats
+	lags   string    // what was said of stragglers
+
+	mu     sync.Mutex
+	pids   []int      // of the workers, by local rank; 0: it has ended
+	stacks [][]string // by local rank, where it was when that was last asked for
+	last   []job.Beat // of the whole world on the leader; else of this node
+}
+
+const (
+	lookEach   = time.Second
+	lookCloser = 3 * time.Second // a node whose workers stand still for so long is looked at from outside
+	heardAgo   = 4 * time.Second // a beat counts for so long
+	speakBy    = time.Minute     // a worker that has said nothing by then has no heartbeats
+	lagEach    = time.Minute
+)
+
+// newWatch begins to look. pids are those of the workers.
+func (r *round) newWatch(pids []int) *watch {
+	w := &watch{
+		c: r.c, world: r.session.World, group: r.session.Rank, round: r.state.Round, dir: r.run, pages: r.pages, pulse: r.line.pulse, fleet: r.line.fleet,
+		witness: witness.New("/"), began: time.Now(), found: make(chan any), wish: make(chan bool, 1),
+		pids: slices.Clone(pids), stacks: make([][]string, len(pids)), counts: make([]uint64, len(pids)),
+	}
+	w.moved = w.began
+	if r.state.leads() {
+		w.judge = heartbeat.New(heartbeat.Limits{
+			Floor: r.c.HangFloor, Ceiling: r.c.HangTimeout, Start: r.c.HangStart, Busy: r.c.HangBusyAfter, GPUs: len(r.plan.Devices) > 0,
+		})
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	w.stop = stop
+	w.owned.Go(func() { w.run(ctx) })
+	return w
+}
+
+// close ends it. A nil watch is closed.
+func (w *watch) close() {
+	if w == nil {
+		return
+	}
+	w.stop()
+	w.owned.Wait()
+	if w.pulse != nil {
+		w.pulse.show(beat{})
+	}
+}
+
+// events is what follows from its looks; a nil watch sees nothing.
+func (w *watch) events() <-chan any {
+	if w == nil {
+		return nil
+	}
+	return w.found
+}
+
+// ended takes note of a worker's end.
+func (w *watch) ended(local int) {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pids[local] = 0
+}
+
+// beats is what was seen last.
+func (w *watch) beats() []job.Beat {
+	if w == nil {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.last
+}
+
+// ask lets the workers of this node say where they are; it does not wait.
+func (w *watch) ask() {
+	if w != nil {
+		select {
+		case w.wish <- true:
+		default:
+		}
+	}
+}
+
+func (w *watch) run(ctx context.Context) {
+	ticks := time.NewTicker(lookEach)
+	defer ticks.Stop()
+	lags := time.NewTicker(lagEach)
+	defer lags.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.wish:
+			w.owned.Go(func() { w.askStacks(ctx) })
+		case <-ticks.C:
+			w.look(ctx, time.Now())
+		case <-lags.C:
+			w.stragglers(ctx)
+		}
+	}
+}
+
+// look is one look.
+func (w *watch) look(ctx context.Context, now time.Time) {
+	own, ended := w.own(now)
+	w.mention(own, now)
+	if w.pulse != nil && w.judge == nil {
+		w.pulse.show(beat{Generation: w.world.Generation, Round: w.round, Ranks: own, Ended: ended})
+	}
+	if w.judge == nil {
+		w.remember(own)
+		return
+	}
+	look := heartbeat.Look{At: now.Sub(w.began), Beats: own, Ended: ended}
+	w.others(&look, now)
+	w.remember(look.Beats)
+	for _, f := range w.judge.Observe(look) {
+		w.tell(ctx, w.stalled(f))
+	}
+}
+
+func (w *watch) remember(beats []job.Beat) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last = beats
+}
+
+func (w *watch) tell(ctx context.Context, event any) {
+	select {
+	case w.found <- event:
+	case <-ctx.Done():
+	}
+}
+
+// stalled is a finding as an event for the judgement of the job.
+func (w *watch) stalled(f heartbeat.Finding) stalled {
+	e := stalled{Finding: f, Text: f.Sentence(w.world), Group: -1}
+	if len(f.Culprits) > 0 {
+		if group, known := w.world.MemberOf(f.Culprits[0].Rank); known {
+			e.Group = group
+		}
+	}
+	return e
+}
+
+// own is what can be told of this node's workers, and who of them has ended.
+func (w *watch) own(now time.Time) (beats []job.Beat, ended []int) {
+	w.mu.Lock()
+	pids, stacks := slices.Clone(w.pids), slices.Clone(w.stacks)
+	w.mu.Unlock()
+	first, clock := w.world.Members[w.group].First, monotonic()
+	var seen []int // local ranks
+	var helpless []bool
+	for local, pid := range pids {
+		if pid == 0 {
+			ended = append(ended, first+local)
+			continue
+		}
+		s := w.read(local)
+		b := beatOf(first+local, local, pid, s, clock)
+		b.Stack = stacks[local]
+		if b.Count != w.counts[local] {
+			w.counts[local], w.moved = b.Count, now
+		}
+		beats, seen, helpless = append(beats, b), append(seen, local), append(helpless, held(s, clock))
+	}
+	if now.Sub(w.moved) >= lookCloser {
+		w.closer(beats, helpless)
+	} else {
+		w.forget()
+	}
+	return beats, ended
+}
+
+// read is a worker's page; empty where there is none, or one that nobody understands.
+func (w *watch) read(local int) page.Snapshot {
+	if local >= len(w.pages) || w.pages[local] == nil {
+		return page.Snapshot{}
+	}
+	s, err := w.pages[local].Read()
+	if err != nil && !errors.Is(err, page.ErrTorn) {
+		return page.Snapshot{Mute: err.Error()}
+	}
+	return s
+}
+
+// closer adds how workers look from outside.
+func (w *watch) closer(beats []job.Beat, helpless []bool) {
+	pids := make([]int, len(beats))
+	for i, b := range beats {
+		pids[i] = b.PID
+	}
+	sights, err := w.witness.Look(pids)
+	if err != nil {
+		w.c.Log.Info(fmt.Sprintf("less can be seen of workers that stand still: %v", err))
+	}
+	for i := range sights {
+		sights[i].Held = helpless[i]
+		beats[i].Sight = &sights[i]
+	}
+}
+
+// forget drops what workers said of where they are: they are there no more.
+func (w *watch) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clear(w.stacks)
+}
+
+// others adds what the other nodes told.
+func (w *watch) others(l *heartbeat.Look, now time.Time) {
+	heard := map[int]bool{w.group: true}
+	if w.fleet != nil {
+		w.fleet.Beats(func(rank int, text json.RawMessage, at time.Time) {
+			var b beat
+			if now.Sub(at) > heardAgo || json.Unmarshal(text, &b) != nil || b.Generation != w.world.Generation || b.Round != w.round {
+				return
+			}
+			heard[rank] = true
+			for _, r := range b.Ranks {
+				if n, known := w.world.MemberOf(r.Rank); known && n == rank { // nobody speaks for another node
+					l.Beats = append(l.Beats, r)
+				}
+			}
+			l.Ended = append(l.Ended, b.Ended...)
+		})
+	}
+	for n, m := range w.world.Members {
+		for local := range m.Slots {
+			switch {
+			case heard[n]:
+			case m.Version != w.c.Version: // which may not tell of its workers
+				l.Beats = append(l.Beats, job.Beat{Rank: m.First + local, Mute: "muster " + m.Version + " runs it"})
+			default:
+				l.Unheard = append(l.Unheard, m.First+local)
+			}
+		}
+	}
+}
+
+// mention says once that workers have no heartbeats, and why.
+func (w *watch) mention(beats []job.Beat, now time.Time) {
+	if w.said || now.Sub(w.began) < speakBy {
+		return
+	}
+	w.said = true
+	for _, b := range beats {
+		if b.Sources == 0 {
+			why := b.Mute
+			if why == "" {
+				why = "no Python with PyTorch has said anything, and nothing called muster beat"
+			}
+			w.c.Log.Info(fmt.Sprintf("rank %d has no heartbeats, so a hang of it will not be noticed: %s", b.Rank, why))
+			return
+		}
+	}
+}
+
+// stragglers says for whom the others wait, when that changes.
+func (w *watch) stragglers(ctx context.Context) {
+	if w.judge == nil {
+		return
+	}
+	found := w.judge.Stragglers()
+	text := ""
+	if len(found) > 0 {
+		text = found[0].String()
+		if key := fmt.Sprint(found[0].Rank); key != w.lags {
+			w.lags = key
+			w.tell(ctx, lagging{text})
+		}
+		return
+	}
+	w.lags = ""
+}
+
+// Times in which a worker writes where its threads are.
+const (
+	stackTime = 2 * time.Second
+	stackPoll = 20 * time.Millisecond
+	maxStack  = 256 << 10 // bytes that are read of them
+	maxLines  = 8         // of the telling thread that are kept
+)
+
+// askStacks lets each worker of this node that can write where its threads are, and keeps the telling lines.
+func (w *watch) askStacks(ctx context.Context) {
+	w.mu.Lock()
+	pids := slices.Clone(w.pids)
+	w.mu.Unlock()
+	var all sync.WaitGroup
+	for local, pid := range pids {
+		if pid == 0 {
+			continue
+		}
+		all.Go(func() {
+			lines := telling(w.stack(ctx, local))
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.stacks[local] = lines
+		})
+	}
+	all.Wait()
+}
+
+// stack is what a worker writes of its threads; "": it cannot, or does not in time.
+func (w *watch) stack(ctx context.Context, local int) string {
+	s := w.read(local)
+	file := page.StackFile(pagePath(w.dir, w.round, local))
+	if !s.StackReady || !catches(s) {
+		return ""
+	}
+	before := size(file)
+	if syscall.Kill(s.PID, page.StackSignal) != nil {
+		return ""
+	}
+	limit := time.After(stackTime)
+	for last := before; ; {
+		select {
+		case <-ctx.Done():
+			return ""
+		case <-limit:
+			return tail(file, before)
+		case <-time.After(stackPoll):
+		}
+		if now := size(file); now > before && now == last {
+			return tail(file, before)
+		} else {
+			last = now
+		}
+	}
+}
+
+// catches reports whether the process that wrote a page lives, and does not die of the signal.
+func catches(s page.Snapshot) bool {
+	p, err := proc.Root("/proc").Process(s.PID)
+	if err != nil || p.Start != s.Start {
+		return false
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.PID))
+	return err == nil && page.Catches(string(status))
+}
+
+func size(file string) int64 {
+	info, err := os.Stat(file)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// tail is what stands in a file behind an offset, as far as it is read.
+func tail(file string, from int64) string {
+	f, err := os.Open(file)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	buf := make([]byte, maxStack)
+	n, _ := f.ReadAt(buf, from)
+	return string(buf[:n])
+}
