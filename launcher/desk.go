@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,6 +40,7 @@ type standing struct {
 	state *state           // nil: there is no world yet
 	pids  []int            // of the round's workers, by local rank
 	saw   journal          // what the judgement saw so far
+	watch *watch           // of the round's workers
 }
 
 // An order is what somebody wants of the run loop.
@@ -167,6 +169,7 @@ func (d *desk) status() report.Status {
 	if now.place != nil {
 		s.World = now.place.World.Size()
 		s.Workers = workers(now)
+		withBeats(s.Workers, now.watch.beats())
 	}
 	return s
 }
@@ -228,6 +231,10 @@ func (s *state) describe(r *report.Status) {
 	if s.Verdict != nil {
 		r.Message = s.Verdict.Sentence
 	}
+	if s.Stall != nil {
+		r.Stall = s.Stall.line()
+	}
+	r.Alarms = s.Alarms
 }
 
 func (c cause) text(nodes []node) string {
@@ -238,6 +245,36 @@ func (c cause) text(nodes []node) string {
 		return c.Why
 	}
 	return lostVerdict(nodes[c.Node].Name, c.Node, c.Why).Sentence
+}
+
+// withBeats adds what workers say of themselves.
+func withBeats(all []report.StatusWorker, beats []job.Beat) {
+	for i := range all {
+		at := slices.IndexFunc(beats, func(b job.Beat) bool { return b.Rank == all[i].Rank })
+		if at >= 0 {
+			all[i].Step, all[i].Beats = beats[at].Steps, sources(beats[at])
+		}
+	}
+}
+
+// sources says where a worker's heartbeats come from.
+func sources(b job.Beat) string {
+	var from []string
+	for _, s := range []struct {
+		source job.Source
+		name   string
+	}{{job.FromRecorder, "recorder"}, {job.FromHooks, "hooks"}, {job.FromBeats, "beats"}, {job.FromOutput, "output"}} {
+		if b.Sources&s.source != 0 {
+			from = append(from, s.name)
+		}
+	}
+	switch {
+	case len(from) > 0:
+		return strings.Join(from, ", ")
+	case b.Mute != "":
+		return "none: " + b.Mute
+	}
+	return "none"
 }
 
 // workers is those of this node: those that ended as the judgement knows them, the others as the kernel does.

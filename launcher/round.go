@@ -262,6 +262,7 @@ func (r *round) show() {
 	state := r.state
 	s := standing{state: &state, since: r.began.Add(r.since), place: r.place, saw: r.journal}
 	s.phase, s.waits = state.phase()
+	s.watch = r.watch
 	if r.group != nil {
 		s.pids = r.group.PIDs()
 	}

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/muster-run/muster/evidence"
 	"github.com/muster-run/muster/fleet"
 	"github.com/muster-run/muster/heartbeat"
 	"github.com/muster-run/muster/heartbeat/page"
@@ -341,7 +342,7 @@ func (w *watch) askStacks(ctx context.Context) {
 			continue
 		}
 		all.Go(func() {
-			lines := telling(w.stack(ctx, local))
+			lines := evidence.Place(evidence.Stacks(w.stack(ctx, local)), maxLines)
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.stacks[local] = lines

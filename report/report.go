@@ -40,6 +40,7 @@ type verdict struct {
 	Message      string    `json:"message,omitempty"`
 	Hint         string    `json:"hint,omitempty"`
 	First        *failure  `json:"first,omitempty"`
+	Hang         *job.Hang `json:"hang,omitempty"`
 	Consequences []failure `json:"consequences,omitempty"`
 	Rounds       []round   `json:"rounds,omitempty"`
 	Ranks        []rank    `json:"ranks,omitempty"`
@@ -96,7 +97,7 @@ func outcome(v job.Verdict) string {
 // JSON is the ending in the form of docs/verdict.md.
 func (e Ending) JSON() []byte {
 	v := short(e.Verdict)
-	v.Message, v.First = e.Sentence, whole(e.First)
+	v.Message, v.First, v.Hang = e.Sentence, whole(e.First), e.Hang
 	for _, f := range e.Consequences {
 		v.Consequences = append(v.Consequences, *whole(&f))
 	}

@@ -34,9 +34,11 @@ type Status struct {
 	Round       int            `json:"round"`           // rounds before this one
 	MaxRestarts int            `json:"max_restarts"`    // that failures may be followed by
 	Workers     []StatusWorker `json:"workers,omitempty"`
-	Causes      []string       `json:"causes,omitempty"`  // what went wrong in this round, as far as this agent heard
-	Rounds      []StatusRound  `json:"rounds,omitempty"`  // how those before ended; node 0 alone knows
-	Message     string         `json:"message,omitempty"` // how the job ends, once that is known
+	Causes      []string       `json:"causes,omitempty"`       // what went wrong in this round, as far as this agent heard
+	Rounds      []StatusRound  `json:"rounds,omitempty"`       // how those before ended; node 0 alone knows
+	Message     string         `json:"message,omitempty"`      // how the job ends, once that is known
+	Stall       string         `json:"stall,omitempty"`        // what was said last of a standstill that lasts
+	Alarms      int            `json:"false_alarms,omitempty"` // standstills of this world that were called a hang, and were none
 }
 
 // The phases of a job on a node.
@@ -63,6 +65,8 @@ type StatusWorker struct {
 	LocalRank int       `json:"local_rank"`
 	PID       int       `json:"pid"`
 	State     string    `json:"state"`                  // running, or how it ended
+	Step      uint64    `json:"step,omitempty"`         // of training, as far as they can be counted
+	Beats     string    `json:"heartbeats,omitempty"`   // where they come from: recorder, hooks, beats; none, and why
 	Exit      *job.Exit `json:"exit,omitempty"`         // nil: it runs
 	CPU       float64   `json:"cpu_seconds,omitempty"`  // of the worker itself, without its children
 	Memory    int64     `json:"memory_bytes,omitempty"` // resident, the same
@@ -94,6 +98,7 @@ func (s Status) Text(now time.Time) string {
 	}
 	said("waits for: ", s.Waits)
 	said("", s.Message)
+	said("", s.Stall)
 	for _, c := range s.Causes {
 		said("went wrong: ", c)
 	}
@@ -158,14 +163,17 @@ func (s Status) workers() string {
 		return ""
 	}
 	return table(func(w *tabwriter.Writer) {
-		fmt.Fprintln(w, "\nRANK\tLOCAL\tPID\tCPU\tMEMORY\tSTATE")
+		fmt.Fprintln(w, "\nRANK\tLOCAL\tPID\tCPU\tMEMORY\tSTEP\tSTATE")
 		for _, r := range s.Workers {
-			cpu, memory := "-", "-"
+			cpu, memory, step := "-", "-", "-"
+			if r.Step > 0 {
+				step = fmt.Sprint(r.Step)
+			}
 			if r.Memory > 0 {
 				cpu = time.Duration(r.CPU * float64(time.Second)).Round(time.Second / 10).String()
 				memory = fmt.Sprintf("%.1f MiB", float64(r.Memory)/(1<<20))
 			}
-			fmt.Fprintf(w, "%d\t%d\t%d\t%s\t%s\t%s\n", r.Rank, r.LocalRank, r.PID, cpu, memory, Plain(r.State))
+			fmt.Fprintf(w, "%d\t%d\t%d\t%s\t%s\t%s\t%s\n", r.Rank, r.LocalRank, r.PID, cpu, memory, step, Plain(r.State))
 		}
 	})
 }
