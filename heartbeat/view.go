@@ -49,10 +49,14 @@ type crowd struct {
 // crowd tells who waits in a collective, who does not, and who tells nothing.
 func (j *Judge) crowd() crowd {
 	c := crowd{last: map[uint64]wait{}, least: map[uint64]uint64{}, absent: map[uint64]int{}}
+	front := j.front()
 	for _, rank := range j.sorted() {
 		b := j.ranks[rank].beat
 		n := len(c.waits)
 		for _, lane := range b.Lanes {
+			if j.stale(rank) && lane.Completed+1 < front[lane.Group] {
+				lane.Completed = lane.Entered
+			}
 			c.note(wait{rank, lane})
 			c.computes = c.computes || lane.Group == 0 && lane.Waits() && j.runs(rank)
 		}
@@ -64,6 +68,26 @@ func (j *Judge) crowd() crowd {
 		}
 	}
 	return c
+}
+
+// front is the highest number that is waited for in each group.
+func (j *Judge) front() map[uint64]uint64 {
+	front := map[uint64]uint64{}
+	for _, t := range j.ranks {
+		for _, lane := range t.beat.Lanes {
+			if lane.Waits() {
+				front[lane.Group] = max(front[lane.Group], lane.Completed+1)
+			}
+		}
+	}
+	return front
+}
+
+// stale reports whether a rank's counters are of the past: it runs, and its helper thread does not get to read them. What the others have
+// completed it is not in any more.
+func (j *Judge) stale(rank int) bool {
+	t := j.ranks[rank]
+	return t.beat.Sight != nil && t.beat.Sight.Held && t.halted() == ""
 }
 
 func (c *crowd) note(w wait) {

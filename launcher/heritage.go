@@ -413,7 +413,7 @@ func (r *round) inheritWorkers(old *pid1.Legacy) int {
 	r.group = worker.Resume(tasks, r.c.PreemptSignal, r.surroundings(r.heirs(tasks, old)))
 	r.exits, r.slow = r.group.Exits(), nil
 	r.mendAgain(tasks, old)
-	r.watch = r.newWatch(r.group.PIDs())
+	r.watch = r.newWatch()
 	r.renew()
 	return len(tasks)
 }

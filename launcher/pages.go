@@ -19,8 +19,8 @@ type pages []*page.Page
 // the tasks, its pages are taken up.
 func (r *round) openPages(tasks []job.Task, number int) {
 	r.closePages()
-	hook, err := page.Unpack(r.run)
-	if err != nil {
+	var err error
+	if r.hook, err = page.Unpack(r.run); err != nil {
 		r.c.Log.Warn(fmt.Sprintf("workers run without heartbeats: %v", err))
 		return
 	}
@@ -31,12 +31,20 @@ func (r *round) openPages(tasks []job.Task, number int) {
 			p, err = page.Create(path)
 		}
 		if err != nil {
+			p = nil
 			r.c.Log.Warn(fmt.Sprintf("rank %d runs without heartbeats: %v", tasks[i].Rank, err))
-		} else {
-			tasks[i].Env = append(tasks[i].Env, pageEnv(hook, path, r.c.getenv)...)
 		}
 		r.pages = append(r.pages, p)
+		tasks[i] = r.paged(tasks[i])
 	}
+}
+
+// paged adds to a task's environment what fills its page, if it has one.
+func (r *round) paged(t job.Task) job.Task {
+	if t.LocalRank < len(r.pages) && r.pages[t.LocalRank] != nil {
+		t.Env = append(t.Env, pageEnv(r.hook, pagePath(r.run, r.state.Round, t.LocalRank), r.c.getenv)...)
+	}
+	return t
 }
 
 func (r *round) closePages() {
@@ -97,7 +105,7 @@ func laneOf(l page.Lane) job.Lane {
 	if l.Blind {
 		l.Completed = l.Entered
 	}
-	return job.Lane{Group: l.Group, Name: l.Name, Entered: l.Entered, Completed: l.Completed, Op: l.Op, Bytes: l.Bytes}
+	return job.Lane{Group: l.Group, Name: l.Name, Entered: l.Entered, Completed: l.Completed, Op: l.Op, Bytes: l.Bytes, Members: l.Members}
 }
 
 // held reports whether the helper thread of a process gets no turn.

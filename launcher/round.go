@@ -48,7 +48,8 @@ type round struct {
 
 	store     *workerStore
 	group     *worker.Group
-	pages     pages // of its workers
+	pages     pages  // of its workers,
+	hook      string // and what fills them; "": nothing
 	watch     *watch
 	exits     <-chan worker.Exit
 	settle    <-chan time.Time
@@ -154,7 +155,7 @@ func (r *round) loop() {
 				r.unmended(e)
 				continue
 			}
-			r.watch.ended(e.Task.LocalRank)
+			r.watch.ended(e.Task.LocalRank, e.PID, e.Exit.OK())
 			r.post(finished{r.ended(e), r.failure(e)})
 		case e, ok := <-r.peers:
 			if !ok {
@@ -343,7 +344,7 @@ func (r *round) begin(at start) {
 	r.group, r.exits, r.slow = group, group.Exits(), nil
 	r.c.lastWords(fmt.Sprintf("running: world size %d, %d nodes, this is node %d", r.session.World.Size(), len(r.session.World.Members), r.session.Rank))
 	r.post(begun{len(tasks)})
-	r.watch = r.newWatch(group.PIDs())
+	r.watch = r.newWatch()
 	r.record()
 }
 

@@ -25,6 +25,7 @@ import (
 // hangs.
 type watch struct {
 	c       Config
+	workers func() []int // their processes, by local rank
 	world   job.World
 	group   int // this node's
 	round   int
@@ -48,7 +49,7 @@ type watch struct {
 	lags   string    // what was said of stragglers
 
 	mu     sync.Mutex
-	pids   []int      // of the workers, by local rank; 0: it has ended
+	over   []exited   // by local rank, how its last process ended
 	stacks [][]string // by local rank, where it was when that was last asked for
 	last   []job.Beat // of the whole world on the leader; else of this node
 }
@@ -61,12 +62,19 @@ const (
 	lagEach    = time.Minute
 )
 
-// newWatch begins to look. pids are those of the workers.
-func (r *round) newWatch(pids []int) *watch {
+// An exited is the end of a worker's process; another one may have been started in its place since.
+type exited struct {
+	pid  int
+	well bool
+}
+
+// newWatch begins to look.
+func (r *round) newWatch() *watch {
+	slots := len(r.group.PIDs())
 	w := &watch{
-		c: r.c, world: r.session.World, group: r.session.Rank, round: r.state.Round, dir: r.run, pages: r.pages, pulse: r.line.pulse, fleet: r.line.fleet,
+		c: r.c, workers: r.group.PIDs, world: r.session.World, group: r.session.Rank, round: r.state.Round, dir: r.run, pages: r.pages, pulse: r.line.pulse, fleet: r.line.fleet,
 		witness: witness.New("/"), began: time.Now(), found: make(chan any), wish: make(chan bool, 1),
-		pids: slices.Clone(pids), stacks: make([][]string, len(pids)), counts: make([]uint64, len(pids)),
+		over: make([]exited, slots), stacks: make([][]string, slots), counts: make([]uint64, slots),
 	}
 	w.moved = w.began
 	if r.state.leads() {
@@ -101,13 +109,28 @@ func (w *watch) events() <-chan any {
 }
 
 // ended takes note of a worker's end.
-func (w *watch) ended(local int) {
+func (w *watch) ended(local, pid int, well bool) {
 	if w == nil {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.pids[local] = 0
+	w.over[local] = exited{pid, well}
+}
+
+// living is the processes of this node's workers, by local rank; 0: it has ended. done are those whose work is.
+func (w *watch) living() (pids []int, done []int) {
+	pids = w.workers()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for local, end := range w.over {
+		if end.pid != 0 && pids[local] == end.pid {
+			if pids[local] = 0; end.well {
+				done = append(done, local)
+			}
+		}
+	}
+	return pids, done
 }
 
 // beats is what was seen last.
@@ -194,15 +217,18 @@ func (w *watch) stalled(f heartbeat.Finding) stalled {
 
 // own is what can be told of this node's workers, and who of them has ended.
 func (w *watch) own(now time.Time) (beats []job.Beat, ended []int) {
+	pids, done := w.living()
 	w.mu.Lock()
-	pids, stacks := slices.Clone(w.pids), slices.Clone(w.stacks)
+	stacks := slices.Clone(w.stacks)
 	w.mu.Unlock()
 	first, clock := w.world.Members[w.group].First, monotonic()
 	var seen []int // local ranks
 	var helpless []bool
+	for _, local := range done {
+		ended = append(ended, first+local)
+	}
 	for local, pid := range pids {
 		if pid == 0 {
-			ended = append(ended, first+local)
 			continue
 		}
 		s := w.read(local)
@@ -333,9 +359,7 @@ const (
 
 // askStacks lets each worker of this node that can write where its threads are, and keeps the telling lines.
 func (w *watch) askStacks(ctx context.Context) {
-	w.mu.Lock()
-	pids := slices.Clone(w.pids)
-	w.mu.Unlock()
+	pids, _ := w.living()
 	var all sync.WaitGroup
 	for local, pid := range pids {
 		if pid == 0 {
