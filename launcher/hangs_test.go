@@ -97,6 +97,9 @@ func TestHangEnds(t *testing.T) {
 func TestHangExcludes(t *testing.T) {
 	w := elasticWorld(t, 3, 2, 3)
 	w.policy.OnHang, w.policy.MaxRestarts, w.policy.Fewest, w.policy.Rest, w.policy.Yields = hangExclude, 9, 2, time.Hour, true
+	for n := range w.states {
+		w.states[n].Policy = nil // that was told when the world began
+	}
 	w.now += time.Minute
 	f := heartbeat.Finding{Stage: heartbeat.Hung, Hang: job.Hang{Class: heartbeat.Odd, Culprits: []job.Culprit{{Rank: 2, Halted: true}}}}
 	w.feed(0, stalled{f, "rank 2 is stopped", 1})
