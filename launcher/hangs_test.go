@@ -41,8 +41,9 @@ func TestHang(t *testing.T) {
 		{hangExclude, 1, heartbeat.Odd, true, -2},
 	} {
 		t.Run(fmt.Sprintf("%s %s %d", c.on, c.class, c.restarts), func(t *testing.T) {
-			w := newWorld(t, 3).begin()
+			w := newWorld(t, 3)
 			w.policy.OnHang, w.policy.MaxRestarts = c.on, c.restarts
+			w.begin()
 			w.hangs(c.class, 2, c.halted)
 			if c.code >= 0 {
 				w.all(c.code, "hang: rank 4 has not entered all_reduce #7")
@@ -62,8 +63,9 @@ func TestHang(t *testing.T) {
 
 // A hang in which others failed meanwhile is the first cause: they failed because of it.
 func TestHangComesFirst(t *testing.T) {
-	w := newWorld(t, 2).begin()
+	w := newWorld(t, 2)
 	w.policy.OnHang = hangRestart
+	w.begin()
 	w.now += time.Minute
 	f := heartbeat.Finding{Stage: heartbeat.Hung, Hang: job.Hang{Class: heartbeat.Absent, Quiet: 40 * time.Second}}
 	w.feed(0, stalled{f, "rank 0 has not entered barrier #3", 0})
@@ -109,8 +111,9 @@ func TestHangExcludes(t *testing.T) {
 
 // News of a standstill that come when the round is being ended mean nothing.
 func TestHangTooLate(t *testing.T) {
-	w := newWorld(t, 2).begin()
+	w := newWorld(t, 2)
 	w.policy.OnHang = hangRestart
+	w.begin()
 	w.feed(1, failure(1, 0, job.Exit{Code: 7}))
 	w.hangs(heartbeat.Desync, 0, false)
 	w.all(7)
