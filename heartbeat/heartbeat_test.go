@@ -176,7 +176,7 @@ func TestClasses(t *testing.T) {
 				w.beats[r].Count++
 			}
 			w.stand(45, nil)
-		}, "hung: the ranks have waited for each other in different collectives for 32 s: rank 0 in all_reduce #1201; rank 1 in all_reduce #1201; rank 2 in all_gather #6 of group tp; rank 3 in all_gather #6 of group tp; that is an error in the script, and no restart mends it"},
+		}, "hung: the ranks have waited for each other in different collectives for 32 s: ranks 0, 1 in all_reduce #1201; ranks 2, 3 in all_gather #6 of group tp; that is an error in the script, and no restart mends it"},
 		{"all wait for input", func(w *world) {
 			w.stand(45, nil)
 		}, "hung: no rank has been in a collective, nor at work, for 32 s: all of them wait for something else, such as input; rank 0 is asleep"},
@@ -216,7 +216,7 @@ func TestClasses(t *testing.T) {
 				w.beats[r].Count++
 			}
 			w.stand(4000, func() { w.works(1) })
-		}, "unclear: no rank has told of progress for 30 s; all ranks are in backward, and rank 1 is at work"},
+		}, "unclear: no rank has told of progress for 30 s; 3 ranks are in backward, and rank 1 is at work"},
 		{"a debugger holds one", func(w *world) {
 			w.enter(0, 1, 2)
 			w.beats[3].Sight.Traced = true

@@ -264,7 +264,7 @@ func (j *Judge) unlike(c crowd) (view, bool) {
 		if kinds[p] == nil {
 			kinds[p] = map[string][]int{}
 		}
-		kind := kindOf(w.lane)
+		kind := fmt.Sprintf("%s #%d", kindOf(w.lane), w.number())
 		kinds[p][kind] = append(kinds[p][kind], w.rank)
 	}
 	for _, w := range c.waits {
@@ -284,14 +284,18 @@ func kindOf(l job.Lane) string {
 	return l.Op
 }
 
-// torn is the view of ranks that wait for different things; the fewest are to blame.
+// torn is the view of ranks that wait for different things; if few of them are unlike the rest, they are to blame.
 func (j *Judge) torn(w wait, found map[string][]int) view {
 	v := view{Finding: Finding{Hang: job.Hang{Class: Desync, Waiting: len(j.ranks)}}}
 	v.in(w)
-	kinds := slices.Sorted(maps.Keys(found))
-	slices.SortStableFunc(kinds, func(a, b string) int { return len(found[a]) - len(found[b]) })
-	for _, kind := range kinds {
-		v.Ops = append(v.Ops, fmt.Sprintf("%s in %s #%d", ranks(found[kind]), kind, w.number()))
+	kinds := slices.SortedFunc(maps.Keys(found), func(a, b string) int {
+		return cmp.Or(len(found[a])-len(found[b]), found[a][0]-found[b][0])
+	})
+	for _, kind := range kinds[:min(len(kinds), 2*maxNamed)] {
+		v.Ops = append(v.Ops, ranks(found[kind])+" in "+kind)
+	}
+	if len(kinds) == 1 || len(found[kinds[0]]) == len(found[kinds[1]]) {
+		return v
 	}
 	for _, rank := range found[kinds[0]] {
 		v.Culprits = append(v.Culprits, j.culprit(rank))
@@ -301,19 +305,17 @@ func (j *Judge) torn(w wait, found map[string][]int) view {
 
 // circle finds ranks that all wait, each for one that has not entered what it waits in.
 func (j *Judge) circle(c crowd) (view, bool) {
-	v := view{Finding: Finding{Hang: job.Hang{Class: Desync, Waiting: count(c.waits)}}}
-	behind := map[int]bool{}
+	found, behind := map[string][]int{}, map[int]bool{}
 	for _, w := range c.waits {
-		if !c.incomplete(w) || behind[w.rank] {
-			continue
-		}
-		behind[w.rank] = true
-		v.in(w)
-		if len(v.Ops) < 2*maxNamed {
-			v.Ops = append(v.Ops, fmt.Sprintf("rank %d in %s", w.rank, thing(w)))
+		if c.incomplete(w) && !behind[w.rank] {
+			behind[w.rank] = true
+			found[thing(w)] = append(found[thing(w)], w.rank)
 		}
 	}
-	return v, len(behind) == len(j.ranks)
+	if len(behind) < len(j.ranks) {
+		return view{}, false
+	}
+	return j.torn(c.waits[0], found), true
 }
 
 // together judges a world whose ranks all are in what they wait for.
@@ -337,7 +339,7 @@ func (j *Judge) together(c crowd) view {
 			}
 		}
 		if w.lane.Group == 0 && j.runs(rank) {
-			return unclear(fmt.Sprintf("all ranks are in %s, and rank %d is at work", cmp.Or(w.lane.Op, "a call"), rank))
+			return unclear(fmt.Sprintf("%d ranks are in %s, and rank %d is at work", count(c.waits), cmp.Or(w.lane.Op, "a call"), rank))
 		}
 		if t.moves() {
 			return unclear(fmt.Sprintf("all ranks are in %s, and rank %d still sends or receives", v.it(), rank))

@@ -41,9 +41,8 @@ func TestHang(t *testing.T) {
 		{hangExclude, 1, heartbeat.Odd, true, -2},
 	} {
 		t.Run(fmt.Sprintf("%s %s %d", c.on, c.class, c.restarts), func(t *testing.T) {
-			w := newWorld(t, 3)
+			w := newWorld(t, 3).begin()
 			w.policy.OnHang, w.policy.MaxRestarts = c.on, c.restarts
-			w.begin()
 			w.hangs(c.class, 2, c.halted)
 			if c.code >= 0 {
 				w.all(c.code, "hang: rank 4 has not entered all_reduce #7")
@@ -63,9 +62,8 @@ func TestHang(t *testing.T) {
 
 // A hang in which others failed meanwhile is the first cause: they failed because of it.
 func TestHangComesFirst(t *testing.T) {
-	w := newWorld(t, 2)
+	w := newWorld(t, 2).begin()
 	w.policy.OnHang = hangRestart
-	w.begin()
 	w.now += time.Minute
 	f := heartbeat.Finding{Stage: heartbeat.Hung, Hang: job.Hang{Class: heartbeat.Absent, Quiet: 40 * time.Second}}
 	w.feed(0, stalled{f, "rank 0 has not entered barrier #3", 0})
@@ -99,9 +97,6 @@ func TestHangEnds(t *testing.T) {
 func TestHangExcludes(t *testing.T) {
 	w := elasticWorld(t, 3, 2, 3)
 	w.policy.OnHang, w.policy.MaxRestarts, w.policy.Fewest, w.policy.Rest, w.policy.Yields = hangExclude, 9, 2, time.Hour, true
-	for n := range w.states {
-		w.states[n].Policy = nil // that was told when the world began
-	}
 	w.now += time.Minute
 	f := heartbeat.Finding{Stage: heartbeat.Hung, Hang: job.Hang{Class: heartbeat.Odd, Culprits: []job.Culprit{{Rank: 2, Halted: true}}}}
 	w.feed(0, stalled{f, "rank 2 is stopped", 1})
@@ -111,9 +106,8 @@ func TestHangExcludes(t *testing.T) {
 
 // News of a standstill that come when the round is being ended mean nothing.
 func TestHangTooLate(t *testing.T) {
-	w := newWorld(t, 2)
+	w := newWorld(t, 2).begin()
 	w.policy.OnHang = hangRestart
-	w.begin()
 	w.feed(1, failure(1, 0, job.Exit{Code: 7}))
 	w.hangs(heartbeat.Desync, 0, false)
 	w.all(7)

@@ -386,13 +386,17 @@ func (w *watch) stack(ctx context.Context, local int) string {
 	if syscall.Kill(s.PID, page.StackSignal) != nil {
 		return ""
 	}
-	limit := time.After(stackTime)
+	limit, again := time.After(stackTime), time.After(stackTime/4)
 	for last := before; ; {
 		select {
 		case <-ctx.Done():
 			return ""
 		case <-limit:
 			return tail(file, before)
+		case <-again:
+			if last == before { // a main thread in state D keeps the signal and does not handle it; a second one goes to another thread
+				_ = syscall.Kill(s.PID, page.StackSignal)
+			}
 		case <-time.After(stackPoll):
 		}
 		if now := size(file); now > before && now == last {
