@@ -105,7 +105,7 @@ func TestGoldenHelp(t *testing.T) {
 	var all strings.Builder
 	overview(&all)
 	for _, c := range commands() {
-		page(&all, c)
+		pageOf(&all, c)
 	}
 	golden(t, "help.txt", all.String())
 	var first strings.Builder
@@ -115,7 +115,7 @@ func TestGoldenHelp(t *testing.T) {
 	}
 }
 
-func page(w *strings.Builder, c *cli.Command) {
+func pageOf(w *strings.Builder, c *cli.Command) {
 	w.WriteString("\n----\n")
 	if len(c.Subcommands) == 0 {
 		help(w, c, true)
@@ -124,7 +124,7 @@ func page(w *strings.Builder, c *cli.Command) {
 	group(w, c)
 	for _, sub := range c.Subcommands {
 		sub.Name = c.Name + " " + sub.Name
-		page(w, sub)
+		pageOf(w, sub)
 	}
 }
 
