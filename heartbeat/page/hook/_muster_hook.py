@@ -63,6 +63,7 @@ def arrived():
     try:
         if wanted() and not hasattr(sys, "_muster_hook"):
             sys._muster_hook = None  # once, whatever comes
+            take_out_of_environment()
             sys._muster_hook = Hook(Page(os.environ["MUSTER_PAGE"]))
             sys._muster_hook.begin()
     except Exception:
@@ -125,7 +126,6 @@ class Hook:
 
         os.register_at_fork(before=self.rest, after_in_parent=self.go_on, after_in_child=self.let_go)
         atexit.register(self.finish)
-        take_out_of_environment()
         for part in (self.listen, self.count_steps, self.count_calls, self.stay_over_exec):
             try:
                 part()

@@ -1,0 +1,420 @@
+package page
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// python is the interpreter that test/python knows by this name.
+func python(t testing.TB, which string) string {
+	t.Helper()
+	cmd := exec.Command("../../test/python", which)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("test/python %s: %v", which, err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// A scene is a program of a user's that has to run with the hook as it does without.
+type scene struct {
+	name   string
+	files  map[string]string // in its directory, which is in PYTHONPATH
+	script string            // main.py
+	argv   string            // %py stands for the interpreter; else it runs main.py
+	vars   []string
+	claims int  // how many processes should have had the page, one after the other
+	seen   bool // it looks where PyTorch has not been imported, so the hook's directory is still in PYTHONPATH
+	quiet  bool // it may end without an exit of Python's that the hook could see
+}
+
+// begin is the beginning of a script: it prints what the interpreter looks like to it, but for the hook's directory, which is
+// last, or not there, where the script has come so far.
+const begin = `
+import os, sys
+def look(*more):
+    way = [d for d in sys.path if "/hook-" not in d]
+    theirs = os.environ.get("PYTHONPATH")
+    print(way, theirs, getattr(sys.modules.get("sitecustomize"), "__file__", None), *more, flush=True)
+`
+
+// child is a program that imports PyTorch.
+const child = "import torch, sys; sys.stdout.write('child')"
+
+var scenes = []scene{
+	{name: "imports PyTorch", script: "import torch; look(torch.__spec__.loader, vars(torch.__spec__.loader))", claims: 1},
+	{name: "imports an old one", script: "import torch; look()", vars: []string{"FAKE_TORCH=old"}, claims: 1},
+	{name: "imports it in a thread", script: "import threading; t = threading.Thread(target=lambda: __import__('torch')); t.start(); t.join(); look()", claims: 1},
+	{name: "does not import it", script: "print(sys.argv)", argv: "%py main.py a b"},
+	{name: "does not get so far", script: "raise SystemExit(7)"},
+	{name: "cannot import it", seen: true, script: "try:\n import torch\nexcept ImportError as e: look(e)", vars: []string{"FAKE_TORCH=broken"}},
+	{name: "ends by an exception", script: "import torch; look(); raise ValueError(3)", claims: 1},
+	{name: "ends at once", script: "import torch; look(); os._exit(4)", claims: 1, quiet: true},
+	{name: "by a shell", argv: "bash -c '%py -c \"print(1)\"; %py main.py; echo $?'", script: "import torch; look()", claims: 1},
+	{name: "two, one after the other", argv: "bash -c '%py main.py; %py main.py'", script: "import torch; look()", claims: 2},
+	{name: "no environment", argv: "%py -E main.py", script: "sys.path.append(os.environ['FAKE']); import torch; print(sys.path)"},
+	{name: "isolated", argv: "%py -I main.py", script: "sys.path.append(os.environ['FAKE']); import torch; print(sys.path)"},
+	{name: "no site", argv: "%py -S main.py", script: "import torch; look()", claims: 1},
+	{name: "no user's site", argv: "%py -s -B -u -X dev -W error main.py", script: "import torch; look()", claims: 1},
+	{name: "a module", argv: "%py -m main", script: "import torch; look()", claims: 1},
+	{name: "standard input", argv: "bash -c '%py - <main.py'", script: "import torch; look()", claims: 1},
+	{name: "home", argv: "bash -c 'PYTHONHOME=$(%py -c \"import sys; print(sys.base_prefix)\") %py main.py'", script: "import torch; look()", claims: 1},
+	{
+		name: "virtual environment", argv: "bash -c '%py -m venv --without-pip v && v/bin/python main.py'", script: "import torch; look(sys.prefix != sys.base_prefix)",
+		claims: 1,
+	},
+	{
+		name: "another sitecustomize", seen: true,
+		files:  map[string]string{"sitecustomize.py": begin + "look('theirs'); sys.path.insert(0, '/theirs')"},
+		script: "import torch, sitecustomize; look(sitecustomize)", claims: 1,
+	},
+	{name: "one that fails", files: map[string]string{"sitecustomize.py": "import nothing_of_that_name"}, script: "import torch; look()", claims: 1},
+	{name: "one that ends it", files: map[string]string{"sitecustomize.py": "raise SystemExit(9)"}, script: "import torch; look()"},
+	{name: "one that imports PyTorch", seen: true, files: map[string]string{"sitecustomize.py": begin + "import torch; look()"}, script: "import torch; look()", claims: 1},
+	{
+		name:   "another tool's bootstrap in front",
+		argv:   "bash -c 'PYTHONPATH=$PWD/tool:$PYTHONPATH %py main.py'",
+		files:  map[string]string{"sitecustomize.py": "print('theirs')", "tool/sitecustomize.py": bootstrap},
+		script: "import torch; look()", claims: 1,
+	},
+	{
+		name:   "another tool's bootstrap behind",
+		vars:   []string{"BEHIND=tool"},
+		files:  map[string]string{"sitecustomize.py": "print('theirs')", "tool/sitecustomize.py": bootstrap},
+		script: "import torch; look()", claims: 1,
+	},
+	{
+		name:   "a finder in front", // as pytest has for the modules whose assertions it rewrites
+		script: "class F:\n def find_spec(self, name, path=None, target=None): return None\nsys.meta_path.insert(0, F())\nimport torch; look([type(f) for f in sys.meta_path])", claims: 1,
+	},
+	{name: "changes the way", script: "os.environ['PYTHONPATH'] = '/mine:' + os.environ['PYTHONPATH'] + ':/last'\nimport torch; look()", claims: 1},
+	{name: "clears the way", script: "del os.environ['PYTHONPATH']\nimport torch; look()", claims: 1},
+	{name: "starts a program", script: "import torch, subprocess; look(subprocess.check_output([sys.executable, '-c', " + fmt.Sprintf("%q", child) + "]))", claims: 1},
+	{
+		name: "starts the one that trains", script: "import subprocess; print(subprocess.check_output([sys.executable, '-c', " + fmt.Sprintf("%q", child) + "]))", claims: 1,
+	},
+	{name: "spawns", script: processes("spawn"), claims: 1},
+	{name: "forks", script: processes("fork"), claims: 1},
+	{name: "has a fork server", script: processes("forkserver"), claims: 1},
+	{
+		name: "forks first", seen: true, script: "import multiprocessing as m\ndef f(): import torch\nif __name__ == '__main__':\n p = m.get_context('fork').Process(target=f); p.start(); p.join(); look()",
+		claims: 1, quiet: true,
+	},
+	{
+		name:   "its forked child lives on",
+		argv:   "bash -c 'exec 3< <(%py main.py); read -r line <&3; echo $line; %py -c \"import torch\"; cat <&3'",
+		script: "import torch, time\nif os.fork() == 0: time.sleep(2); print('late')\nelse: look()", claims: 2,
+	},
+	{name: "replaces itself", script: "import torch; look(len(sys.argv)); len(sys.argv) > 1 or os.execv(sys.executable, [sys.executable, *sys.argv, 'x'])", claims: 2},
+	{
+		name:   "replaces itself with variables",
+		script: "import torch; look(len(sys.argv)); len(sys.argv) > 1 or os.execvpe(sys.executable, [sys.executable, *sys.argv, 'x'], dict(os.environ, A='1'))", claims: 2,
+	},
+	{
+		name:   "replaces itself with others",
+		script: "sys.path.append(os.environ['FAKE']); import torch; look(len(sys.argv)); len(sys.argv) > 1 or os.execve(sys.executable, [sys.executable, *sys.argv, 'x'], {'FAKE': os.environ['FAKE']})",
+		claims: 1, quiet: true,
+	},
+	{name: "cannot replace itself", script: "import torch\ntry: os.execv('/none', ['x'])\nexcept OSError as e: look(e)", claims: 1},
+	{name: "counts threads", argv: "%py -W error main.py", script: "import threading, torch; look(threading.active_count()); sys.exit(os.fork() and os.wait()[1])", claims: 1},
+	{name: "closes all files", script: "import torch; os.closerange(3, 100); look(); open('mine', 'w').write('x')", claims: 1},
+	{name: "off", vars: []string{"MUSTER_HOOK=off"}, script: "import torch; look()"},
+	{name: "a page that is none", vars: []string{"MUSTER_PAGE=/dev/null"}, script: "import torch; look()"},
+	{name: "a page that is not there", vars: []string{"MUSTER_PAGE=/none/of/that"}, script: "import torch; look()"},
+	{name: "a page that is a directory", vars: []string{"MUSTER_PAGE=/"}, script: "import torch; look()"},
+}
+
+// bootstrap is what tools do that trace programs: out of the way, the others' first, back again.
+const bootstrap = `
+import os, sys
+here = os.path.dirname(os.path.abspath(__file__))
+print("tool")
+if here in sys.path:
+    at = sys.path.index(here)
+    del sys.path[at]
+    ours = sys.modules.pop("sitecustomize")
+    try:
+        import sitecustomize
+    except ImportError:
+        sys.modules["sitecustomize"] = ours
+    finally:
+        sys.path.insert(at, here)
+`
+
+// processes is a script with a process of multiprocessing's that imports PyTorch, too.
+func processes(way string) string {
+	return `
+import multiprocessing, torch
+def work(q):
+    import torch
+    q.put((torch.__name__, os.environ.get("PYTHONPATH")))
+if __name__ == "__main__":
+    c = multiprocessing.get_context("` + way + `")
+    q = c.SimpleQueue()
+    p = c.Process(target=work, args=(q,))
+    p.start()
+    look(q.get())
+    p.join()
+`
+}
+
+// Each scene prints, and ends, as without the hook, and the page was had by whom it should.
+func TestScenes(t *testing.T) {
+	hook := unpacked(t)
+	for _, which := range []string{"debian", "sid"} {
+		interpreter := python(t, which)
+		for _, s := range scenes {
+			t.Run(which+"/"+s.name, func(t *testing.T) {
+				t.Parallel()
+				p, path := newPage(t)
+				want := s.run(t, interpreter, nil)
+				got := s.run(t, interpreter, func(given func(string) (string, bool)) []Var { return Env(hook, path, given) })
+				if s.seen {
+					got = strings.ReplaceAll(got, hook+":", "")
+				}
+				if got != want {
+					t.Errorf("without the hook:\n%s\nwith it:\n%s", want, got)
+				}
+				said, err := p.Read()
+				if err != nil || said.Claims != s.claims || s.claims > 0 && (said.PID == 0 || !s.quiet && (!said.Exiting || said.StackReady)) {
+					t.Errorf("%+v, %v; want %d claims", said, err, s.claims)
+				}
+			})
+		}
+	}
+}
+
+func unpacked(t testing.TB) string {
+	t.Helper()
+	hook, err := Unpack(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hook
+}
+
+// run runs the scene in a directory of its own, which has the same name each time, and returns what it printed, without
+// the hook's own lines in the stack of an exception, and how it ended.
+func (s scene) run(t *testing.T, interpreter string, hooked func(func(string) (string, bool)) []Var) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "scene")
+	files := map[string]string{"main.py": begin + s.script}
+	for name, content := range s.files {
+		files[name] = content
+	}
+	for name, content := range files {
+		name = filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(content), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	argv := s.argv
+	if argv == "" {
+		argv = "%py main.py"
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", "exec "+strings.ReplaceAll(argv, "%py", interpreter))
+	fake, err := filepath.Abs("testdata/fake")
+	if err != nil {
+		t.Fatal(err)
+	}
+	vars := map[string]string{"PATH": os.Getenv("PATH"), "HOME": "/root", "FAKE": fake, "PYTHONPATH": dir + "::" + fake, "PYTHONDONTWRITEBYTECODE": "1"}
+	for _, kv := range s.vars {
+		name, value, _ := strings.Cut(kv, "=")
+		vars[name] = value
+		if name == "BEHIND" {
+			vars["PYTHONPATH"] = filepath.Join(dir, value) + ":" + vars["PYTHONPATH"]
+		}
+	}
+	if hooked != nil {
+		for _, v := range hooked(func(name string) (string, bool) { v, ok := vars[name]; return v, ok }) {
+			if _, theirs := vars[v.Name]; !theirs || v.Name == "PYTHONPATH" {
+				vars[v.Name] = v.Value
+			}
+		}
+	}
+	cmd.Dir = dir
+	for name, value := range vars {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	out, err := cmd.CombinedOutput()
+	text := regexp.MustCompile(`0x[0-9a-f]+`).ReplaceAllString(string(out), "0x")
+	text = regexp.MustCompile(`  File "[^"]*/hook-[^\n]*\n(    .*\n)*`).ReplaceAllString(text, "")
+	return strings.ReplaceAll(text, dir, "DIR") + fmt.Sprint(err)
+}
+
+// A worker is a Python that imports PyTorch and then runs each line that it is sent.
+type worker struct {
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  *bytes.Buffer
+	page *Page
+	path string
+}
+
+func start(t *testing.T, script string) *worker {
+	t.Helper()
+	p, path := newPage(t)
+	fake, err := filepath.Abs("testdata/fake")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &worker{page: p, path: path, out: new(bytes.Buffer), cmd: exec.Command(python(t, "debian"), "-c", script)}
+	w.cmd.Env = append(os.Environ(), "PYTHONPATH="+fake)
+	for _, v := range Env(unpacked(t), path, func(string) (string, bool) { return fake, true }) {
+		w.cmd.Env = append(w.cmd.Env, v.Name+"="+v.Value)
+	}
+	w.cmd.Stdout, w.cmd.Stderr = w.out, w.out
+	if w.in, err = w.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		w.in.Close()
+		if err := w.cmd.Wait(); err != nil {
+			t.Errorf("%v: %s", err, w.out)
+		}
+	})
+	return w
+}
+
+// until waits for a page that says so.
+func (w *worker) until(t *testing.T, what string, says func(Snapshot) bool) Snapshot {
+	t.Helper()
+	var last Snapshot
+	if !soon(func() bool {
+		s, err := w.page.Read()
+		if err == nil {
+			last = s
+		}
+		return err == nil && says(s)
+	}) {
+		t.Fatalf("never %s: %+v\n%s", what, last, w.out)
+	}
+	return last
+}
+
+// soon asks every few milliseconds, for half a minute.
+func soon(done func() bool) bool {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.After(30 * time.Second); !done(); {
+		select {
+		case <-tick.C:
+		case <-end:
+			return false
+		}
+	}
+	return true
+}
+
+// stacks asks the worker for its stacks until the file has the words.
+func (w *worker) stacks(t *testing.T, pid int, words string) {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil || !Catches(string(status)) {
+		t.Fatalf("%v: the page says that stacks can be had, but there is no handler", err)
+	}
+	if !soon(func() bool {
+		if err := unix.Kill(pid, StackSignal); err != nil {
+			t.Fatal(err)
+		}
+		text, _ := os.ReadFile(StackFile(w.path))
+		return strings.Contains(string(text), words)
+	}) {
+		t.Errorf("%q never came", words)
+	}
+}
+
+// The signal writes where the program is, as often as it is sent, also when Python's lock is held.
+func TestStacks(t *testing.T) {
+	w := start(t, "import torch, sys\ndef waits_for_input(): sys.stdin.read()\nwaits_for_input()")
+	s := w.until(t, "ready", func(s Snapshot) bool { return s.StackReady })
+	w.stacks(t, s.PID, "in waits_for_input")
+	for range 300 {
+		if err := unix.Kill(s.PID, StackSignal); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := w.until(t, "telling", func(n Snapshot) bool { return n.Helper > s.Helper })
+	w.until(t, "still telling", func(n Snapshot) bool { return n.Helper > first.Helper })
+}
+
+// A program that closes all files that it does not know gets no stacks into its own.
+func TestStacksAfterClose(t *testing.T) {
+	w := start(t, "import torch, sys, os\nos.closerange(3, 100)\nf = open('/dev/null', 'w')\nsys.stdin.read()")
+	s := w.until(t, "ready", func(s Snapshot) bool { return s.StackReady })
+	w.until(t, "after a turn", func(n Snapshot) bool { return n.Helper > s.Helper })
+	w.stacks(t, s.PID, "most recent call first")
+}
+
+// A handler of the program's own stays.
+func TestStacksTaken(t *testing.T) {
+	w := start(t, "import signal, sys, os\nsignal.signal(52, lambda *_: (os.write(1, b'mine'), sys.stdin.close()))\nimport torch\nsys.stdin.read()")
+	s := w.until(t, "there", func(s Snapshot) bool { return s.PID > 0 })
+	if s.StackReady {
+		t.Errorf("%+v", s)
+	}
+}
+
+// What the helper tells of turns stops when the process does, or when Python's lock is not given back.
+func TestHelper(t *testing.T) {
+	w := start(t, "import torch, sys\nsys.stdin.read()")
+	s := w.until(t, "there", func(s Snapshot) bool { return s.PID > 0 })
+	s = w.until(t, "telling", func(n Snapshot) bool { return n.Helper > s.Helper })
+	now, err := monotonic()
+	if err != nil || s.Helper > now || now-s.Helper > 20*time.Second {
+		t.Errorf("%v at %v, %v", s.Helper, now, err)
+	}
+	if s.PID != w.cmd.Process.Pid || s.Start == 0 || s.Mute != "no process group yet" {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Python's helper beats beside the hook, and from other processes.
+func TestHelperBeats(t *testing.T) {
+	w := start(t, `
+import torch, sys, os, threading, muster_beat
+def many():
+    for _ in range(500): muster_beat.step(11)
+both = [threading.Thread(target=many) for _ in range(2)]
+pid = os.fork()
+if pid == 0:
+    many()
+    os._exit(0)
+for t in both: t.start()
+for t in both: t.join()
+os.waitpid(pid, 0)
+with muster_beat.phase("evaluation", 60):
+    sys.stdin.readline()
+with muster_beat.phase("x" * 100): pass
+muster_beat.step(-1)
+muster_beat.step("a")
+muster_beat.step(12)
+sys.stdin.read()`)
+	s := w.until(t, "in its phase", func(s Snapshot) bool { return s.Phase == "evaluation" })
+	now, err := monotonic()
+	if err != nil || s.Steps != 11 || s.Beats != 1501 || s.Until < now || s.Until > now+time.Minute || s.PID != w.cmd.Process.Pid {
+		t.Errorf("%+v at %v, %v", s, now, err)
+	}
+	if _, err := io.WriteString(w.in, "\n"); err != nil {
+		t.Fatal(err)
+	}
+	s = w.until(t, "at step 12", func(s Snapshot) bool { return s.Steps == 12 })
+	if s.Phase != "" || s.Until != 0 {
+		t.Errorf("%+v", s)
+	}
+}
