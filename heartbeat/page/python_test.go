@@ -307,11 +307,11 @@ func (w *worker) until(t *testing.T, what string, says func(Snapshot) bool) Snap
 	return last
 }
 
-// soon asks every few milliseconds, for half a minute.
+// soon asks every few milliseconds, for two minutes: the machine may be busy.
 func soon(done func() bool) bool {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.After(30 * time.Second); !done(); {
+	for end := time.After(2 * time.Minute); !done(); {
 		select {
 		case <-tick.C:
 		case <-end:

@@ -1,0 +1,188 @@
+package page
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// A training is one that runs, with a page for each rank.
+type training struct {
+	pages []*Page
+	in    []io.WriteCloser
+}
+
+// train starts a training of two ranks.
+func train(t *testing.T, which, kind string) training {
+	t.Helper()
+	interpreter, hook, port := python(t, which), unpacked(t), freePort(t)
+	var all training
+	for rank := range 2 {
+		p, path := newPage(t)
+		cmd := exec.Command(interpreter, "testdata/train.py", kind)
+		cmd.Env = append(os.Environ(), fmt.Sprintf("RANK=%d", rank), "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", fmt.Sprintf("MASTER_PORT=%d", port),
+			"USE_LIBUV=0", "OMP_NUM_THREADS=1", "GLOO_SOCKET_IFNAME=lo")
+		for _, v := range Env(hook, path, os.LookupEnv) {
+			cmd.Env = append(cmd.Env, v.Name+"="+v.Value)
+		}
+		out := new(bytes.Buffer)
+		cmd.Stdout, cmd.Stderr = out, out
+		in, err := cmd.StdinPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			in.Close()
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("rank %d: %v\n%s", rank, err, out)
+			}
+		})
+		all.pages, all.in = append(all.pages, p), append(all.in, in)
+	}
+	return all
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().(*net.TCPAddr).Port
+}
+
+// until waits for pages that say so.
+func (r training) until(t *testing.T, what string, says func([]Snapshot) bool) []Snapshot {
+	t.Helper()
+	all := make([]Snapshot, len(r.pages))
+	if !soon(func() bool {
+		for i, p := range r.pages {
+			if s, err := p.Read(); err == nil {
+				all[i] = s
+			}
+		}
+		return says(all)
+	}) {
+		t.Fatalf("never %s:\n%+v", what, all)
+	}
+	return all
+}
+
+// In every PyTorch a rank that is late has entered fewer collectives of its group than the one that waits for it.
+func TestTrainings(t *testing.T) {
+	for _, c := range []struct {
+		python, kind string
+		recorder     bool
+	}{
+		{"debian", "ddp", false},
+		{"trixie", "ddp", false},
+		{"trixie", "fsdp1", false},
+		{"resolute", "ddp", true},
+		{"resolute", "fsdp", true},
+		{"sid", "fsdp", true},
+		{"newest", "ddp", true},
+		{"newest", "fsdp", true},
+	} {
+		t.Run(c.python+"/"+c.kind, func(t *testing.T) {
+			t.Parallel()
+			train(t, c.python, c.kind).late(t, c.recorder)
+		})
+	}
+}
+
+func (r training) late(t *testing.T, recorder bool) {
+	t.Helper()
+	all := r.until(t, "waiting", func(all []Snapshot) bool {
+		if all[0].Optimizer != 8 || all[1].Optimizer != 8 || len(all[0].Lanes) == 0 || len(all[1].Lanes) == 0 {
+			return false
+		}
+		return all[0].Lanes[0].Op != "" || all[0].Calls.Op != ""
+	})
+	waits, late := all[0].Lanes[0], all[1].Lanes[0]
+	if waits.Group != late.Group || waits.Entered <= late.Entered || waits.Members != 2 || waits.Blind == recorder || all[0].Recorder != recorder {
+		t.Errorf("waits: %+v\nlate:  %+v", all[0], all[1])
+	}
+	if recorder && (waits.Completed != waits.Entered-1 || late.Completed != late.Entered || waits.Bytes == 0) {
+		t.Errorf("waits: %+v\nlate:  %+v", waits, late)
+	}
+	if calls := all[0].Calls; !recorder && (calls.Completed != calls.Entered-1 || all[1].Calls.Completed != all[1].Calls.Entered) {
+		t.Errorf("waits: %+v\nlate:  %+v", calls, all[1].Calls)
+	}
+	for rank, s := range all {
+		if s.Rank != rank || s.World != 2 || s.Limit.Minutes() != 30 || !s.StackReady || s.Hooks == recorder {
+			t.Errorf("rank %d: %+v", rank, s)
+		}
+	}
+	t.Logf("waits: %+v %+v %s", waits, all[0].Calls, all[0].Mute)
+	t.Logf("late:  %+v %+v %s", late, all[1].Calls, all[1].Mute)
+	if _, err := io.WriteString(r.in[1], "\n"); err != nil {
+		t.Fatal(err)
+	}
+	r.until(t, "done", func(all []Snapshot) bool { return all[0].Optimizer == 16 && all[1].Optimizer == 16 })
+	for _, in := range r.in {
+		in.Close()
+	}
+	r.until(t, "ended", func(all []Snapshot) bool { return all[0].Exiting && all[1].Exiting })
+}
+
+// What the compiler reads stays in one piece, and is compiled once, with the hook as without.
+func TestCompiled(t *testing.T) {
+	const script = `
+import torch, torch.distributed as dist, os, tempfile
+dist.init_process_group("gloo", init_method="file://" + tempfile.mktemp(), rank=0, world_size=1)
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.ones(2, 4)).sum().backward()
+reads = []
+def backend(graph, inputs):
+    reads.append(len(list(graph.graph.nodes)))
+    return graph.forward
+@torch.compile(backend=backend)
+def step(): optimizer.step()
+@torch.compile(backend=backend, fullgraph=True)
+def reduce(x):
+    dist.all_reduce(x)
+    return x * 2
+for _ in range(12):
+    step()
+    reduce(torch.ones(3))
+print(reads)
+`
+	for _, which := range []string{"trixie", "newest"} {
+		t.Run(which, func(t *testing.T) {
+			t.Parallel()
+			interpreter, hook := python(t, which), unpacked(t)
+			p, path := newPage(t)
+			var outs []string
+			for _, hooked := range []bool{false, true} {
+				cmd := exec.Command(interpreter, "-c", script)
+				cmd.Env = append(os.Environ(), "OMP_NUM_THREADS=1", "GLOO_SOCKET_IFNAME=lo")
+				for _, v := range Env(hook, path, os.LookupEnv) {
+					if hooked {
+						cmd.Env = append(cmd.Env, v.Name+"="+v.Value)
+					}
+				}
+				out, err := cmd.CombinedOutput()
+				lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+				outs = append(outs, fmt.Sprint(lines[len(lines)-1], err))
+				if err != nil {
+					t.Logf("%s", out)
+				}
+			}
+			s, err := p.Read()
+			if outs[0] != outs[1] || err != nil || s.Claims != 1 {
+				t.Errorf("without: %s\nwith:    %s\n%+v, %v", outs[0], outs[1], s, err)
+			}
+			t.Log(outs[1])
+		})
+	}
+}
