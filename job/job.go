@@ -46,7 +46,8 @@ func (p Place) Path() []string { return []string{p.Block, p.Rack, p.Domain, p.Sw
 type Spec struct {
 	ID string // the job's id, the same on all its nodes; never "none"
 	Terms
-	Self Node
+	Self    Node
+	Machine Machine // on which that is
 }
 
 // Terms are what all nodes of a job must have been told alike.

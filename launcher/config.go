@@ -57,6 +57,8 @@ type Config struct {
 	ExcludeAfter  int           // --exclude-after: a node on which so many rounds failed is left out; 0: none is
 	ExcludeFor    time.Duration // --exclude-for: for so long
 	StateDir      string        // --state-dir: where the count of restarts outlives this agent
+	Suspects      string        // --suspects: where jobs remember machines that failed them
+	SuspectsFor   time.Duration // --suspects-for: how long
 	MaxRestarts   int           // --max-restarts: rounds that may follow the first
 
 	OnHang        string        // --on-hang: observe, dump, restart, exclude-node

@@ -103,7 +103,7 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 	case broken:
 		todo = s.ending(p, e.Verdict)
 	case met:
-		todo = s.met(e)
+		todo = s.met(p, e)
 	case unmet:
 		todo = s.unmet(p, e.Verdict)
 	case queued:
@@ -347,7 +347,7 @@ func (s *state) settled(p policy) []any {
 	case s.Asked && s.Own != nil && (goOn || s.mayBeAsked()): // by a signal that came when the failure had stopped all
 		return s.conclude(p, *s.Own)
 	case !goOn:
-		return s.conclude(p, s.inAll(v))
+		return append(s.accuseFailed(p, v.First), s.conclude(p, s.inAll(v))...)
 	}
 	s.Again = true
 	text, out := v.Sentence+"; the nodes that are left meet again", ""
@@ -361,7 +361,7 @@ func (s *state) settled(p policy) []any {
 	}
 	text += out
 	s.past(job.Round{Number: s.last(), Message: v.Sentence + out, First: v.First})
-	todo := []any{say{text}, expire{p.StopTimeout + leaveTime}}
+	todo := append([]any{say{text}, expire{p.StopTimeout + leaveTime}}, append(s.accuseFailed(p, v.First), s.accuseExcluded(p, v.First)...)...)
 	if s.allClear() {
 		todo = append(todo, s.goOn(p)...)
 	}
@@ -551,13 +551,14 @@ func (s *state) lost(p policy, e lost) []any {
 	if s.Verdict != nil || s.Next != nil || !needed {
 		return s.hurry(p, e)
 	}
+	found := s.accuseLost(p, e)
 	if p.Regroups {
-		return append(s.bereft(p, e), s.hurry(p, e)...)
+		return slices.Concat(found, s.bereft(p, e), s.hurry(p, e))
 	}
 	if !s.leads() {
-		return s.alone(p, e.Why)
+		return append(found, s.alone(p, e.Why)...)
 	}
-	todo := s.heard(p, cause{At: s.Now, Node: e.Node, Why: e.Why})
+	todo := append(found, s.heard(p, cause{At: s.Now, Node: e.Node, Why: e.Why})...)
 	if s.Again || s.Order != "" { // without this node there is no next round
 		s.Again = false
 		todo = append(todo, s.conclude(p, s.inAll(p.judge(s.Causes, s.Nodes)))...)
@@ -639,6 +640,8 @@ func (s *state) told(p policy, from int, n news) []any {
 		return s.halt(p, n.Order, n.Why)
 	case from == 0 && n.Kind == newsStop:
 		return append(s.stop(stop{Within: p.StopTimeout}), expire{p.StopTimeout + 2*leaveTime})
+	case n.Kind == newsHere && (s.leads() || from == 0):
+		s.Nodes[from].Machine = n.Machine
 	case from == 0 && n.Kind == newsMend:
 		return s.mendedAll(p, n.Mends)
 	case from == 0 && n.Kind == newsMeet && n.Past != nil:

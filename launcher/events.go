@@ -24,6 +24,7 @@ type policy struct {
 
 	Regroups bool          `json:"regroups,omitempty"`  // nodes that are left when one was lost meet again
 	Fewest   int           `json:"fewest,omitempty"`    // nodes that make a world
+	Suspects bool          `json:"suspects,omitempty"`  // what is found about machines is kept
 	Exclude  int           `json:"exclude,omitempty"`   // a node on which so many rounds failed is left out; 0: none is
 	Rest     time.Duration `json:"rest,omitempty"`      // for so long
 	Yields   bool          `json:"yields,omitempty"`    // and when one was told to stop
@@ -92,6 +93,8 @@ type node struct {
 	ID    string `json:"id,omitempty"`    // its name, and what else tells it from others
 	Out   string `json:"out,omitempty"`   // why it is left out of the next world
 
+	Machine *job.Machine `json:"machine,omitempty"` // on which it is; nil: nobody asks, or it has not said
+
 	Wishes int    `json:"wishes,omitempty"` // orders that it passed on and the leader judged,
 	Answer *reply `json:"answer,omitempty"` // and the answer to the last of them
 }
@@ -159,7 +162,8 @@ type (
 		Nodes      []string
 		IDs        []string // the same, told from each other
 		Past       job.Tally
-		Hold       bool // no round is to be opened: the end of the job is asked for already
+		Machine    *job.Machine // on which this node is; nil: nobody asks
+		Hold       bool         // no round is to be opened: the end of the job is asked for already
 	}
 	// unmet: they have not, and will not.
 	unmet struct{ Verdict job.Verdict }

@@ -18,6 +18,7 @@ func (p Plan) policy(c Config) policy {
 	how := policy{StopTimeout: c.StopTimeout, Grace: c.Grace, MaxRestarts: p.Restarts, Success: c.Success, OnExit: c.OnExit, Posix: c.SignalExit == "posix"}
 	how.Window, how.Backoff = c.RestartWindow, c.Backoff
 	how.Fewest, how.Exclude, how.Rest = p.Spec.Fewest(), c.ExcludeAfter, c.ExcludeFor
+	how.Suspects = c.Suspects != ""
 	how.Yields = p.regroups(c) && p.Spec.Standby()
 	how.Regroups, how.Nodes, how.Join, how.LastCall = p.regroups(c), p.Spec.Nodes, c.JoinPolicy, c.LastCall
 	how.OnHang = c.OnHang

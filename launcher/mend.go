@@ -82,7 +82,8 @@ func (s *state) mend(p policy, c cause) (todo []any, may bool) {
 		s.count(c.Node)
 	}
 	s.Mended = s.Now
-	return append([]any{tell{everyone, news{Kind: newsMend, Mends: []mend{m}}}}, s.mended(p, m)...), true
+	todo = append(s.accuseFailed(p, f), tell{everyone, news{Kind: newsMend, Mends: []mend{m}}})
+	return append(todo, s.mended(p, m)...), true
 }
 
 // mended notes that a worker is started again, once, and has it done if it is this node's.

@@ -24,6 +24,7 @@ type news struct {
 	Past    *job.Tally    `json:"past,omitempty"` // of the next world
 	Mends   []mend        `json:"mends,omitempty"`
 	Stalled *stalled      `json:"stalled,omitempty"`
+	Machine *job.Machine  `json:"machine,omitempty"` // on which the teller is
 }
 
 // start lets a member start its workers.
@@ -50,6 +51,7 @@ const (
 	newsStop    = "stop"    // leader: something failed, or an order came; stop your workers
 	newsOrder   = "order"   // member: somebody on my node ordered this
 	newsAnswer  = "answer"  // leader: what became of your order
+	newsHere    = "here"    // on which machine I am
 	newsMend    = "mend"    // leader: these workers failed, and they alone are started again
 	newsMeet    = "meet"    // leader: this world is over, meet again for the next
 	newsVerdict = "verdict" // leader: how the job ended

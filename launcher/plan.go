@@ -165,6 +165,9 @@ func planSelf(c Config, found discovery.Finding, p *Plan) error {
 	if c.NodeRank >= 0 {
 		p.Spec.Self.Index = c.NodeRank
 	}
+	if c.Suspects != "" {
+		p.Spec.Machine = discovery.Machine(c.Host)
+	}
 	if i := p.Spec.Self.Index; i >= p.Spec.Nodes+p.Spec.Spares {
 		from := fmt.Sprintf("node %d (%s)", i, found.Rule)
 		if c.NodeRank >= 0 {

@@ -30,7 +30,7 @@ const fenceMargin = 4 * time.Second
 func (p policy) fence() time.Duration { return leaseTime + p.StopTimeout + fenceMargin }
 
 // met begins a world. What was of another one is forgotten, but for what a verdict tells.
-func (s *state) met(e met) []any {
+func (s *state) met(p policy, e met) []any {
 	*s = state{Now: s.Now, Self: e.Self, Generation: e.Generation, Past: s.Past, CtrlC: s.CtrlC, Blame: s.Blame, Flaps: s.Flaps, Policy: s.Policy,
 		Round: max(e.Past.Rounds, 0), Free: min(max(e.Past.Free, 0), max(e.Past.Rounds, 0))}
 	for i, name := range e.Nodes {
@@ -40,10 +40,12 @@ func (s *state) met(e met) []any {
 		}
 		s.Nodes = append(s.Nodes, n)
 	}
+	s.Nodes[s.Self].Machine = e.Machine
+	todo := s.isHere(p)
 	if !s.leads() || e.Hold {
-		return nil
+		return todo
 	}
-	return []any{open{}}
+	return append(todo, open{})
 }
 
 // unmet ends a job for which there is no other world. Why it needed one is said first.

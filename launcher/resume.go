@@ -32,7 +32,7 @@ func (s *state) mayBegin() bool { return s.waits() && s.Start != nil }
 
 // standing is what others must know of this node, whatever they have heard before.
 func (s *state) standing(p policy, to int) []any {
-	var todo []any
+	todo := s.isHere(p)
 	say := func(n news) { todo = append(todo, tell{to, n}) }
 	if !s.leads() {
 		s.account(say)

@@ -60,6 +60,7 @@ type round struct {
 	slow      <-chan time.Time   // that of the workers' start
 	kill      context.CancelFunc // ends the time that workers have to stop; nil: they were not told to
 	stopped   sync.WaitGroup     // of the goroutine that stops them
+	written   chan struct{}      // closed when what was found about machines is kept; nil: nothing was
 	scene     scene
 	place     *framework.Place // what the workers were told last
 	overruled string           // flags that do not count, as it was said
@@ -106,6 +107,9 @@ func (r *round) enter(asked any) error {
 func (r *round) begins(asked any) {
 	w := r.session.World
 	e := met{Generation: w.Generation, Self: r.session.Rank, Past: w.Past, Hold: asked != nil}
+	if r.policy.Suspects {
+		e.Machine = &r.plan.Spec.Machine
+	}
 	for _, m := range w.Members {
 		e.Nodes, e.IDs = append(e.Nodes, m.Name), append(e.IDs, m.Node.String())
 	}
@@ -278,6 +282,8 @@ func (r *round) do(deed any) {
 		r.stop(d)
 	case mend:
 		r.mend(d)
+	case accuse:
+		r.accuse(d)
 	case kill:
 		r.stop(stop{})
 	case tell:
@@ -544,6 +550,7 @@ func (r *round) close() {
 	r.unwatch()
 	r.store.close(r.c)
 	r.line.close()
+	r.endAccusing()
 	if r.place != nil {
 		r.record()
 	}

@@ -236,28 +236,6 @@ func (l *leader) unsure() bool {
 	return !slices.ContainsFunc(l.guests, member) && time.Since(l.enough) < 3*beat
 }
 
-// choose picks who makes the world: members of the one before, then others as they came.
-func (l *leader) choose(tickets []ticket) []ticket {
-	before := cmp.Or(l.Previous, l.before.members())
-	if len(tickets) <= l.spec.Nodes || before == nil {
-		return tickets[:min(len(tickets), l.spec.Nodes)]
-	}
-	known := map[string]bool{}
-	for _, m := range before.Members {
-		for _, id := range identities(m.Node) {
-			known[id] = true
-		}
-	}
-	stranger := func(t ticket) int {
-		if slices.ContainsFunc(identities(t.Node), func(id string) bool { return known[id] }) {
-			return 0
-		}
-		return 1
-	}
-	slices.SortStableFunc(tickets, func(a, b ticket) int { return stranger(a) - stranger(b) })
-	return tickets[:l.spec.Nodes]
-}
-
 // brief is a verdict as it travels: without what fills pages.
 func brief(v *job.Verdict) *job.Verdict {
 	if v == nil {

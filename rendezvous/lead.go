@@ -37,8 +37,10 @@ type leader struct {
 	told    time.Time
 	changed bool // since told
 
-	overtaken  int // of the living, how many came again as another process
-	line       int // ours on the board; 0: none yet
+	doubts     map[int]string // by ticket, why its machine is doubtful
+	remarks    []string       // about those, when the world was made
+	overtaken  int            // of the living, how many came again as another process
+	line       int            // ours on the board; 0: none yet
 	neighbours map[int]*neighbour
 }
 
@@ -52,7 +54,7 @@ type guest struct {
 
 // lead takes the tickets in turn until there is an outcome. It returns nothing when another node leads.
 func (n *node) lead(ctx context.Context) (*outcome, error) {
-	l := &leader{node: n, self: n.record(), neighbours: map[int]*neighbour{}}
+	l := &leader{node: n, self: n.record(), neighbours: map[int]*neighbour{}, doubts: map[int]string{}}
 	if err := l.begin(ctx); err != nil {
 		return nil, err
 	}
@@ -143,7 +145,7 @@ func (l *leader) take(b []byte) {
 	}
 	r, err := decode[record](b, maxRecord)
 	if err == nil {
-		err = check(r.Node)
+		err = cmp.Or(check(r.Node), checkMachine(r.Machine))
 	}
 	if err != nil {
 		l.refuse(fmt.Errorf("ticket %d holds nothing that muster can read: %w", l.reached, err))
@@ -151,6 +153,7 @@ func (l *leader) take(b []byte) {
 	}
 	g := &guest{ticket: ticket{l.reached, r}, until: time.Now().Add(r.Rest)}
 	l.guests = append(l.guests, g)
+	l.doubt(g.ticket)
 	if r.Rest <= 0 && (l.reached > l.doubtful || l.reached == l.node.ticket) {
 		l.welcome(g)
 	}
@@ -215,7 +218,8 @@ func (l *leader) complete(count int) bool {
 // allHere reports whether nobody else is expected. When the world before said how many of its members come, they are waited for,
 // and whoever else is there comes in with them.
 func (l *leader) allHere(count int) bool {
-	return !l.absent() && (count >= l.spec.Nodes || l.before.expects() > 0)
+	enough := count-l.doubted() >= l.spec.Nodes || count >= l.spec.Nodes+l.spec.Spares
+	return !l.absent() && (enough || l.before.expects() > 0)
 }
 
 // absent reports whether members of the world before are not here, and may live: as many as it said, or any.
@@ -249,7 +253,7 @@ func (l *leader) waited() time.Duration {
 }
 
 // patience is how long so many nodes wait for more: at least until those who are absent have no workers any more. Where a world is
-// full, it is for members of the one before, who have the first claim.
+// full, it is for members of the one before, who have the first claim, or for spares in place of doubtful machines.
 func (l *leader) patience(count int) time.Duration {
 	wait := l.LastCall
 	if count >= l.spec.Nodes {
@@ -307,6 +311,7 @@ func (l *leader) publish(ctx context.Context, end *outcome) (*outcome, error) {
 		return nil, err
 	}
 	if bytes.Equal(stands, b) {
+		l.sayRemarks()
 		return end, nil
 	}
 	return l.read(stands)

@@ -27,6 +27,8 @@ type record struct {
 	Past job.Tally     `json:"past,omitzero"`  // of the job, as far as it knows
 	Rest time.Duration `json:"rest,omitempty"` // for so long it takes no place
 	Node job.Node      `json:"node"`
+
+	Machine job.Machine `json:"machine,omitzero"` // on which that is
 }
 
 func (r record) String() string { return r.Node.String() }

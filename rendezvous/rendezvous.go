@@ -29,6 +29,7 @@
 package rendezvous
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,9 +62,12 @@ type Options struct {
 	NotBefore time.Time
 	// Lives asks a member of a world that nobody ends, and of which the store hears nothing, whether it is still there: its leader
 	// may not reach the store. nil: nobody is asked.
-	Lives    func(context.Context, job.Node) bool
-	Past     job.Tally    // what this agent knows of the job's rounds; the world's is the most that anybody knows
-	Progress func(Status) // called by Join when something changed, and each second; nil: nobody looks
+	Lives func(context.Context, job.Node) bool
+	// Doubt says why a machine is doubtful, "": it is not. Where there are more nodes than places, those on such machines are spares.
+	Doubt    func(job.Machine) string // asked by who leads; nil: none is
+	Say      func(string)             // hears who was left for that, or was not; nil: nobody does
+	Past     job.Tally                // what this agent knows of the job's rounds; the world's is the most that anybody knows
+	Progress func(Status)             // called by Join when something changed, and each second; nil: nobody looks
 }
 
 // Join meets the other nodes of spec's job in s and returns when all agree on a world that includes spec.Self.
@@ -106,7 +110,7 @@ func complete(spec job.Spec) error {
 	case spec.Self.Incarnation == "":
 		return errors.New("this node has no incarnation")
 	}
-	return check(spec.Self)
+	return cmp.Or(check(spec.Self), checkMachine(spec.Machine))
 }
 
 // decided reports whether the meeting itself ended, however late.

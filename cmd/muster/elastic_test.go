@@ -35,7 +35,7 @@ func (c *crowd) joins(names ...string) {
 		}
 		args := append([]string{"run", "--nproc-per-node", "2", "--rdzv-id", "crowd", "--rdzv-endpoint", fmt.Sprint("127.0.0.1:", c.port),
 			"--local-addr", fmt.Sprint("127.0.0.", at), "--node-rank", fmt.Sprint(at - 1), "--serve", serve}, c.flags...)
-		c.nodes[name] = muster(c.T, c.TempDir(), nil, append(args, "--", "sh", "-c",
+		c.nodes[name] = muster(c.T, c.TempDir(), []string{"NODE_NAME=machine-" + name}, append(args, "--", "sh", "-c",
 			fmt.Sprintf(`echo "rank $RANK of $WORLD_SIZE in round $TORCHELASTIC_RESTART_COUNT"; while [ ! -e %s ]; do sleep 0.02; done`, c.open))...)
 	}
 }

@@ -22,7 +22,7 @@ import (
 func jobFlags(c *launcher.Config) []cli.Flag {
 	c.NodeRank, c.WorkerStore, c.Serve = -1, "auto", "auto"
 	c.JoinTimeout, c.StopTimeout, c.Grace = 15*time.Minute, 5*time.Second, 25*time.Second
-	c.ExcludeFor = 10 * time.Minute
+	c.ExcludeFor, c.SuspectsFor = 10*time.Minute, 7*24*time.Hour
 	c.JoinPolicy, c.LastCall, c.RejoinTimeout, c.Backoff = "now", 30*time.Second, 10*time.Minute, 30*time.Second
 	return append([]cli.Flag{
 		&cli.GenericFlag{Name: "nnodes", Value: nodes{&c.Least, &c.Nodes}, Usage: "`N` nodes, or MIN:MAX; what the platform says, else 1"},
@@ -52,6 +52,8 @@ func jobFlags(c *launcher.Config) []cli.Flag {
 		&cli.GenericFlag{Name: "restart-window", Value: seconds{&c.RestartWindow}, Hidden: true, Usage: "`TIME` after which a round that ran so long makes the count of restarts begin anew (none)"},
 		&cli.GenericFlag{Name: "restart-backoff", Value: seconds{&c.Backoff}, Hidden: true, Usage: "`TIME` to pause at most when rounds fail one after the other; the first restart is at once (30s)"},
 		&cli.StringFlag{Name: "state-dir", Destination: &c.StateDir, Hidden: true, Usage: "`DIR` that outlives the container, to count restarts over several"},
+		&cli.StringFlag{Name: "suspects", Destination: &c.Suspects, Hidden: true, Usage: "`DIR` that jobs share, to remember machines that failed them; spares take their place"},
+		&cli.GenericFlag{Name: "suspects-for", Value: seconds{&c.SuspectsFor}, Hidden: true, Usage: "`TIME` for which a machine is suspect (168h)"},
 		&cli.GenericFlag{Name: "spares", Value: number{&c.Spares, 0, 1 << 10}, Usage: "`K` nodes beyond --nnodes, which stand by to take a lost one's place (0)"},
 		&cli.GenericFlag{Name: "last-call", Value: seconds{&c.LastCall}, Hidden: true, Usage: "`TIME` to wait for more than the fewest nodes (30s)"},
 		&cli.GenericFlag{Name: "rdzv-timeout", Value: seconds{&c.RejoinTimeout}, Hidden: true, Usage: "`TIME` that nodes which lost one wait for another world; 0: they end (10m)"},

@@ -1,0 +1,84 @@
+package launcher
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/muster-run/muster/job"
+)
+
+// accusations are what is found in a world of three nodes, by whom, as long as it goes.
+func accusations(t *testing.T, change func(*world), happen func(*world)) (all []string) {
+	w := newWorld(t, 3)
+	w.policy.Suspects = true
+	for n := range w.states {
+		for i := range 3 {
+			w.states[n].Nodes[i].Machine = &job.Machine{Name: fmt.Sprintf("gpu%d", i)}
+		}
+	}
+	change(w)
+	w.begin()
+	happen(w)
+	w.run()
+	for _, line := range w.log {
+		if at, deed, ok := strings.Cut(line, ": launcher.accuse "); ok {
+			all = append(all, at[strings.Index(at, "node"):]+" "+deed)
+		}
+	}
+	return all
+}
+
+// What is found about a machine is kept once, by one node: that a node was lost, that it was left out, or that the machine was at fault. A goodbye
+// is no loss, and a program that fails none of the machine's.
+func TestAccusations(t *testing.T) {
+	regroups := func(w *world) {
+		w.policy.Regroups, w.policy.Yields, w.policy.Fewest, w.policy.Nodes, w.fewest = true, true, 2, 3, 2
+	}
+	fails := func(kind string) func(*world) {
+		return func(w *world) {
+			f := &job.Failure{Node: "host-1", Rank: 2, Group: 1, PID: 100, Exit: job.Exit{Code: 3}, Evidence: []job.Evidence{{Kind: kind}}}
+			w.feed(1, finished{job.Ended{Rank: 2}, f})
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*world)
+		happen func(*world)
+		want   []string
+	}{
+		"a member is lost":        {regroups, func(w *world) { w.feed(1, death{}) }, []string{"node 0 {Machine:gpu1 Kind:lost Why:node 1 (host-1) was lost: connection refused}"}},
+		"and the job with it":     {func(*world) {}, func(w *world) { w.feed(1, death{}) }, []string{"node 0 {Machine:gpu1 Kind:lost Why:node 1 (host-1) was lost: connection refused}"}},
+		"the leader is lost":      {regroups, func(w *world) { w.feed(0, death{}) }, []string{"node 1 {Machine:gpu0 Kind:lost Why:node 0 (host-0) was lost: connection refused}"}},
+		"a member says goodbye":   {func(*world) {}, func(w *world) { w.dead[1] = true; w.feed(0, departed{1}) }, nil},
+		"a GPU is broken":         {regroups, fails("gpu-ecc"), []string{"node 0 {Machine:gpu1 Kind:fault Why:rank 2 on host-1 (node 1, local rank 0, pid 100) exited with code 3; }"}},
+		"a program is":            {regroups, fails("syntax"), nil},
+		"too many fail on a node": {func(w *world) { regroups(w); w.policy.Exclude, w.policy.MaxRestarts = 1, 1 }, fails("syntax"), []string{"node 0 {Machine:gpu1 Kind:excluded Why:1 rounds failed on node 1 (host-1)}"}},
+		"nobody is to keep it":    {func(w *world) { regroups(w); w.policy.Suspects = false }, func(w *world) { w.feed(1, death{}) }, nil},
+	} {
+		if got := accusations(t, c.change, c.happen); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// In a new world each side hears on which machine the other is, also an agent that follows another.
+func TestMachinesAreTold(t *testing.T) {
+	p := policy{Suspects: true}
+	at := func(self int) state {
+		s, todo := decide(p, state{}, 0, met{Generation: 1, Self: self, Nodes: []string{"a", "b"}, Machine: &job.Machine{Name: "gpu"}, Hold: true})
+		if len(todo) != 1 || todo[0].(tell).News.Machine.Name != "gpu" || todo[0].(tell).To != []int{everyone, 0}[self] {
+			t.Errorf("node %d: %+v", self, todo)
+		}
+		return s
+	}
+	for self := range 2 {
+		s, _ := decide(p, at(self), 0, told{1 - self, news{Kind: newsHere, Machine: &job.Machine{Name: "other"}}})
+		if m := s.Nodes[1-self].Machine; m == nil || m.Name != "other" {
+			t.Errorf("node %d heard of %v", self, m)
+		}
+		if todo := s.standing(p, 1-self); len(todo) == 0 || todo[0].(tell).News.Kind != newsHere {
+			t.Errorf("node %d says again %+v", self, todo)
+		}
+	}
+}
