@@ -358,7 +358,7 @@ func (r *round) begin(at start) {
 func (r *round) surroundings(heirs []worker.Heir) worker.Options {
 	return worker.Options{
 		Processes: r.c.First, Console: r.c.Console.Number, Environ: r.c.Environ, Job: r.plan.Spec.ID, Round: r.state.Round,
-		Output: r.c.Output, Devices: r.plan.Devices, Mends: r.policy.mends(), Heirs: heirs,
+		Output: r.c.Output, Devices: r.plan.Devices, Mends: r.rules().mends(), Heirs: heirs,
 	}
 }
 

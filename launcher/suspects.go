@@ -60,8 +60,11 @@ func (c Config) findings() []suspects.Finding {
 // warn is what the meeting has to say to people.
 func (c Config) warn(text string) { c.Log.Warn(text) }
 
-// accuse keeps a finding, while the round goes on.
+// accuse keeps a finding, while the round goes on. The leader's policy may ask it of a node that has no directory.
 func (r *round) accuse(a accuse) {
+	if r.c.Suspects == "" {
+		return
+	}
 	finding := suspects.Finding{Time: time.Now(), Machine: a.Machine, Kind: a.Kind, Why: a.Why, Job: r.plan.Spec.ID, By: r.c.Host.Hostname}
 	r.c.Log.Warn(fmt.Sprintf("%v is suspect from now on, for %v", a.Machine, r.c.SuspectsFor))
 	before, written := r.written, make(chan struct{})
