@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -24,6 +25,9 @@ var (
 type Page struct {
 	name string
 	mem  []byte
+
+	mu   sync.Mutex
+	last Snapshot
 }
 
 // Create makes an empty page, in place of what was there: a process that still has the old one open writes where nobody reads.
@@ -101,7 +105,7 @@ func read(f *os.File, name string) (*Page, error) {
 	if err != nil {
 		return nil, &os.PathError{Op: "map", Path: name, Err: err}
 	}
-	return &Page{name, mem}, nil
+	return &Page{name: name, mem: mem}, nil
 }
 
 // Close ends the use of the page. The file stays.
@@ -117,8 +121,9 @@ func (p *Page) Close() error {
 // StackFile is where the worker with the page at path writes its stacks when it gets StackSignal.
 func StackFile(path string) string { return path + ".stack" }
 
-// Read returns what the page says now. It makes no system call and never waits: what a writer is just changing is ErrTorn after
-// some attempts, and the part of the page that is not torn is in the Snapshot all the same.
+// Read returns what the page says now. It makes no system call and hardly waits. After some attempts it is ErrTorn that a writer is
+// in the middle of a write, where a worker may be stopped, or lose Python's lock for good; then what was read before stands in the
+// Snapshot for the part that is torn.
 func (p *Page) Read() (s Snapshot, err error) {
 	if p.mem == nil {
 		return Snapshot{}, fmt.Errorf("read page %s: %w", p.name, os.ErrClosed)
@@ -132,7 +137,26 @@ func (p *Page) Read() (s Snapshot, err error) {
 			err = fmt.Errorf("read page %s: %w", p.name, err)
 		}
 	}()
-	return decode(words(p.mem))
+	s, err = decode(words(p.mem))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == ErrTorn {
+		s = s.or(p.last)
+	}
+	p.last = s
+	return s, err
+}
+
+// or completes what could be read by what was read before. A part that has ever been written has a PID, or has counted a beat.
+func (s Snapshot) or(last Snapshot) Snapshot {
+	if s.Beats == 0 {
+		s.Beats, s.Steps, s.Phase, s.Until = last.Beats, last.Steps, last.Phase, last.Until
+	}
+	if s.PID == 0 {
+		last.Beats, last.Steps, last.Phase, last.Until = s.Beats, s.Steps, s.Phase, s.Until
+		return last
+	}
+	return s
 }
 
 // words is a page as the words in which it is read and written, one at a time: another process changes them meanwhile.

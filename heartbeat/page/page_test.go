@@ -140,19 +140,25 @@ func TestCutShort(t *testing.T) {
 	}
 }
 
-// What is torn says so, and does not hide the rest.
+// What is torn says so, and does not hide the rest, nor what was there before.
 func TestTorn(t *testing.T) {
 	p, path := newPage(t)
 	w := writer(t, path)
 	if err := w.Step(3); err != nil {
 		t.Fatal(err)
 	}
+	pid := &words(w.mem)[(hookAt+hookPID)/8]
+	store(pid, 812)
+	if s, err := p.Read(); err != nil || s.PID != 812 {
+		t.Errorf("%+v, %v", s, err)
+	}
 	store(&words(w.mem)[hookAt/8], 1)
-	if s, err := p.Read(); !errors.Is(err, ErrTorn) || s.Steps != 3 {
+	store(pid, 7)
+	if s, err := p.Read(); !errors.Is(err, ErrTorn) || s.Steps != 3 || s.PID != 812 {
 		t.Errorf("%+v, %v", s, err)
 	}
 	store(&words(w.mem)[beatsAt/8], 7) // its writer died; the next one repairs it
-	if s, err := p.Read(); !errors.Is(err, ErrTorn) || s.Steps != 0 {
+	if s, err := p.Read(); !errors.Is(err, ErrTorn) || s.Steps != 3 {
 		t.Errorf("%+v, %v", s, err)
 	}
 	store(&words(w.mem)[hookAt/8], 2)
