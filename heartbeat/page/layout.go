@@ -45,6 +45,7 @@ const (
 	hookSteps  = 40
 	hookHelper = 48
 	hookLimit  = 56
+	hookSpent  = 64
 	hookCalls  = 128
 	hookMute   = 256 // its length in a byte, and up to 127 more
 	hookSize   = Size - hookAt
@@ -87,6 +88,7 @@ type Snapshot struct {
 	Exiting     bool          // the interpreter is about to end, and the helper thread has
 	Optimizer   uint64        // steps of optimizers
 	Helper      time.Duration // when its thread last had a turn, by CLOCK_MONOTONIC
+	Spent       time.Duration // CPU time of that thread
 	Limit       time.Duration // of a collective in the default process group, until the framework gives up; 0: not known
 	Lanes       []Lane
 	Calls       Lane   // backward and torch.distributed; Op is the one it is inside
@@ -176,6 +178,7 @@ func (s *Snapshot) hook(b []byte) {
 	s.Recorder, s.Hooks = flags&flagRecorder != 0, flags&flagHooks != 0
 	s.StackReady, s.Exiting = flags&flagStack != 0, flags&flagExiting != 0
 	s.Optimizer, s.Helper, s.Limit = order.Uint64(b[hookSteps:]), instant(b[hookHelper:]), instant(b[hookLimit:])
+	s.Spent = instant(b[hookSpent:])
 	s.Calls, s.Mute = laneFrom(b[hookCalls:]), text(b[hookMute:hookMute+128])
 	for i := range min(int(order.Uint32(b[hookLanes:])), maxLane) {
 		s.Lanes = append(s.Lanes, laneFrom(b[lanesAt-hookAt+i*lane:]))

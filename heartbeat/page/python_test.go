@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -415,6 +416,60 @@ sys.stdin.read()`)
 	}
 	s = w.until(t, "at step 12", func(s Snapshot) bool { return s.Steps == 12 })
 	if s.Phase != "" || s.Until != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// What becomes of PyTorch's records: groups of two backends and of one without a recorder, one that was destroyed and made again,
+// one whose number in the recorder is not known yet, and more than the page holds.
+func TestGroups(t *testing.T) {
+	w := start(t, `
+import torch, sys, types, json
+c10d = sys.modules["torch.distributed.distributed_c10d"] = types.SimpleNamespace(_pg_map={}, _pg_names={}, _pg_group_ranks={})
+class Group:
+    def __init__(self, name, backend, ranks, number=0):
+        self.number = number
+        c10d._pg_map[self], c10d._pg_names[self], c10d._pg_group_ranks[self] = (backend, None), name, {r: i for i, r in enumerate(ranks)}
+    def rank(self): return 1
+    def size(self): return 4
+    def _get_sequence_number_for_group(self):
+        if self.number < 0: raise RuntimeError("not supported")
+        return self.number
+def entry(id, name, seq, op): return {"pg_id": id, "process_group": [name, ""], "collective_seq_id": seq, "is_p2p": False,
+    "profiling_name": "nccl:" + op, "input_sizes": [[4, 5], []], "input_dtypes": ["BFloat16", "Float"]}
+def status(e, c): return {"last_enqueued_collective": str(e), "last_started_collective": "-1", "last_completed_collective": str(c)}
+def nccl(entries, active):
+    all = {"pg_status": {"0": status(9, 9), "2": status(7, 5), "10": status(3, 3), "11": status(-1, -1)}}
+    if entries: all["entries"] = [entry(0, "0", 9, "all_gather"), entry(2, "a", 7, "all_reduce"), entry(2, "a", 6, "broadcast"), entry(10, "0", 3, "all_gather")]
+    return json.dumps(all).encode()
+torch._lib._dump_nccl_trace_json = nccl
+sys._muster_hook.groups.sources += [type(sys._muster_hook.groups.sources[0])("nccl", nccl, True)]
+groups = [Group("0", "cpu:gloo,cuda:nccl", range(4)), Group("a", "nccl", [1, 3]), Group("b", "other", [1, 2], 77), Group("c", "other", [1], -1), Group("d", "nccl", [1])]
+while sys.stdin.readline():
+    groups += [Group("more%d" % i, "other", [0, 1], i) for i in range(40)]
+`)
+	s := w.until(t, "named what waits", func(s Snapshot) bool { return len(s.Lanes) > 0 && s.Lanes[0].Op != "" })
+	got := map[string]Lane{}
+	for _, l := range s.Lanes {
+		if l.Group == 0 {
+			t.Errorf("%+v", l)
+		}
+		l.Group = 0
+		got[l.Name] = l
+	}
+	want := map[string]Lane{
+		"0": {Name: "0", Members: 4, Entered: 3, Completed: 3},
+		"a": {Name: "a", Members: 2, Entered: 7, Completed: 5, Op: "broadcast", Bytes: 44},
+		"b": {Name: "b", Members: 2, Entered: 77, Blind: true},
+	}
+	if !reflect.DeepEqual(got, want) || s.Lanes[0].Name != "a" || s.Rank != 1 || s.World != 4 || !s.Recorder || s.Mute != "group c has no recorder and no sequence number" {
+		t.Errorf("%+v", s)
+	}
+	if _, err := io.WriteString(w.in, "\n"); err != nil {
+		t.Fatal(err)
+	}
+	s = w.until(t, "full", func(s Snapshot) bool { return len(s.Lanes) == maxLane })
+	if s.Lanes[0].Name != "a" || s.Mute != "43 process groups, of which the page holds 32" {
 		t.Errorf("%+v", s)
 	}
 }

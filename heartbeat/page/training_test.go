@@ -7,24 +7,31 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 )
 
 // A training is one that runs, with a page for each rank.
 type training struct {
 	pages []*Page
 	in    []io.WriteCloser
+	out   *bytes.Buffer // of rank 0, when it has ended
+	wait  func()        // for the end of all
 }
 
 // train starts a training of two ranks.
-func train(t *testing.T, which, kind string) training {
+func train(t testing.TB, which string, argv ...string) training {
 	t.Helper()
 	interpreter, hook, port := python(t, which), unpacked(t), freePort(t)
 	var all training
+	var ended sync.WaitGroup
 	for rank := range 2 {
 		p, path := newPage(t)
-		cmd := exec.Command(interpreter, "testdata/train.py", kind)
+		cmd := exec.Command(interpreter, argv...)
 		cmd.Env = append(os.Environ(), fmt.Sprintf("RANK=%d", rank), "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", fmt.Sprintf("MASTER_PORT=%d", port),
 			"USE_LIBUV=0", "OMP_NUM_THREADS=1", "GLOO_SOCKET_IFNAME=lo")
 		for _, v := range Env(hook, path, os.LookupEnv) {
@@ -39,18 +46,27 @@ func train(t *testing.T, which, kind string) training {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() {
-			in.Close()
+		ended.Go(func() {
 			if err := cmd.Wait(); err != nil {
 				t.Errorf("rank %d: %v\n%s", rank, err, out)
 			}
 		})
+		if rank == 0 {
+			all.out = out
+		}
 		all.pages, all.in = append(all.pages, p), append(all.in, in)
 	}
+	all.wait = func() {
+		for _, in := range all.in {
+			in.Close()
+		}
+		ended.Wait()
+	}
+	t.Cleanup(all.wait)
 	return all
 }
 
-func freePort(t *testing.T) int {
+func freePort(t testing.TB) int {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -94,7 +110,7 @@ func TestTrainings(t *testing.T) {
 	} {
 		t.Run(c.python+"/"+c.kind, func(t *testing.T) {
 			t.Parallel()
-			train(t, c.python, c.kind).late(t, c.recorder)
+			train(t, c.python, "testdata/train.py", c.kind).late(t, c.recorder)
 		})
 	}
 }
@@ -128,9 +144,7 @@ func (r training) late(t *testing.T, recorder bool) {
 		t.Fatal(err)
 	}
 	r.until(t, "done", func(all []Snapshot) bool { return all[0].Optimizer == 16 && all[1].Optimizer == 16 })
-	for _, in := range r.in {
-		in.Close()
-	}
+	r.wait()
 	r.until(t, "ended", func(all []Snapshot) bool { return all[0].Exiting && all[1].Exiting })
 }
 
@@ -185,4 +199,54 @@ print(reads)
 			t.Log(outs[1])
 		})
 	}
+}
+
+// BenchmarkTraining is what the hook costs a real training: the CPU time of its thread in parts of the time that goes by, and a
+// step with the thread beside one without it, in turns.
+func BenchmarkTraining(b *testing.B) {
+	for _, which := range []string{"debian", "newest"} {
+		b.Run(which, func(b *testing.B) {
+			for b.Loop() {
+				cost(b, which)
+			}
+		})
+	}
+}
+
+func cost(b *testing.B, which string) {
+	r := train(b, which, "testdata/cost.py")
+	begin, first := time.Duration(0), Snapshot{}
+	for begin == 0 {
+		s, err := r.pages[0].Read()
+		if err == nil && s.Optimizer > 0 {
+			begin, first = s.Helper, s
+		}
+	}
+	r.wait()
+	last, err := r.pages[0].Read()
+	if err != nil {
+		b.Fatal(err)
+	}
+	var with, without, more []float64
+	for i, line := range strings.Fields(r.out.String()) {
+		took, err := strconv.ParseFloat(line, 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if i%2 == 0 {
+			with = append(with, took)
+			continue
+		}
+		without = append(without, took)
+		more = append(more, (with[len(with)-1]/took-1)*100)
+	}
+	b.ReportMetric(float64(last.Spent-first.Spent)/float64(last.Helper-begin)*2*100, "%-of-a-CPU") // it runs half of the time
+	b.ReportMetric(median(with)*1e3, "ms/step-with")
+	b.ReportMetric(median(without)*1e3, "ms/step-without")
+	b.ReportMetric(median(more), "%-more-per-step")
+}
+
+func median(all []float64) float64 {
+	slices.Sort(all)
+	return all[len(all)/2]
 }

@@ -118,6 +118,7 @@ class Hook:
         self.start = start_time()
         self.flags, self.stack, self.mute = 0, None, ""
         self.steps, self.calls, self.inside = 0, 0, {}
+        self.spent, self.clock = 0, getattr(time, "thread_time_ns", int)
         self.groups = Groups(self.now)
         self.running = None
 
@@ -175,8 +176,10 @@ class Hook:
 
     def run(self, wake, done):
         try:
+            before = self.spent
             while not wake.acquire(True, self.groups.pause):
                 self.turn()
+                self.spent = before + self.clock()
         except BaseException:
             pass  # at the interpreter's end anything may be gone
         finally:
@@ -202,7 +205,7 @@ class Hook:
         pack("<ii", part, 24, *groups.place())
         lanes = groups.lanes[:MAX_LANES]
         pack("<II", part, 32, self.page.claims, len(lanes))
-        pack("<QQQ", part, 40, self.steps, self.now(), groups.limit)
+        pack("<QQQQ", part, 40, self.steps, self.now(), groups.limit, self.spent)
         put_lane(pack, part, 128, self.call())
         put_text(part, 256, 128, self.mute or groups.mute)
         for i, lane in enumerate(lanes):
