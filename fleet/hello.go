@@ -22,6 +22,8 @@ import (
 //	member: ready{proof over the leader's salt, last message it has}
 //	leader: welcome{last message it has}, or welcome{refused}
 //
+// Who led a world and has left it answers hello with welcome{refused, proof that it did}.
+//
 // A member that tries several addresses sends ready on one connection only.
 
 const helloTime = 5 * time.Second // for the whole opening
@@ -234,6 +236,10 @@ func (f *Fleet) call(c net.Conn) (*call, error) {
 		return nil, err
 	}
 	w, err := k.answer()
+	var no *refusal
+	if errors.As(err, &no) { // anybody may say no; that there is no way back says only who led this world
+		no.final = no.final && hmac.Equal([]byte(w.Proof), []byte(proof(f.secret(), "over", k.me.Salt, k.me)))
+	}
 	if err != nil {
 		return nil, err
 	}

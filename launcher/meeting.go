@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -319,13 +321,13 @@ func (m *meeting) world(ctx context.Context, o rendezvous.Options, met func(Conf
 			return l, err
 		}
 		m.c.Log.Warn(err.Error() + "; this node meets the others again")
-		m.door.reset()
 		if m.session != nil {
 			m.session.Close()
 			o.Seen, o.Previous, m.session = m.session.World.Generation, &m.session.World, nil
 		} else {
 			m.leaveStore()
 		}
+		m.door.reset(m.over(o.Previous))
 		select {
 		case <-ctx.Done():
 		case <-time.After(retryPause):
@@ -372,8 +374,16 @@ func lives(ctx context.Context, n job.Node) bool { return fleet.Answers(ctx, n.A
 func (m *meeting) next(ctx context.Context, o rendezvous.Options, out string, met func(Config, *rendezvous.Session)) (*line, error) {
 	m.out = out
 	m.session, m.anew, m.end = nil, true, time.Now().Add(m.c.RejoinTimeout)
-	m.door.reset()
+	m.door.reset(m.over(o.Previous))
 	return m.world(ctx, o, met)
+}
+
+// over is a world that this agent has left; nil: there was none.
+func (m *meeting) over(w *job.World) *fleet.Over {
+	if w == nil {
+		return nil
+	}
+	return &fleet.Over{World: *w, Token: m.token}
 }
 
 // resumed is the world of an agent that died, and the line to the others.
@@ -493,48 +503,79 @@ const maxWaiting = 1 << 14
 type door struct {
 	mu      sync.Mutex
 	fleet   *fleet.Fleet
+	over    *fleet.Over       // the world that this agent was in; nil: there was none
+	asked   map[net.Conn]bool // who they are
+	asking  sync.WaitGroup
 	waiting []net.Conn
 	closed  bool
 }
 
 func (d *door) handle(c net.Conn) {
 	d.mu.Lock()
-	f, full := d.fleet, d.closed || len(d.waiting) >= maxWaiting
-	if f == nil && !full {
+	defer d.mu.Unlock()
+	if d.over == nil || d.fleet != nil || d.full() {
+		d.let(c)
+		return
+	}
+	over := *d.over
+	d.asked[c] = true
+	d.asking.Go(func() { d.ask(c, over) })
+}
+
+func (d *door) full() bool { return d.closed || len(d.waiting)+len(d.asked) >= maxWaiting }
+
+// let hands a connection on, or keeps it. It is called with mu held.
+func (d *door) let(c net.Conn) {
+	switch {
+	case d.fleet != nil:
+		d.fleet.Handle(c)
+	case d.full():
+		c.Close()
+	default:
 		d.waiting = append(d.waiting, c)
 	}
-	d.mu.Unlock()
+}
+
+// ask turns away who calls for the world that is over.
+func (d *door) ask(c net.Conn, over fleet.Over) {
+	next := over.Meet(c)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	known := d.asked[c]
+	delete(d.asked, c)
 	switch {
-	case f != nil:
-		f.Handle(c)
-	case full:
-		c.Close()
+	case next == nil:
+	case !known: // turned away meanwhile
+		next.Close()
+	default:
+		d.let(next)
 	}
 }
 
 func (d *door) open(f *fleet.Fleet) {
 	d.mu.Lock()
-	waiting := d.waiting
-	d.fleet, d.waiting = f, nil
-	d.mu.Unlock()
-	for _, c := range waiting {
+	defer d.mu.Unlock()
+	d.fleet = f
+	for _, c := range d.waiting {
 		f.Handle(c)
 	}
+	d.waiting = nil
 }
 
 // shut turns everybody away, until reset.
-func (d *door) shut() { d.set(true) }
+func (d *door) shut() { d.set(true, nil) }
 
-// reset lets others wait again, for another world.
-func (d *door) reset() { d.set(false) }
+// reset lets others wait again, for another world than the one that is over.
+func (d *door) reset(over *fleet.Over) { d.set(false, over) }
 
-func (d *door) set(closed bool) {
+func (d *door) set(closed bool, over *fleet.Over) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, c := range d.waiting {
+	for _, c := range slices.Concat(d.waiting, slices.Collect(maps.Keys(d.asked))) {
 		c.Close()
 	}
-	d.waiting, d.closed, d.fleet = nil, closed, nil
+	d.waiting, d.asked, d.closed, d.fleet, d.over = nil, map[net.Conn]bool{}, closed, nil, over
+	d.mu.Unlock()
+	d.asking.Wait()
 }
 
 // serve takes connections until ln is closed.

@@ -428,6 +428,9 @@ func (r *replayed) Read(b []byte) (int, error) {
 	return n, nil
 }
 
+// NetConn is the connection below.
+func (r *replayed) NetConn() net.Conn { return r.Conn }
+
 // netConn makes fd, which it takes over, a connection of package net.
 func netConn(fd int, head []byte) (net.Conn, error) {
 	f := os.NewFile(uintptr(fd), "foreign")
