@@ -128,6 +128,9 @@ func (w *world) feed(n int, event any) {
 	if e, ok := event.(finished); ok && e.Failure != nil && w.policy.mends() {
 		w.down[n] = append(w.down[n], e.Worker.Rank)
 	}
+	if w.own == nil { // tests change what all nodes were given in the middle of a world
+		w.states[n].Policy = nil
+	}
 	w.kept[n].head.Policy = w.flags(n)
 	w.kept[n].add(w.now, event)
 	s, todo := decide(w.flags(n), w.states[n], w.now, event)
