@@ -18,9 +18,9 @@ type view struct {
 	late bool // it looks the same at the end of a job, or while an accelerator works
 }
 
-// key tells views apart that people are to be told of.
+// key tells views apart that people are to be told of. Why a standstill cannot be judged changes all the time: one reason will do.
 func (v view) key() string {
-	s := fmt.Sprintf("%s%v", v.Class, v.Why)
+	s := v.Class
 	for _, c := range v.Culprits {
 		s += fmt.Sprintf(" %d", c.Rank)
 	}
