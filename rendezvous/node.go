@@ -258,6 +258,10 @@ func (n *node) enrol(end *outcome) (*Session, error) {
 	if !member {
 		return nil, n.leftOut(w)
 	}
+	if w.Terms.OnExit != n.spec.OnExit { // who led the meeting is of a release that does not know of it
+		return nil, &Refusal{Reason: fmt.Sprintf("the world was made with --on-worker-exit %s, and %v was given %s; use the same image on all nodes",
+			onExit(w.Terms), n.spec.Self, onExit(n.spec.Terms))}
+	}
 	if rank == 0 {
 		if err := w.unpack(); err != nil {
 			return nil, err

@@ -224,7 +224,7 @@ func contradiction(a, b record) error {
 		return fmt.Errorf("%v was started with --debug, %v without; say it on all nodes or on none", with, without)
 	}
 	if a.OnExit != b.OnExit {
-		return fmt.Errorf("%v was started with --on-worker-exit %s, %v with %s; give all nodes the same", a, onExit(a), b, onExit(b))
+		return fmt.Errorf("%v was started with --on-worker-exit %s, %v with %s; give all nodes the same", a, onExit(a.Terms), b, onExit(b.Terms))
 	}
 	if all := b.Nodes + b.Spares; b.Node.Index >= all {
 		return fmt.Errorf("%v has an index beyond the last of %d nodes, which is %d", b, all, all-1)
@@ -232,7 +232,7 @@ func contradiction(a, b record) error {
 	return slots(a, b)
 }
 
-func onExit(r record) string { return cmp.Or(r.OnExit, "stop") }
+func onExit(t job.Terms) string { return cmp.Or(t.OnExit, "stop") }
 
 func slots(a, b record) error {
 	uneven := a.Uneven && b.Uneven

@@ -31,7 +31,7 @@ func TestEtcd(t *testing.T) {
 	for name, test := range map[string]func(t *testing.T, exe string){
 		"training": etcdTraining, "torchrun's variables": etcdPET, "agents are killed": etcdTakeOver, "a worker fails": etcdFailure,
 		"etcd starts again": etcdRestart, "etcd stands still": etcdStill, "a member is lost": etcdMember, "a node is lost": etcdNode, "TLS": etcdTLS,
-		"wrong password": etcdPassword, "hosts": etcdHosts, "no programs in memory": etcdNoMemfd,
+		"wrong password": etcdPassword, "hosts": etcdHosts, "the release before": etcdPrevious, "no programs in memory": etcdNoMemfd,
 	} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); test(t, exe) })
 	}
