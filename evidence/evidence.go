@@ -1,5 +1,5 @@
-// Package evidence gathers what a person needs to understand a death: what the last lines mean, whether memory or a
-// file system ran out, and what an exit code says. It looks and returns; it decides nothing and keeps nothing.
+// Package evidence gathers what a person needs to understand a death or a hang: what the last lines mean, whether memory or a
+// file system ran out, what an exit code says, where threads are. It looks and returns; it decides nothing and keeps nothing.
 package evidence
 
 import (

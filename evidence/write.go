@@ -1,0 +1,100 @@
+package evidence
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// writeLimit is how long Write takes at the most.
+const writeLimit = 5 * time.Second
+
+// Write lays b out in files below dir, and returns where: DIR/JOB/round-0-20261122T001502Z/NODE, with a directory for each rank and,
+// last of all, index.json, which says what is what. If dir is on a file system that is dead, which may be what the job waits for, it
+// gives up after five seconds; the goroutine that writes is left behind.
+func (b Bundle) Write(ctx context.Context, dir string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, writeLimit)
+	defer cancel()
+	to := filepath.Join(dir, plain(b.Job), fmt.Sprintf("round-%d-%s", b.Round, b.At.UTC().Format("20060102T150405Z")), plain(b.Node))
+	done := make(chan error, 1)
+	go func() { done <- b.write(ctx, to) }()
+	select {
+	case err := <-done:
+		return to, err
+	case <-ctx.Done():
+		return to, fmt.Errorf("write evidence to %s: it takes too long, the file system may be dead: %w", to, context.Cause(ctx))
+	}
+}
+
+func (b Bundle) write(ctx context.Context, to string) error {
+	for _, p := range b.Pieces {
+		if p.Text == "" {
+			continue
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err := put(filepath.Join(to, plainPath(p.Name)), p.Text); err != nil {
+			return fmt.Errorf("write evidence: %w", err)
+		}
+	}
+	index, err := json.MarshalIndent(b.index(), "", "  ")
+	if err == nil {
+		err = put(filepath.Join(to, "index.json"), string(index)+"\n")
+	}
+	if err != nil {
+		return fmt.Errorf("write evidence: %w", err)
+	}
+	return nil
+}
+
+// index is b with sizes in place of texts.
+func (b Bundle) index() any {
+	type entry struct {
+		Piece
+		Bytes int `json:"bytes,omitempty"`
+	}
+	entries := make([]entry, len(b.Pieces))
+	for i, p := range b.Pieces {
+		entries[i] = entry{p, len(p.Text)}
+		entries[i].Name, entries[i].Text = plainPath(p.Name), ""
+	}
+	return struct {
+		Bundle
+		Pieces []entry `json:"pieces"`
+	}{b, entries}
+}
+
+func put(name, text string) error {
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(name, []byte(text), 0o644)
+}
+
+// plainPath is the name of a piece as a path that leads nowhere else.
+func plainPath(name string) string {
+	parts := strings.Split(name, "/")
+	for i, part := range parts {
+		parts[i] = plain(part)
+	}
+	return filepath.Join(parts...)
+}
+
+// plain is a name that is one element of a path, whatever the user called his job and his hosts.
+func plain(name string) string {
+	name = strings.Map(func(r rune) rune {
+		if r == '/' || r < ' ' {
+			return '_'
+		}
+		return r
+	}, name)
+	if name == "" || strings.Trim(name, ".") == "" {
+		return "_" + name
+	}
+	return name[:min(len(name), 200)]
+}
