@@ -112,7 +112,7 @@ func TestGatherFromTheDead(t *testing.T) {
 func TestMounts(t *testing.T) {
 	root := tree(t, map[string]string{"proc/self/mountinfo": "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n" +
 		"30 22 0:40 / /mnt/my\\040data rw - nfs4 server:/data rw\n31 22 0:41 / /mnt/other rw - fuse.sshfs b: rw\n32 22 0:42 / /proc rw - proc proc rw\n" +
-		"33 30 0:43 / /mnt/my\\040data/local rw - ext4 /dev/sdb rw\n"})
+		"33 30 0:43 / /mnt/my\\040data/local rw - ext4 /dev/sdb rw\n34 22 0:44 / /mnt rw - tmpfs none rw\n"})
 	at := func(rank int, file string) Suspect {
 		return Suspect{Beat: job.Beat{Rank: rank, PID: 100 + rank, Sight: &job.Sight{State: 'D', File: file}}}
 	}
