@@ -23,6 +23,10 @@ import (
 	"github.com/muster-run/muster/proc"
 )
 
+// What a worker plays it does in its main thread, which is the one that is looked at; and no test gets that thread, which never ends
+// before the process. This can be had only here.
+func init() { runtime.LockOSThread() }
+
 // This binary plays the workers, too.
 func TestMain(m *testing.M) {
 	if name := os.Getenv("WITNESS_PLAY"); name != "" {
@@ -391,7 +395,7 @@ func forbidNetlink(t *testing.T) {
 func TestTraced(t *testing.T) {
 	a, w := play(t, "idle"), New("/")
 	a.ready()
-	onOwnThread(func() { // a tracer is a thread; when it ends, so does its hold
+	onOwnThread(func() { // a tracer is a thread
 		if err := unix.PtraceSeize(a.Process.Pid); err != nil {
 			t.Error(err)
 			return
@@ -400,6 +404,9 @@ func TestTraced(t *testing.T) {
 			t.Error(err)
 		}
 		until(t, w, a, func(s job.Sight) bool { return s.Traced && s.State == 't' })
+		if err := unix.PtraceDetach(a.Process.Pid); err != nil {
+			t.Error(err)
+		}
 	})
 	until(t, w, a, func(s job.Sight) bool { return !s.Traced && s.State == 'S' })
 }
