@@ -11,7 +11,7 @@ BENCH    ?= .
 ROUNDS   ?= 500
 MINUTES  ?= 30
 
-.PHONY: help build test race soak fuzz bench lint cover golden demo image clean prepare
+.PHONY: help build test race soak hangs fuzz bench lint cover golden demo image clean prepare
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ race: build ## all tests with the race detector, against what is prepared
 
 soak: ## ROUNDS (500) of crash and restart that leave nothing; MINUTES (30) in which agents are killed, and trainings do not notice
 	CGO_ENABLED=0 SOAK_ROUNDS=$(ROUNDS) SOAK_MINUTES=$(MINUTES) go test ./cmd/muster -run '^TestSoak' -v -count 1 -timeout 3h
+
+hangs: build ## real trainings that hang, or look as if they did: every scene with each PyTorch, about an hour
+	go test ./test/hang -all -v -count 1 -timeout 3h -muster $(abspath $(BIN))
 
 fuzz: ## fuzz each decoder for FUZZTIME
 	@set -e; go list ./... | while read -r pkg; do \

@@ -7,10 +7,12 @@ after a restart all goes well. Each rank says a line for each step, and "done" a
 """
 import argparse
 import contextlib
+import fcntl
 import os
 import re
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
@@ -299,13 +301,19 @@ def receive(s, need):
 
 def ring():
     """Connects each rank with its neighbours."""
-    server = socket.create_server(("127.0.0.1", 0))
-    ports = torch.zeros(size, dtype=torch.int64)
-    ports[rank] = server.getsockname()[1]
-    dist.all_reduce(ports)
-    right = socket.create_connection(("127.0.0.1", int(ports[(rank + 1) % size])))
+    server = socket.create_server((address(), 0))
+    places = [None] * size
+    dist.all_gather_object(places, server.getsockname())
+    right = socket.create_connection(places[(rank + 1) % size])
     left, _ = server.accept()
     return left, right
+
+
+def address():
+    """This machine's address in the network that gloo uses."""
+    wire = struct.pack("256s", os.environ["GLOO_SOCKET_IFNAME"].encode())
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        return socket.inet_ntoa(fcntl.ioctl(s, 0x8915, wire)[20:24])  # SIOCGIFADDR
 
 
 def dead_file():
