@@ -47,14 +47,14 @@ type peer struct {
 	cause     error         // why the last connection broke, or could not be made
 	closed    bool          // the last connection broke because the other side closed it, as its kernel does when it dies
 
-	queue []parcel // told and not acknowledged, by number
-	bytes int
-	last  uint64        // number of the newest message in queue
-	got   uint64        // number of the newest message from the peer
-	ended chan struct{} // closed when the reader of the newest connection has returned; nil: none yet
-	empty chan struct{} // closed when nothing is left to say; nil: nobody waits for it
-	needs chan struct{} // a member's dialer: connect again
-	trips []time.Duration
+	queue  []parcel // told and not acknowledged, by number
+	bytes  int
+	last   uint64        // number of the newest message in queue
+	got    uint64        // number of the newest message from the peer
+	ended  chan struct{} // closed when the reader of the newest connection has returned; nil: none yet
+	empty  chan struct{} // closed when nothing is left to say; nil: nobody waits for it
+	needs  chan struct{} // a member's dialer: connect again
+	trips  []time.Duration
 	beat   json.RawMessage // what came last,
 	beatAt time.Time       // and when
 }
