@@ -152,7 +152,7 @@ class Hook:
             self.running = None
 
     def rest(self):
-        """Ends the thread: a process with two threads should not fork, and Python warns of it."""
+        """Ends the thread: a lock that it holds while the process forks would be held for ever in the child."""
         running, self.running = self.running, None
         if running:
             running[0].release()
