@@ -83,7 +83,7 @@ func BenchmarkJoin(b *testing.B) {
 }
 
 // BenchmarkJoinMemory is the meeting alone: n nodes in one process, with a store that is no more than memory. From s/first on, each node
-// reads the world for itself, n times n lines in all, which n machines do at the same time.
+// reads the world for itself, which n machines do at the same time.
 func BenchmarkJoinMemory(b *testing.B) {
 	for _, n := range []int{1000, 10000} {
 		b.Run(fmt.Sprintf("nodes=%d", n), func(b *testing.B) {
