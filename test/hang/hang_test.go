@@ -149,8 +149,11 @@ func (c scene) play(t *testing.T, muster, torch string, book *figures) {
 		t.Errorf("exit codes %v, want %v", codes, want)
 	}
 	for _, l := range s.lines {
-		if c.class == "" && strings.Contains(l.text, "hang: ") {
+		if c.class == "" && l.verdict() {
 			t.Errorf("of a healthy training it was said: %s", l.text)
+		}
+		if strings.Contains(l.text, "is deprecated") {
+			t.Errorf("PyTorch says, of what muster sets: %s", l.text)
 		}
 	}
 }
@@ -193,7 +196,7 @@ func (c scene) hangs(s *stage, r *row) {
 		s.cut()
 	}
 	said := s.until("a hang", func(l line) bool {
-		return l.node == 0 && strings.Contains(l.text, "hang: ") && !strings.Contains(l.text, "this may be")
+		return l.node == 0 && l.verdict()
 	})
 	if c.name == "partition" {
 		s.heal()

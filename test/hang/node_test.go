@@ -54,6 +54,8 @@ type line struct {
 	text string
 }
 
+func (l line) verdict() bool { return strings.HasPrefix(l.text, "muster: hang: ") }
+
 func (l line) step() bool { return strings.Contains(l.text, "] step ") }
 
 // openStage makes two nodes, which reach each other by h0 and h1 over e0, and have another wire, e1, for the data.

@@ -13,6 +13,7 @@ HOOK_AT, LANES_AT, LANE, MAX_LANES = 256, 768, 104, 32
 RECORDER, HOOKS, STACK, EXITING = 1, 2, 4, 8
 BLIND = 1
 STACK_SIGNAL = 52
+SIZES = "TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -127,7 +128,7 @@ class Hook:
 
         os.register_at_fork(before=self.rest, after_in_parent=self.go_on, after_in_child=self.let_go)
         atexit.register(self.finish)
-        for part in (self.listen, self.count_steps, self.count_calls, self.stay_over_exec):
+        for part in (take_old_name, self.listen, self.count_steps, self.count_calls, self.stay_over_exec):
             try:
                 part()
             except Exception as e:
@@ -499,7 +500,7 @@ class Recorder:
 
 def recorders():
     """The recorders that this PyTorch is known to have, by what can be called."""
-    sizes = [os.environ.get(n) for n in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")]
+    sizes = [os.environ.get(n) for n in SIZES]
     lib = sys.modules.get("torch._C._distributed_c10d")
     if lib is None or "0" in sizes:
         return []
@@ -603,6 +604,14 @@ def start_time():
     """Field 22 of this process's stat. Its name, the second one, may hold anything."""
     with open("/proc/self/stat", "rb") as f:
         return int(f.read().rpartition(b")")[2].split()[19])
+
+
+def take_old_name():
+    """The recorder's size is set by two names, of which PyTorch since 2.9 knows both, and warns of the older one."""
+    new, old = (os.environ.get(n) for n in SIZES)
+    major, minor = sys.modules["torch"].__version__.split(".")[:2]
+    if new is not None and new == old and (int(major), int(minor)) >= (2, 9):
+        del os.environ[SIZES[1]]
 
 
 def take_out_of_environment():
