@@ -217,6 +217,15 @@ func TestClasses(t *testing.T) {
 			}
 			w.stand(4000, func() { w.works(1) })
 		}, "unclear: no rank has told of progress for 30 s; 3 ranks are in backward, and rank 1 is at work"},
+		{"different calls", func(w *world) {
+			w.calls()
+			for r := range w.beats {
+				w.beats[r].Lanes[0].Entered++
+				w.beats[r].Count++
+			}
+			w.beats[2].Lanes[0].Op = "barrier"
+			w.stand(45, nil)
+		}, "hung: all ranks have been in backward or barrier for 32 s, and all of them run: the network between them, or the communication library, does not get on"},
 		{"a debugger holds one", func(w *world) {
 			w.enter(0, 1, 2)
 			w.beats[3].Sight.Traced = true

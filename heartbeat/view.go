@@ -114,6 +114,16 @@ func (c *crowd) incomplete(w wait) bool {
 	return g != 0 && (c.least[g] < w.number() || c.absent[g] > 0)
 }
 
+// calls are those that ranks are inside.
+func (c *crowd) calls() (names []string) {
+	for _, w := range c.waits {
+		if w.lane.Group == 0 && w.lane.Op != "" && !slices.Contains(names, w.lane.Op) {
+			names = append(names, w.lane.Op)
+		}
+	}
+	return names
+}
+
 // view classifies a standstill.
 func (j *Judge) view(l Look) view {
 	c := j.crowd()
@@ -328,6 +338,9 @@ func (j *Judge) together(c crowd) view {
 		}
 	}
 	v.in(w)
+	if w.lane.Group == 0 {
+		v.Op = strings.Join(c.calls(), " or ")
+	}
 	for _, rank := range j.sorted() {
 		t := j.ranks[rank]
 		if t.halted() != "" {
@@ -339,7 +352,7 @@ func (j *Judge) together(c crowd) view {
 			}
 		}
 		if w.lane.Group == 0 && j.runs(rank) {
-			return unclear(fmt.Sprintf("%d ranks are in %s, and rank %d is at work", count(c.waits), cmp.Or(w.lane.Op, "a call"), rank))
+			return unclear(fmt.Sprintf("%d ranks are in %s, and rank %d is at work", count(c.waits), cmp.Or(v.Op, "a call"), rank))
 		}
 		if t.moves() {
 			return unclear(fmt.Sprintf("all ranks are in %s, and rank %d still sends or receives", v.it(), rank))

@@ -16,6 +16,7 @@ import (
 var (
 	another = flag.String("muster", "", "`FILE` to test; else make builds it from what is here")
 	floor   = flag.Duration("floor", 6*time.Second, "`TIME` for --hang-floor")
+	busy    = flag.Duration("busy", 15*time.Second, "`TIME` for --hang-busy-after")
 	aloud   = flag.Bool("aloud", false, "print what agents and workers say as they say it")
 	all     = flag.Bool("all", false, "play every scene with each PyTorch, which takes an hour")
 )
@@ -180,7 +181,7 @@ func (c scene) argv(t *testing.T, muster, torch string) []string {
 	}
 	flags := "--nnodes 2 --nproc-per-node 2 --rdzv-id job --rdzv-endpoint h0:29400 --max-restarts 1"
 	line := append([]string{muster, "run"}, strings.Fields(flags)...)
-	line = append(line, "--hang-floor", floor.String(), "--hang-busy-after", (*floor * 5 / 2).String())
+	line = append(line, "--hang-floor", floor.String(), "--hang-busy-after", busy.String())
 	if !c.mild {
 		line = append(line, "--on-hang", "restart")
 	}
