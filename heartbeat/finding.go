@@ -16,7 +16,7 @@ const (
 	_       Stage = iota
 	Resumed       // somebody advances again
 	Unclear       // nobody advances, by counters that may have nothing to count: it cannot be told whether that is a hang
-	Suspect       // half of the time is over: it is time to look closer
+	Suspect       // about half of the time is over: it is time to look closer
 	Slow          // the time is over, and who is waited for is at work
 	Hung          // it hangs
 )

@@ -205,9 +205,10 @@ func (j *Judge) standstill(l Look) []Finding {
 	v := j.view(l)
 	limit := j.limit(v)
 	v.Quiet, v.Limit = quiet, limit
-	soon := limit // of a busy culprit people hear as early as of a dead one
+	soon, early := limit, limit/2 // of a busy culprit people hear as early as of a dead one
 	if j.trains() {
 		soon = j.learned()
+		early = soon * 2 / 5 // by the default floor within 15 s, with all that it takes to get here
 	}
 	switch {
 	case v.Class == "":
@@ -218,7 +219,7 @@ func (j *Judge) standstill(l Look) []Finding {
 		if v.busy && quiet >= soon {
 			return j.tell(Slow, v, true)
 		}
-		return j.tell(Suspect, v, quiet >= soon/2)
+		return j.tell(Suspect, v, quiet >= early)
 	case j.found == 0:
 		j.found = j.clock
 		return j.tell(Suspect, v, true)

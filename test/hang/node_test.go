@@ -112,6 +112,7 @@ func (s *stage) cut() {
 	for i := range s.nodes {
 		s.in(i, "nft", "add table t; add chain t c { type filter hook input priority 0; }; add rule t c iifname e1 drop")
 	}
+	s.must(os.WriteFile(filepath.Join(s.dir, s.nodes[0].name, "cut"), nil, 0o644)) // for the rank that waits for it
 }
 
 func (s *stage) heal() {

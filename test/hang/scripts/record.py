@@ -184,6 +184,7 @@ for i in range(240):
     if two and not cut and "cut" in read(f"{dir}/out{fault_rank}"):
         cut = run("nsenter", "-n", "-t", str(hosts[1].pid), "nft", cut_off).returncode == 0
         assert cut
+        open(f"{dir}/cut", "w").close()
 
 ends = [w.poll() for w in workers]
 for p in workers + hosts:

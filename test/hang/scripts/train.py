@@ -169,8 +169,10 @@ skip_last.all = True
 
 @training
 def partition():
-    """Says that it is time to cut the network, and goes on."""
+    """Waits for the network to be cut, and goes on."""
     print("cut", flush=True)
+    while not os.path.exists(f"{scratch()}/cut"):
+        time.sleep(0.05)
 
 
 # What is healthy, but may look as if it were not.
