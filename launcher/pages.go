@@ -92,17 +92,18 @@ func beatOf(rank, local, pid int, s page.Snapshot, now time.Duration) job.Beat {
 	b.Count = uint64(s.Claims)<<40 + s.Beats + s.Steps + s.Optimizer + s.Calls.Entered + s.Calls.Completed
 	for _, l := range s.Lanes {
 		b.Count += l.Entered + l.Completed
-		b.Lanes = append(b.Lanes, laneOf(l))
+		b.Lanes = append(b.Lanes, laneOf(l, s.Exiting))
 	}
 	if !s.Recorder && s.Hooks {
-		b.Lanes = append(b.Lanes, laneOf(s.Calls))
+		b.Lanes = append(b.Lanes, laneOf(s.Calls, s.Exiting))
 	}
 	return b
 }
 
-// laneOf is one process group of a page. Where it cannot be seen what is complete, nobody is seen to wait.
-func laneOf(l page.Lane) job.Lane {
-	if l.Blind {
+// laneOf is one process group of a page. Where it cannot be seen what is complete, nobody is seen to wait; nor does who is about to
+// end, though it may have been in a collective when that was last looked at.
+func laneOf(l page.Lane, exiting bool) job.Lane {
+	if l.Blind || exiting {
 		l.Completed = l.Entered
 	}
 	return job.Lane{Group: l.Group, Name: l.Name, Entered: l.Entered, Completed: l.Completed, Op: l.Op, Bytes: l.Bytes, Members: l.Members}

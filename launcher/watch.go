@@ -234,6 +234,9 @@ func (w *watch) own(now time.Time) (beats []job.Beat, ended []int) {
 		s := w.read(local)
 		b := beatOf(first+local, local, pid, s, clock)
 		b.Stack = stacks[local]
+		if s.Exiting { // the interpreter's end may take long on a busy machine
+			ended = append(ended, first+local)
+		}
 		if b.Count != w.counts[local] {
 			w.counts[local], w.moved = b.Count, now
 		}
