@@ -59,6 +59,8 @@ type heritage struct {
 	Rank   int        `json:"rank"`
 	Loop   int64      `json:"loop"` // clock when the run loop began
 	Policy policy     `json:"policy"`
+
+	hook func() (string, error) // waits until what fills pages is written down, and says where
 }
 
 // moment is where the run loop stands.

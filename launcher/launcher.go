@@ -48,6 +48,8 @@ func run(ctx context.Context, c Config, e *report.Ending) error {
 		e.Verdict, e.Ranks = s.verdict(), s.Ranks
 		return nil
 	}
+	h.hook = unpackHook(h.Dir)
+	defer h.hook() // before it is removed
 	desk := openDesk(c, h.Plan, h.Dir, e.Began)
 	defer desk.close()
 	var meet *meeting

@@ -15,12 +15,27 @@ import (
 // goes on without.
 type pages []*page.Page
 
+// unpackHook writes down what fills pages, while this agent goes on. What it returns waits for that, and says where it is.
+func unpackHook(run string) func() (string, error) {
+	var dir string
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		dir, err = page.Unpack(run)
+	}()
+	return func() (string, error) {
+		<-done
+		return dir, err
+	}
+}
+
 // openPages makes a page for each task and adds to its environment what fills it. Where an agent before this one may have started
 // the tasks, its pages are taken up.
 func (r *round) openPages(tasks []job.Task, number int) {
 	r.closePages()
 	var err error
-	if r.hook, err = page.Unpack(r.run); err != nil {
+	if r.hook, err = r.h.hook(); err != nil {
 		r.c.Log.Warn(fmt.Sprintf("workers run without heartbeats: %v", err))
 		return
 	}
