@@ -11,23 +11,25 @@ import (
 // The exit codes of `muster run`. Codes 1 to 127 are otherwise the code of the worker that failed first, verbatim;
 // 128+n stands for a worker killed by SIGKILL or SIGTERM that muster did not send. docs/exit-codes.md has the table.
 const (
-	ExitOK        = 0
-	ExitUsage     = 2   // wrong use, or a configuration that contradicts itself
-	ExitPeers     = 66  // peers never came
-	ExitRefused   = 67  // the nodes do not fit together, or a node does not fit the job
-	ExitStore     = 68  // the meeting point never answered: unresolvable, refused, unreachable
-	ExitStranger  = 69  // something else holds the endpoint's port
-	ExitInternal  = 70  // a fault of the agent itself
-	ExitSystem    = 71  // the system refused what the agent needs: processes, ports, files
-	ExitDeadline  = 72  // the job's limit of time passed
-	ExitSlowStart = 73  // the workers were not started in time
-	ExitDesync    = 74  // the ranks wait for each other in different collectives: an error in user code
-	ExitHung      = 75  // the job hung, and no machine is seen to be to blame
-	ExitNotExec   = 126 // the program is there but cannot be executed
-	ExitNotFound  = 127 // there is no such program or script
-	ExitRetry     = 138 // infrastructure: an agent or a node was lost; please retry
-	ExitINT       = 130 // ended by SIGINT
-	ExitTERM      = 143 // ended by SIGTERM
+	ExitOK         = 0
+	ExitUsage      = 2   // wrong use, or a configuration that contradicts itself
+	ExitPeers      = 66  // peers never came
+	ExitRefused    = 67  // the nodes do not fit together, or a node does not fit the job
+	ExitStore      = 68  // the meeting point never answered: unresolvable, refused, unreachable
+	ExitStranger   = 69  // something else holds the endpoint's port
+	ExitInternal   = 70  // a fault of the agent itself
+	ExitSystem     = 71  // the system refused what the agent needs: processes, ports, files
+	ExitDeadline   = 72  // the job's limit of time passed
+	ExitSlowStart  = 73  // the workers were not started in time
+	ExitDesync     = 74  // the ranks wait for each other in different collectives: an error in user code
+	ExitHung       = 75  // the job hung, and no machine is seen to be to blame
+	ExitSame       = 76  // a worker failed in the same way at the same step as in the round before
+	ExitNoProgress = 77  // several rounds in a row failed before the first step
+	ExitNotExec    = 126 // the program is there but cannot be executed
+	ExitNotFound   = 127 // there is no such program or script
+	ExitRetry      = 138 // infrastructure: an agent or a node was lost; please retry
+	ExitINT        = 130 // ended by SIGINT
+	ExitTERM       = 143 // ended by SIGTERM
 )
 
 // A Verdict is how a job ended, the same on all its nodes.

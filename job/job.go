@@ -228,6 +228,7 @@ type Failure struct {
 	Tail      []string      `json:"tail,omitempty"`      // its last lines of output
 	Evidence  []Evidence    `json:"evidence,omitempty"`  // what else was found
 	Hint      string        `json:"hint,omitempty"`      // what to do
+	Step      uint64        `json:"step,omitempty"`      // of training, at which it failed; 0: none, or not known
 	Echo      bool          `json:"echo,omitempty"`      // it says that it failed because another one had
 }
 

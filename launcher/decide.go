@@ -113,6 +113,8 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 	case woken: // the end of this function looks at the clock
 	case stalled:
 		todo = s.stalled(p, e)
+	case reached:
+		s.Reached = max(s.Reached, e.How)
 	case lagging:
 		todo = []any{say{e.Text}}
 	case ordered:
@@ -146,7 +148,7 @@ func (s *state) opened(p policy, at start) []any {
 		return nil
 	}
 	at.Round = s.Round
-	at.MaxRestarts, at.Free, at.Blame, at.Policy = p.MaxRestarts+s.Free, s.Free, s.Blame, p.rules()
+	at.MaxRestarts, at.Free, at.Blame, at.Idle, at.Policy = p.MaxRestarts+s.Free, s.Free, s.Blame, s.Idle, p.rules()
 	if len(s.Past) > 0 {
 		at.Why = s.Past[len(s.Past)-1].Message
 	}
@@ -159,7 +161,7 @@ func (s *state) newRound(number int) {
 	s.Round = number
 	s.Start, s.Started, s.Left, s.Empty = nil, false, 0, false
 	s.Stopping, s.Causes, s.Own, s.Again, s.Ranks = false, nil, nil, false, nil
-	s.Order, s.Paused, s.Stall = "", false, nil
+	s.Order, s.Paused, s.Stall, s.Reached = "", false, nil, unheard
 	s.Mends, s.Down, s.Mended = nil, nil, 0
 	for i := range s.Nodes {
 		s.Nodes[i].Done, s.Nodes[i].Clear = false, false
@@ -343,7 +345,11 @@ func (s *state) settled(p policy) []any {
 	}
 	v := p.judge(s.Causes, s.Nodes)
 	s.forgive(p)
-	switch goOn := s.mayGoOn(p, v); {
+	goOn := s.mayGoOn(p, v)
+	if code, why := s.hopeless(p, v); goOn && why != "" {
+		goOn, v.Code, v.Sentence = false, code, v.Sentence+"; "+why
+	}
+	switch {
 	case s.Asked && s.Own != nil && (goOn || s.mayBeAsked()): // by a signal that came when the failure had stopped all
 		return s.conclude(p, *s.Own)
 	case !goOn:
@@ -664,7 +670,7 @@ func (s *state) begun(at start) []any {
 	if at.Round != s.Round || s.Start != nil || s.Stopping {
 		return todo
 	}
-	s.Start, s.Free, s.Blame, s.Policy = &at, at.Free, at.Blame, at.Policy
+	s.Start, s.Free, s.Blame, s.Idle, s.Policy = &at, at.Free, at.Blame, at.Idle, at.Policy
 	return append(todo, begin{at})
 }
 

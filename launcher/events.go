@@ -32,6 +32,7 @@ type policy struct {
 	Join     string        `json:"join,omitempty"`      // when late comers are let in: now (or ""), at-restart, never
 	LastCall time.Duration `json:"last_call,omitempty"` // how long one waits for more of them
 
+	Idle   int    `json:"idle,omitempty"`    // so many rounds in a row may fail before the first step, and no more; 0: any number
 	OnHang string `json:"on_hang,omitempty"` // observe, dump (or ""), restart, exclude-node
 }
 
@@ -78,6 +79,9 @@ type state struct {
 	Quit       *job.Verdict   `json:"quit,omitempty"`       // with which this node ends, while the job goes on without it
 	Expect     int            `json:"expect,omitempty"`     // so many of them do; 0: another node says it
 	Meeting    bool           `json:"meeting,omitempty"`    // they do now
+
+	Reached int `json:"reached,omitempty"` // the leader's: how far this round has come
+	Idle    int `json:"idle,omitempty"`    // rounds in a row that failed before the first step
 
 	Stall  *stalled `json:"stall,omitempty"`  // what was said last of the standstill that lasts
 	Alarms int      `json:"alarms,omitempty"` // standstills of this world that were called a hang, and were none

@@ -21,7 +21,7 @@ func (p Plan) policy(c Config) policy {
 	how.Suspects = c.Suspects != ""
 	how.Yields = p.regroups(c) && p.Spec.Standby()
 	how.Regroups, how.Nodes, how.Join, how.LastCall = p.regroups(c), p.Spec.Nodes, c.JoinPolicy, c.LastCall
-	how.OnHang = c.OnHang
+	how.OnHang, how.Idle = c.OnHang, c.IdleRounds
 	if end, err := strconv.ParseInt(c.Host.Getenv("SLURM_JOB_END_TIME"), 10, 64); err == nil && c.From["grace"] == "" {
 		how.JobEnd = time.Until(time.Unix(end, 0))
 	}

@@ -36,6 +36,7 @@ type start struct {
 	MaxRestarts int            `json:"max_restarts,omitempty"` // rounds that may follow the first
 	Free        int            `json:"free,omitempty"`         // of the rounds before, those that did not fail
 	Blame       map[string]int `json:"blame,omitempty"`        // by node, how many rounds failed there
+	Idle        int            `json:"idle,omitempty"`         // rounds in a row that failed before the first step
 	Why         string         `json:"why,omitempty"`          // what the last round ended of
 	Policy      *policy        `json:"policy,omitempty"`       // the leader's, which counts; nil: of an older version, each has its own
 }

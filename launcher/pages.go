@@ -104,7 +104,7 @@ func beatOf(rank, local, pid int, s page.Snapshot, now time.Duration) job.Beat {
 	if s.Beats > 0 {
 		b.Sources |= job.FromBeats
 	}
-	b.Count = uint64(s.Claims)<<40 + s.Beats + s.Steps + s.Optimizer + s.Calls.Entered + s.Calls.Completed
+	b.Count = uint64(s.Claims)<<claimBits + s.Beats + s.Steps + s.Optimizer + s.Calls.Entered + s.Calls.Completed
 	for _, l := range s.Lanes {
 		b.Count += l.Entered + l.Completed
 		b.Lanes = append(b.Lanes, laneOf(l, s.Exiting))
@@ -123,6 +123,9 @@ func laneOf(l page.Lane, exiting bool) job.Lane {
 	}
 	return job.Lane{Group: l.Group, Name: l.Name, Entered: l.Entered, Completed: l.Completed, Op: l.Op, Bytes: l.Bytes, Members: l.Members}
 }
+
+// claimBits is where in a beat's count that of the processes begins which filled the page: each starts its counters anew.
+const claimBits = 40
 
 // held reports whether the helper thread of a process gets no turn.
 func held(s page.Snapshot, now time.Duration) bool {

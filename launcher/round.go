@@ -509,6 +509,7 @@ func (r *round) failure(e worker.Exit) *job.Failure {
 	f := r.blame(e.Task.Rank, e.Task.LocalRank)
 	f.PID, f.Exit, f.At, f.Ago, f.Tail = e.PID, e.Exit, e.At, time.Since(e.At), lastLines(e.Tail)
 	f.Exception = report.Line(r.plan.Framework.Exception(r.roundDir(f.Restarts), e.Task.LocalRank, e.Tail), exceptionText)
+	f.Step = r.watch.step(e.Task.LocalRank)
 	r.scene.explain(f, e.Tail)
 	return f
 }

@@ -40,6 +40,8 @@ var worldFlags = []struct {
 	{"stop-timeout", func(p policy) any { return p.StopTimeout }},
 	{"grace", func(p policy) any { return p.Grace }},
 	{"success", func(p policy) any { return p.Success }},
+	{"max-idle-rounds", func(p policy) any { return p.Idle }},
+	{"on-hang", func(p policy) any { return cmp.Or(p.OnHang, hangDump) }},
 	{"on-worker-exit", func(p policy) any { return cmp.Or(p.OnExit, "stop") }},
 	{"signal-exit posix", func(p policy) any { return p.Posix }},
 }

@@ -47,6 +47,7 @@ type watch struct {
 	moved  time.Time // when a worker of this node last advanced
 	said   bool      // that there are no heartbeats
 	lags   string    // what was said of stragglers
+	how    int       // far the round has come
 
 	mu     sync.Mutex
 	over   []exited   // by local rank, how its last process ended
@@ -186,9 +187,30 @@ func (w *watch) look(ctx context.Context, now time.Time) {
 	look := heartbeat.Look{At: now.Sub(w.began), Beats: own, Ended: ended}
 	w.others(&look, now)
 	w.remember(look.Beats)
+	w.reach(ctx, look.Beats)
 	for _, f := range w.judge.Observe(look) {
 		w.tell(ctx, w.stalled(f))
 	}
+}
+
+// reach tells how far the round has come, when that is further than before.
+func (w *watch) reach(ctx context.Context, beats []job.Beat) {
+	how := w.how
+	for _, b := range beats {
+		how = max(how, progress(b))
+	}
+	if how > w.how {
+		w.how = how
+		w.tell(ctx, reached{how})
+	}
+}
+
+// step is how many steps of training a worker has done, as far as its page tells.
+func (w *watch) step(local int) uint64 {
+	if w == nil {
+		return 0
+	}
+	return beatOf(0, local, 0, w.read(local), 0).Steps
 }
 
 func (w *watch) remember(beats []job.Beat) {

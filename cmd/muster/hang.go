@@ -8,8 +8,9 @@ import (
 
 // hangFlags say when workers that stand still are a hang, and what is done then.
 func hangFlags(c *launcher.Config) []cli.Flag {
-	c.OnHang = "dump"
+	c.OnHang, c.IdleRounds = "dump", 3
 	return []cli.Flag{
+		&cli.GenericFlag{Name: "max-idle-rounds", Value: number{&c.IdleRounds, 0, 1 << 20}, Hidden: true, Usage: "`N` rounds in a row that may fail before the first step; 0: any number (3)"},
 		&cli.GenericFlag{Name: "on-hang", Value: choice{&c.OnHang, "observe dump restart exclude-node"}, Usage: "`WHAT` to do when no rank advances: observe, dump, restart, exclude-node (dump)"},
 		&cli.GenericFlag{Name: "hang-timeout", Value: seconds{&c.HangTimeout}, Hidden: true, Usage: "`TIME` after which that is a hang, however long the job's pauses were before (10m)"},
 		&cli.GenericFlag{Name: "hang-floor", Value: seconds{&c.HangFloor}, Hidden: true, Usage: "`TIME` before which it is none, however short they were (30s)"},
