@@ -26,8 +26,6 @@ var codes = map[int]struct{ means, do string }{
 	job.ExitSame:       {"a worker failed in the same way at the same step as in the round before", "another round would end the same: look at that step's data and code"},
 	job.ExitNoProgress: {"several rounds in a row failed before the first step (--max-idle-rounds)", "the script does not start: the first failure says why"},
 	job.ExitSlowStart:  {"the workers were not started in time (--start-timeout)", "look which node came late: the lines above say who was missing"},
-	job.ExitDesync:     {"the ranks waited for each other in different collectives: an error in the script", "read the sentence: it names the ranks and the collectives; look for a branch that not all ranks take"},
-	job.ExitHung:       {"the job hung, and no machine is seen to be to blame", "read the sentence: it names the rank that the others waited for and the line where it was; the evidence has the stacks"},
 	120:                {"a worker died of SIGBUS: " + signals[unix.SIGBUS].means + "; or its own 120, when Python could not write its last output", "look at the size of /dev/shm first: docker --shm-size=16g, or in Kubernetes an emptyDir with medium Memory"},
 	124:                {"a worker died of a signal that has no code of its own; or its own 124, as timeout(1) ends when time is up", "read the sentence: it names the signal"},
 	125:                {"the worker's own 125, as docker and timeout(1) end when they failed themselves", "read its last lines"},
