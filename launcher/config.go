@@ -62,6 +62,7 @@ type Config struct {
 	MaxRestarts   int           // --max-restarts: rounds that may follow the first
 
 	IdleRounds    int           // --max-idle-rounds: so many in a row may fail before the first step; 0: any number
+	Evidence      string        // --evidence: where evidence of standstills is kept
 	OnHang        string        // --on-hang: observe, dump, restart, exclude-node
 	HangTimeout   time.Duration // --hang-timeout: a standstill that lasts so long is a hang, however long others took; 0: 10 min
 	HangFloor     time.Duration // --hang-floor: none that is shorter is one; 0: 30 s

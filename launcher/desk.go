@@ -108,8 +108,7 @@ func (d *desk) handle(ctx context.Context, r control.Request) (any, error) {
 	case "bugreport":
 		return d.bugReport(), nil
 	case "dump":
-		d.c.Console.Stderr().Write(goroutines())
-		return fmt.Sprintf("the goroutines of pid %d are on its standard error", os.Getpid()), nil
+		return d.dump(ctx)
 	}
 	if r.Do == "upgrade" {
 		return d.upgrade(ctx, r.File)

@@ -29,11 +29,15 @@ type (
 		Finding heartbeat.Finding
 		Text    string // it in words
 		Group   int    // the node of the first culprit; -1: there is none
+		Nodes   []int  // of all of them
 	}
 	// lagging: the leader's watch sees for whom the others wait.
 	lagging struct{ Text string }
 	// collect: keep what helps to understand a standstill.
-	collect struct{ Why string }
+	collect struct {
+		Why   string
+		Nodes []int // of who is to blame
+	}
 )
 
 // stalled is the leader's: it tells all, and acts if the user wants it to.
@@ -56,7 +60,7 @@ func (s *state) noted(p policy, e stalled) []any {
 	case heartbeat.Suspect, heartbeat.Slow, heartbeat.Hung:
 		s.Stall = &e
 		if p.OnHang != hangObserve {
-			todo = append(todo, collect{e.Text})
+			todo = append(todo, collect{e.Text, e.Nodes})
 		}
 	case heartbeat.Resumed:
 		s.Stall = nil

@@ -14,7 +14,7 @@ import (
 func (w *world) hangs(class string, node int, halted bool) {
 	f := heartbeat.Finding{Stage: heartbeat.Hung, Hang: job.Hang{Class: class, Quiet: 40 * time.Second, Culprits: []job.Culprit{{Rank: 2 * node, Halted: halted}}}}
 	w.now += time.Minute
-	w.feed(0, stalled{f, "rank 4 has not entered all_reduce #7", node})
+	w.feed(0, stalled{Finding: f, Text: "rank 4 has not entered all_reduce #7", Group: node})
 	w.run()
 }
 
@@ -66,7 +66,7 @@ func TestHangComesFirst(t *testing.T) {
 	w.policy.OnHang = hangRestart
 	w.now += time.Minute
 	f := heartbeat.Finding{Stage: heartbeat.Hung, Hang: job.Hang{Class: heartbeat.Absent, Quiet: 40 * time.Second}}
-	w.feed(0, stalled{f, "rank 0 has not entered barrier #3", 0})
+	w.feed(0, stalled{Finding: f, Text: "rank 0 has not entered barrier #3", Group: 0})
 	w.feed(1, failure(1, 0, job.Exit{Code: 1}))
 	w.run()
 	w.all(job.ExitHung, "rank 0 has not entered barrier #3")
@@ -84,7 +84,7 @@ func TestHangEnds(t *testing.T) {
 			t.Errorf("node %d knows of no hang: %+v", n, s.Stall)
 		}
 	}
-	w.feed(0, stalled{heartbeat.Finding{Stage: heartbeat.Resumed, False: true}, "training goes on", -1})
+	w.feed(0, stalled{Finding: heartbeat.Finding{Stage: heartbeat.Resumed, False: true}, Text: "training goes on", Group: -1})
 	w.run()
 	for n, s := range w.states {
 		if s.Stall != nil || s.Alarms != 1 {
@@ -99,7 +99,7 @@ func TestHangExcludes(t *testing.T) {
 	w.policy.OnHang, w.policy.MaxRestarts, w.policy.Fewest, w.policy.Rest, w.policy.Yields = hangExclude, 9, 2, time.Hour, true
 	w.now += time.Minute
 	f := heartbeat.Finding{Stage: heartbeat.Hung, Hang: job.Hang{Class: heartbeat.Odd, Culprits: []job.Culprit{{Rank: 2, Halted: true}}}}
-	w.feed(0, stalled{f, "rank 2 is stopped", 1})
+	w.feed(0, stalled{Finding: f, Text: "rank 2 is stopped", Group: 1})
 	w.aMinute()
 	w.in(1, 0, 2)
 }

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/muster-run/muster/job"
@@ -24,7 +25,9 @@ type news struct {
 	Past    *job.Tally    `json:"past,omitempty"` // of the next world
 	Mends   []mend        `json:"mends,omitempty"`
 	Stalled *stalled      `json:"stalled,omitempty"`
-	Machine *job.Machine  `json:"machine,omitempty"` // on which the teller is
+
+	Evidence json.RawMessage `json:"evidence,omitempty"`
+	Machine  *job.Machine    `json:"machine,omitempty"` // on which the teller is
 }
 
 // start lets a member start its workers.
@@ -42,20 +45,21 @@ type start struct {
 }
 
 const (
-	newsStart   = "start"   // leader: the workers' store is open, start your workers
-	newsFailed  = "failed"  // member: a worker of mine failed
-	newsDone    = "done"    // member: all my workers ended well
-	newsEnding  = "ending"  // member: my node must end, and why; leader: the same, where others go on
-	newsLapsed  = "lapsed"  // member: I stood still, and my workers were killed for that
-	newsQuit    = "quit"    // member: my node ends, and the job can go on without it
-	newsClear   = "clear"   // member: I was told to stop, and nothing is left of my workers
-	newsStop    = "stop"    // leader: something failed, or an order came; stop your workers
-	newsOrder   = "order"   // member: somebody on my node ordered this
-	newsAnswer  = "answer"  // leader: what became of your order
-	newsHere    = "here"    // on which machine I am
-	newsMend    = "mend"    // leader: these workers failed, and they alone are started again
-	newsMeet    = "meet"    // leader: this world is over, meet again for the next
-	newsVerdict = "verdict" // leader: how the job ended
-	newsStalled = "stalled" // leader: the workers stand still, or advance again
-	newsKill    = "kill"    // somebody will not wait for workers that were told to stop
+	newsStart    = "start"    // leader: the workers' store is open, start your workers
+	newsFailed   = "failed"   // member: a worker of mine failed
+	newsDone     = "done"     // member: all my workers ended well
+	newsEnding   = "ending"   // member: my node must end, and why; leader: the same, where others go on
+	newsLapsed   = "lapsed"   // member: I stood still, and my workers were killed for that
+	newsQuit     = "quit"     // member: my node ends, and the job can go on without it
+	newsClear    = "clear"    // member: I was told to stop, and nothing is left of my workers
+	newsStop     = "stop"     // leader: something failed, or an order came; stop your workers
+	newsOrder    = "order"    // member: somebody on my node ordered this
+	newsAnswer   = "answer"   // leader: what became of your order
+	newsHere     = "here"     // on which machine I am
+	newsMend     = "mend"     // leader: these workers failed, and they alone are started again
+	newsMeet     = "meet"     // leader: this world is over, meet again for the next
+	newsVerdict  = "verdict"  // leader: how the job ended
+	newsEvidence = "evidence" // member: what is worth keeping of a standstill; not for the judgement
+	newsStalled  = "stalled"  // leader: the workers stand still, or advance again
+	newsKill     = "kill"     // somebody will not wait for workers that were told to stop
 )

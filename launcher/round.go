@@ -169,6 +169,10 @@ func (r *round) loop() {
 			if e.Change == fleet.Joined && !r.state.leads() {
 				r.c.letGo()
 			}
+			if n, ok := carries(e); ok {
+				r.watch.keepEssence(e.Peer, n)
+				continue
+			}
 			if event := translate(e); event != nil {
 				r.post(event)
 			}
@@ -302,7 +306,7 @@ func (r *round) do(deed any) {
 	case meet:
 		r.meet(d)
 	case collect:
-		r.watch.ask()
+		r.watch.collect(d)
 	case say:
 		r.c.Log.Warn(d.Text)
 	case reply:

@@ -35,10 +35,13 @@ type watch struct {
 	fleet   *fleet.Fleet // nil: the world has one node
 	judge   *heartbeat.Judge
 	witness *witness.Witness
+	tail    func(local int) []string // a worker's last lines
+	dirs    string                   // where evidence is written
+	ras     string                   // where NCCL's own watch answers; "": there is none
 	began   time.Time
 	found   chan any // what follows from a look, for the run loop
-	wish    chan bool
 
+	ctx   context.Context // of all its goroutines
 	stop  context.CancelFunc
 	owned sync.WaitGroup
 
@@ -49,10 +52,12 @@ type watch struct {
 	lags   string    // what was said of stragglers
 	how    int       // far the round has come
 
-	mu     sync.Mutex
-	over   []exited   // by local rank, how its last process ended
-	stacks [][]string // by local rank, where it was when that was last asked for
-	last   []job.Beat // of the whole world on the leader; else of this node
+	mu      sync.Mutex
+	closed  bool
+	over    []exited   // by local rank, how its last process ended
+	stacks  [][]string // by local rank, where it was when that was last asked for
+	bundles int        // of evidence, so far
+	last    []job.Beat // of the whole world on the leader; else of this node
 }
 
 const (
@@ -74,7 +79,7 @@ func (r *round) newWatch() *watch {
 	slots := len(r.group.PIDs())
 	w := &watch{
 		c: r.c, workers: r.group.PIDs, world: r.session.World, group: r.session.Rank, round: r.state.Round, dir: r.run, pages: r.pages, pulse: r.line.pulse, fleet: r.line.fleet,
-		witness: witness.New("/"), began: time.Now(), found: make(chan any), wish: make(chan bool, 1),
+		witness: witness.New("/"), tail: r.group.Tail, dirs: r.evidenceDir(), ras: r.rasAddress(), began: time.Now(), found: make(chan any),
 		over: make([]exited, slots), stacks: make([][]string, slots), counts: make([]uint64, slots),
 	}
 	w.moved = w.began
@@ -84,7 +89,7 @@ func (r *round) newWatch() *watch {
 		})
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	w.stop = stop
+	w.ctx, w.stop = ctx, stop
 	w.owned.Go(func() { w.run(ctx) })
 	return w
 }
@@ -94,6 +99,9 @@ func (w *watch) close() {
 	if w == nil {
 		return
 	}
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
 	w.stop()
 	w.owned.Wait()
 	if w.pulse != nil {
@@ -144,14 +152,17 @@ func (w *watch) beats() []job.Beat {
 	return w.last
 }
 
-// ask lets the workers of this node say where they are; it does not wait.
-func (w *watch) ask() {
-	if w != nil {
-		select {
-		case w.wish <- true:
-		default:
-		}
+// goes starts a goroutine of this watch; it reports false when that is closed. A nil watch is.
+func (w *watch) goes(f func()) bool {
+	if w == nil {
+		return false
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.closed {
+		w.owned.Go(f)
+	}
+	return !w.closed
 }
 
 func (w *watch) run(ctx context.Context) {
@@ -163,8 +174,6 @@ func (w *watch) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-w.wish:
-			w.owned.Go(func() { w.askStacks(ctx) })
 		case <-ticks.C:
 			w.look(ctx, time.Now())
 		case <-lags.C:
@@ -228,7 +237,7 @@ func (w *watch) tell(ctx context.Context, event any) {
 
 // stalled is a finding as an event for the judgement of the job.
 func (w *watch) stalled(f heartbeat.Finding) stalled {
-	e := stalled{Finding: f, Text: f.Sentence(w.world), Group: -1}
+	e := stalled{Finding: f, Text: f.Sentence(w.world), Group: -1, Nodes: suspectNodes(w.world, f.Culprits)}
 	if len(f.Culprits) > 0 {
 		if group, known := w.world.MemberOf(f.Culprits[0].Rank); known {
 			e.Group = group
@@ -383,21 +392,24 @@ const (
 )
 
 // askStacks lets each worker of this node that can write where its threads are, and keeps the telling lines.
-func (w *watch) askStacks(ctx context.Context) {
+func (w *watch) askStacks(ctx context.Context) []string {
 	pids, _ := w.living()
+	texts := make([]string, len(pids))
 	var all sync.WaitGroup
 	for local, pid := range pids {
 		if pid == 0 {
 			continue
 		}
 		all.Go(func() {
-			lines := evidence.Place(evidence.Stacks(w.stack(ctx, local)), maxLines)
+			texts[local] = w.stack(ctx, local)
+			lines := evidence.Place(evidence.Stacks(texts[local]), maxLines)
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.stacks[local] = lines
 		})
 	}
 	all.Wait()
+	return texts
 }
 
 // stack is what a worker writes of its threads; "": it cannot, or does not in time.

@@ -32,10 +32,13 @@ func ctlCommand() *cli.Command {
 			simple("pause", "stop the workers of all nodes, and keep the nodes together", orderTime),
 			simple("resume", "start the workers of a paused job again", orderTime),
 			upgradeCommand(),
-			simple("dump", "write the agent's goroutines to its standard error, as SIGQUIT does", askTime),
+			simple("dump", "keep evidence of how this node's workers stand; the agent's goroutines go to its standard error", dumpTime),
 		},
 	}
 }
+
+// dumpTime is how long an agent may take to gather evidence, from what may be dead.
+const dumpTime = 20 * time.Second
 
 func upgradeCommand() *cli.Command {
 	var a agent

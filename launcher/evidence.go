@@ -1,0 +1,192 @@
+package launcher
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/muster-run/muster/evidence"
+	"github.com/muster-run/muster/fleet"
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/witness"
+)
+
+// This file is how evidence of a standstill is kept: on each node in a directory, and its essence on the leader's as well, for the other
+// nodes may be gone when somebody looks.
+
+const (
+	maxEssence = 256 << 10 // bytes of a node's evidence that go to the leader
+	maxWays    = 16        // nodes that send it
+	linksTime  = 2 * time.Second
+	maxBundles = 16 // of a round
+)
+
+// evidenceDir is where evidence is written: where the user said, else beside the log files, else in the run's private directory, which goes
+// with the run.
+func (r *round) evidenceDir() string {
+	switch {
+	case r.c.Evidence != "":
+		return r.c.Evidence
+	case r.c.Output.Dir != "":
+		return filepath.Join(r.c.Output.Dir, "evidence")
+	}
+	return filepath.Join(r.run, "evidence")
+}
+
+// rasAddress is where NCCL's own watch over this node's workers answers: NCCL's default, or what the user said; "" on a machine without
+// accelerators.
+func (r *round) rasAddress() string {
+	if len(r.plan.Devices) == 0 {
+		return ""
+	}
+	if given, _ := r.c.getenv(witness.RASName); given != "" {
+		return given
+	}
+	return "localhost:28028"
+}
+
+// collect keeps evidence, while the loop goes on.
+func (w *watch) collect(d collect) {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	w.bundles++
+	full := w.bundles > maxBundles
+	w.mu.Unlock()
+	if full {
+		return
+	}
+	w.goes(func() {
+		dir, b, err := w.bundle(w.ctx, d.Why)
+		if err != nil {
+			w.c.Log.Warn(err.Error())
+			return
+		}
+		w.c.Log.Info("evidence is in " + dir)
+		if w.fleet == nil || w.judge != nil || w.group > maxWays && !slices.Contains(d.Nodes, w.group) {
+			return
+		}
+		if err := w.fleet.TellOne(0, newsEvidence, news{Kind: newsEvidence, Round: w.round, Evidence: essence(b)}); err != nil {
+			w.c.Log.Debug(err.Error())
+		}
+	})
+}
+
+func essence(b evidence.Bundle) json.RawMessage {
+	text, _ := json.Marshal(b.Essence(maxEssence)) // plain values: cannot fail
+	return text
+}
+
+// bundle gathers evidence of this node's workers and writes it down, and returns where.
+func (w *watch) bundle(ctx context.Context, why string) (string, evidence.Bundle, error) {
+	s := evidence.Scene{Root: "/", Job: w.world.ID, Node: w.world.Members[w.group].Name, Round: w.round, At: time.Now(), Why: why}
+	var given sync.WaitGroup
+	given.Go(func() { s.Given = w.given(ctx) })
+	stacks := w.askStacks(ctx)
+	all, _ := proc.Root("/proc").All() // else they have no children
+	first := w.world.Members[w.group].First
+	for _, b := range w.beats() {
+		if local := b.Rank - first; local >= 0 && local < len(stacks) {
+			s.Workers = append(s.Workers, evidence.Suspect{Beat: b, Tree: below(all, b.PID), Stacks: stacks[local], Output: w.tail(local)})
+		}
+	}
+	given.Wait()
+	b := evidence.Gather(ctx, s)
+	dir, err := b.Write(ctx, w.dirs)
+	return dir, b, err
+}
+
+func below(all []proc.Process, pid int) (pids []int) {
+	for _, p := range proc.Below(all, pid) {
+		pids = append(pids, p.PID)
+	}
+	return pids
+}
+
+// given is what others know: the machine's links, and on a machine with accelerators NCCL's own watch.
+func (w *watch) given(ctx context.Context) (all []evidence.Given) {
+	links := make(chan string, 1)
+	go func() { // firmware that has died may hold it for a minute
+		text, _ := json.MarshalIndent(witness.Links("/"), "", " ")
+		links <- string(text)
+	}()
+	if w.ras != "" {
+		report, err := witness.AskRAS(ctx, w.ras)
+		text, _ := json.MarshalIndent(report, "", " ")
+		if err != nil {
+			text = []byte(err.Error())
+		}
+		all = append(all, evidence.Given{Name: "ras.json", What: "NCCL's own watch, asked at " + w.ras, Text: string(text)})
+	}
+	select {
+	case text := <-links:
+		if text != "null" {
+			all = append(all, evidence.Given{Name: "links.json", What: "ports of the machine's RDMA adapters", Text: text})
+		}
+	case <-time.After(linksTime):
+	}
+	return all
+}
+
+// keepEssence writes down what another node sent.
+func (w *watch) keepEssence(from int, n news) {
+	var b evidence.Bundle
+	if w == nil || n.Round != w.round || len(n.Evidence) > 2*maxEssence || json.Unmarshal(n.Evidence, &b) != nil || from >= len(w.world.Members) {
+		return
+	}
+	b.Job, b.Node, b.Round = w.world.ID, w.world.Members[from].Name, w.round
+	w.goes(func() {
+		if _, err := b.Write(w.ctx, w.dirs); err != nil {
+			w.c.Log.Warn(err.Error())
+		}
+	})
+}
+
+// carries returns news that bring evidence.
+func carries(e fleet.Event) (n news, ok bool) {
+	return n, e.Change == fleet.Heard && e.Message.Kind == newsEvidence && json.Unmarshal(e.Message.Body, &n) == nil
+}
+
+// dump is `muster ctl dump`: evidence at any time, with the agent's own goroutines.
+func (d *desk) dump(ctx context.Context) (any, error) {
+	d.c.Console.Stderr().Write(goroutines())
+	text := "the agent's goroutines are on its standard error"
+	w := d.now().watch
+	var dir string
+	var b evidence.Bundle
+	var err error
+	done := make(chan struct{})
+	if !w.goes(func() {
+		defer close(done)
+		dir, b, err = w.bundle(ctx, "muster ctl dump")
+	}) {
+		return text + "; no worker runs", nil
+	}
+	if <-done; err != nil {
+		return nil, errors.Join(errors.New(text), err)
+	}
+	for _, r := range b.Ranks {
+		if len(r.Place) > 0 {
+			text = fmt.Sprintf("rank %d (pid %d): %s\n%s", r.Rank, r.PID, strings.Join(r.Place, ", in "), text)
+		}
+	}
+	return fmt.Sprintf("evidence of this node's workers is in %s\n%s", dir, text), nil
+}
+
+// suspects are the nodes of who is to blame.
+func suspectNodes(w job.World, culprits []job.Culprit) (nodes []int) {
+	for _, c := range culprits {
+		if n, known := w.MemberOf(c.Rank); known && !slices.Contains(nodes, n) && len(nodes) < maxWays {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
+}
