@@ -116,7 +116,7 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 	case reached:
 		s.Reached = max(s.Reached, e.How)
 	case lagging:
-		todo = []any{say{e.Text}}
+		todo = []any{say(e)}
 	case ordered:
 		todo = s.ordered(p, e.What)
 	default:

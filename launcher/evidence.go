@@ -85,9 +85,14 @@ func essence(b evidence.Bundle) json.RawMessage {
 	return text
 }
 
+// place names the directory of a node: several may have one name.
+func (w *watch) place(node int) string {
+	return fmt.Sprintf("node-%d-%s", node, w.world.Members[node].Name)
+}
+
 // bundle gathers evidence of this node's workers and writes it down, and returns where.
 func (w *watch) bundle(ctx context.Context, why string) (string, evidence.Bundle, error) {
-	s := evidence.Scene{Root: "/", Job: w.world.ID, Node: w.world.Members[w.group].Name, Round: w.round, At: time.Now(), Why: why}
+	s := evidence.Scene{Root: "/", Job: w.world.ID, Node: w.place(w.group), Round: w.round, At: time.Now(), Why: why}
 	var given sync.WaitGroup
 	given.Go(func() { s.Given = w.given(ctx) })
 	stacks := w.askStacks(ctx)
@@ -142,7 +147,7 @@ func (w *watch) keepEssence(from int, n news) {
 	if w == nil || n.Round != w.round || len(n.Evidence) > 2*maxEssence || json.Unmarshal(n.Evidence, &b) != nil || from >= len(w.world.Members) {
 		return
 	}
-	b.Job, b.Node, b.Round = w.world.ID, w.world.Members[from].Name, w.round
+	b.Job, b.Node, b.Round = w.world.ID, w.place(from), w.round
 	w.goes(func() {
 		if _, err := b.Write(w.ctx, w.dirs); err != nil {
 			w.c.Log.Warn(err.Error())

@@ -64,7 +64,7 @@ const (
 	lookEach   = time.Second
 	lookCloser = 3 * time.Second // a node whose workers stand still for so long is looked at from outside
 	heardAgo   = 4 * time.Second // a beat counts for so long
-	speakBy    = time.Minute     // a worker that has said nothing by then has no heartbeats
+	speakBy    = 2 * time.Minute // a worker that has said nothing by then has no heartbeats
 	lagEach    = time.Minute
 )
 
@@ -253,7 +253,6 @@ func (w *watch) own(now time.Time) (beats []job.Beat, ended []int) {
 	stacks := slices.Clone(w.stacks)
 	w.mu.Unlock()
 	first, clock := w.world.Members[w.group].First, monotonic()
-	var seen []int // local ranks
 	var helpless []bool
 	for _, local := range done {
 		ended = append(ended, first+local)
@@ -271,7 +270,7 @@ func (w *watch) own(now time.Time) (beats []job.Beat, ended []int) {
 		if b.Count != w.counts[local] {
 			w.counts[local], w.moved = b.Count, now
 		}
-		beats, seen, helpless = append(beats, b), append(seen, local), append(helpless, held(s, clock))
+		beats, helpless = append(beats, b), append(helpless, held(s, clock))
 	}
 	if now.Sub(w.moved) >= lookCloser {
 		w.closer(beats, helpless)
@@ -359,7 +358,7 @@ func (w *watch) mention(beats []job.Beat, now time.Time) {
 			if why == "" {
 				why = "no Python with PyTorch has said anything, and nothing called muster beat"
 			}
-			w.c.Log.Info(fmt.Sprintf("rank %d has no heartbeats, so a hang of it will not be noticed: %s", b.Rank, why))
+			w.c.Log.Info(fmt.Sprintf("rank %d has no heartbeats so far, and without them a hang of it is not noticed: %s", b.Rank, why))
 			return
 		}
 	}
