@@ -50,8 +50,9 @@ const heritageForm = "muster.heritage/2"
 // heritage is what does not change in the life of a job, once it is known.
 type heritage struct {
 	Form   string `json:"form"`
-	Began  int64  `json:"began"` // clock
-	Dir    string `json:"dir"`   // the run's private directory
+	Began  int64  `json:"began"`           // clock
+	Dir    string `json:"dir"`             // the run's private directory
+	Pages  string `json:"pages,omitempty"` // the directory of its workers' pages; "": Dir
 	LogDir string `json:"log_dir,omitempty"`
 	Plan   Plan   `json:"plan"`
 
@@ -164,9 +165,10 @@ func prepare(c *Config, e *report.Ending) (*heritage, error) {
 	}
 	h := &heritage{Form: heritageForm, Began: clock() - int64(time.Since(e.Began)), LogDir: c.Output.Dir, Plan: plan}
 	return h, runDir(*c, plan.Spec.ID, func(dir string) {
-		h.Dir = dir
+		h.Dir, h.Pages = dir, pageDir(dir)
 		c.keep(keptRun, h)
 		_ = c.First.Keep(pid1.KeptDir, []byte(dir)) // else it is left behind
+		_ = c.First.Keep(pid1.KeptPages, []byte(h.Pages))
 	})
 }
 

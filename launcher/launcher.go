@@ -43,12 +43,14 @@ func run(ctx context.Context, c Config, e *report.Ending) error {
 		return err
 	}
 	defer removeRun(h.Dir)
+	defer removeRun(h.Pages)
 	if s := c.ended(); s != nil {
 		h.place(e)
 		e.Verdict, e.Ranks = s.verdict(), s.Ranks
 		return nil
 	}
 	h.hook = unpackHook(h.Dir)
+	h.makePages()
 	defer h.hook() // before it is removed
 	desk := openDesk(c, h.Plan, h.Dir, e.Began)
 	defer desk.close()

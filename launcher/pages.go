@@ -1,7 +1,9 @@
 package launcher
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -30,6 +32,16 @@ func unpackHook(run string) func() (string, error) {
 	}
 }
 
+// pageDir is where a run's pages are: in memory, for a training that writes to a page of a file waits when its disk does.
+func pageDir(run string) string { return filepath.Join("/dev/shm", filepath.Base(run)) }
+
+// makePages makes that directory. Where there is no such memory the run's own does.
+func (h *heritage) makePages() {
+	if err := os.Mkdir(h.Pages, 0o700); h.Pages == "" || err != nil && !errors.Is(err, os.ErrExist) {
+		h.Pages = h.Dir
+	}
+}
+
 // openPages makes a page for each task and adds to its environment what fills it. Where an agent before this one may have started
 // the tasks, its pages are taken up.
 func (r *round) openPages(tasks []job.Task, number int) {
@@ -40,7 +52,7 @@ func (r *round) openPages(tasks []job.Task, number int) {
 		return
 	}
 	for i := range tasks {
-		path := pagePath(r.run, number, i)
+		path := pagePath(r.h.Pages, number, i)
 		p, err := page.Attach(path)
 		if err != nil {
 			p, err = page.Create(path)
@@ -57,7 +69,7 @@ func (r *round) openPages(tasks []job.Task, number int) {
 // paged adds to a task's environment what fills its page, if it has one.
 func (r *round) paged(t job.Task) job.Task {
 	if t.LocalRank < len(r.pages) && r.pages[t.LocalRank] != nil {
-		t.Env = append(t.Env, pageEnv(r.hook, pagePath(r.run, r.state.Round, t.LocalRank), r.c.getenv)...)
+		t.Env = append(t.Env, pageEnv(r.hook, pagePath(r.h.Pages, r.state.Round, t.LocalRank), r.c.getenv)...)
 	}
 	return t
 }
@@ -71,8 +83,8 @@ func (r *round) closePages() {
 	r.pages = nil
 }
 
-func pagePath(run string, round, local int) string {
-	return filepath.Join(run, fmt.Sprintf("page-%d-%d", round, local))
+func pagePath(dir string, round, local int) string {
+	return filepath.Join(dir, fmt.Sprintf("page-%d-%d", round, local))
 }
 
 // pageEnv is what a worker needs to fill its page.

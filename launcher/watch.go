@@ -29,7 +29,7 @@ type watch struct {
 	world   job.World
 	group   int // this node's
 	round   int
-	dir     string // the run's private one, in which the pages are
+	dir     string // in which the pages are
 	pages   pages
 	pulse   *pulse
 	fleet   *fleet.Fleet // nil: the world has one node
@@ -78,7 +78,7 @@ type exited struct {
 func (r *round) newWatch() *watch {
 	slots := len(r.group.PIDs())
 	w := &watch{
-		c: r.c, workers: r.group.PIDs, world: r.session.World, group: r.session.Rank, round: r.state.Round, dir: r.run, pages: r.pages, pulse: r.line.pulse, fleet: r.line.fleet,
+		c: r.c, workers: r.group.PIDs, world: r.session.World, group: r.session.Rank, round: r.state.Round, dir: r.h.Pages, pages: r.pages, pulse: r.line.pulse, fleet: r.line.fleet,
 		witness: witness.New("/"), tail: r.group.Tail, dirs: r.evidenceDir(), ras: r.rasAddress(), began: time.Now(), found: make(chan any),
 		over: make([]exited, slots), stacks: make([][]string, slots), counts: make([]uint64, slots),
 	}

@@ -36,13 +36,19 @@ type held struct {
 	agents int
 }
 
-// KeptDir is the name under which an agent keeps the path of a directory of its own, which is removed when none is left to do it.
-const KeptDir = "dir"
+// KeptDir and KeptPages are the names under which an agent keeps the paths of directories of its own, which are removed when none is
+// left to do it.
+const (
+	KeptDir   = "dir"
+	KeptPages = "pages"
+)
 
 // clean removes what agents could not.
 func (f *first) clean() {
-	if dir := f.legacy.blobs[KeptDir]; len(dir) > 0 && !f.goodbye {
-		os.RemoveAll(string(dir))
+	for _, name := range []string{KeptDir, KeptPages} {
+		if dir := f.legacy.blobs[name]; len(dir) > 0 && !f.goodbye {
+			os.RemoveAll(string(dir))
+		}
 	}
 }
 
