@@ -106,7 +106,7 @@ func (j *Judge) note(beats []job.Beat) (progress, counted bool) {
 	for _, b := range beats {
 		seen[b.Rank] = true
 		t := j.ranks[b.Rank]
-		if t == nil || t.beat.PID != b.PID {
+		if t == nil || t.beat.PID != b.PID || t.beat.Life != b.Life {
 			t = &track{}
 			j.ranks[b.Rank] = t
 			progress = true

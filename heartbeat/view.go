@@ -108,6 +108,16 @@ func (c *crowd) note(w wait) {
 	}
 }
 
+// someGone reports whether a group that is waited in has more members than there are ranks which run, or have ended.
+func (c *crowd) someGone(run int, ended []int) bool {
+	for _, w := range c.last {
+		if w.lane.Members > run+len(ended) {
+			return true
+		}
+	}
+	return false
+}
+
 // incomplete reports whether somebody has not entered what this rank waits in. Calls cannot be matched.
 func (c *crowd) incomplete(w wait) bool {
 	g := w.lane.Group
@@ -141,6 +151,9 @@ func (j *Judge) view(l Look) view {
 	}
 	if len(c.mute) > 0 {
 		return unclear(fmt.Sprintf("rank %d, which has no heartbeats, may be the one that is waited for%s", c.mute[0], j.whyMute(c.mute)))
+	}
+	if c.someGone(len(j.ranks), l.Ended) {
+		return unclear("ranks that the others wait for do not run")
 	}
 	if v, ok := j.circle(c); ok {
 		return v
@@ -322,7 +335,7 @@ func (j *Judge) circle(c crowd) (view, bool) {
 			found[thing(w)] = append(found[thing(w)], w.rank)
 		}
 	}
-	if len(behind) < len(j.ranks) {
+	if len(behind) < len(j.ranks) || len(found) < 2 {
 		return view{}, false
 	}
 	return j.torn(c.waits[0], found), true
@@ -362,7 +375,7 @@ func (j *Judge) together(c crowd) view {
 		v.Class = Odd
 		return v
 	}
-	v.Culprits = nil
+	v.Culprits, v.late = nil, j.limits.GPUs // what was queued behind a long kernel looks the same
 	return v
 }
 

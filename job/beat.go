@@ -11,6 +11,7 @@ type Beat struct {
 
 	// What the worker says. A rank that says nothing has no Sources.
 	Sources Source        `json:"src,omitempty"`
+	Life    int           `json:"life,omitempty"` // counts the programs that told of this rank: each begins its counters anew
 	Count   uint64        `json:"n,omitempty"`    // only ever grows, and does so whenever the worker advances in anything that it tells of
 	Steps   uint64        `json:"step,omitempty"` // of training, as far as they can be counted; 0: none yet, or nobody counts them
 	Phase   string        `json:"ph,omitempty"`   // announced: checkpoint, evaluation, …

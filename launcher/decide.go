@@ -409,7 +409,7 @@ func (s *state) mayGoOn(p policy, v job.Verdict) bool {
 	case s.present() < len(s.Nodes) && !p.Regroups:
 		return false
 	case v.Hang != nil:
-		return v.Hang.Class != heartbeat.Desync && s.Round-s.Free < p.MaxRestarts
+		return v.Hang.Class != heartbeat.Desync && s.last()-s.Free < p.MaxRestarts
 	case v.First == nil:
 		return true
 	}

@@ -136,6 +136,7 @@ func (w *watch) given(ctx context.Context) (all []evidence.Given) {
 		if text != "null" {
 			all = append(all, evidence.Given{Name: "links.json", What: "ports of the machine's RDMA adapters", Text: text})
 		}
+	case <-ctx.Done():
 	case <-time.After(linksTime):
 	}
 	return all
@@ -171,7 +172,10 @@ func (d *desk) dump(ctx context.Context) (any, error) {
 	done := make(chan struct{})
 	if !w.goes(func() {
 		defer close(done)
-		dir, b, err = w.bundle(ctx, "muster ctl dump")
+		both, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(w.ctx, cancel)()
+		dir, b, err = w.bundle(both, "muster ctl dump")
 	}) {
 		return text + "; no worker runs", nil
 	}

@@ -77,7 +77,7 @@ func (r *round) paged(t job.Task) job.Task {
 func (r *round) closePages() {
 	for _, p := range r.pages {
 		if p != nil {
-			p.Close()
+			p.Remove()
 		}
 	}
 	r.pages = nil
@@ -116,7 +116,7 @@ func beatOf(rank, local, pid int, s page.Snapshot, now time.Duration) job.Beat {
 	if s.Beats > 0 {
 		b.Sources |= job.FromBeats
 	}
-	b.Count = uint64(s.Claims)<<claimBits + s.Beats + s.Steps + s.Optimizer + s.Calls.Entered + s.Calls.Completed
+	b.Life, b.Count = s.Claims, s.Beats+s.Steps+s.Optimizer+s.Calls.Entered+s.Calls.Completed
 	for _, l := range s.Lanes {
 		b.Count += l.Entered + l.Completed
 		b.Lanes = append(b.Lanes, laneOf(l, s.Exiting))
@@ -135,9 +135,6 @@ func laneOf(l page.Lane, exiting bool) job.Lane {
 	}
 	return job.Lane{Group: l.Group, Name: l.Name, Entered: l.Entered, Completed: l.Completed, Op: l.Op, Bytes: l.Bytes, Members: l.Members}
 }
-
-// claimBits is where in a beat's count that of the processes begins which filled the page: each starts its counters anew.
-const claimBits = 40
 
 // held reports whether the helper thread of a process gets no turn.
 func held(s page.Snapshot, now time.Duration) bool {

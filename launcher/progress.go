@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"syscall"
+	"time"
 	"unicode"
 
 	"github.com/muster-run/muster/job"
@@ -18,6 +19,10 @@ const (
 	moving         // the world has trained
 )
 
+// idleTime is how long a round may have run of which it is said that it came nowhere: one that runs for longer works by other means than
+// those that are counted.
+const idleTime = 10 * time.Minute
+
 // reached: the leader's watch sees how far the round has come.
 type reached struct{ How int }
 
@@ -27,7 +32,7 @@ const someProgress = 40
 
 func progress(b job.Beat) int {
 	switch {
-	case b.Steps > 0 || b.Count&(1<<claimBits-1) >= someProgress:
+	case b.Steps > 0 || b.Count >= someProgress:
 		return moving
 	case b.Sources != 0:
 		return heard
@@ -43,13 +48,13 @@ func (s *state) hopeless(p policy, v job.Verdict) (code int, why string) {
 		s.Idle = 0
 		return 0, ""
 	}
-	if before, found := s.before(); found && f.Step > 0 && same(*before.First, *f) {
+	if before, found := s.before(); found && f.Step > 0 && len(f.Evidence) == 0 && !p.excludes(s, f.Group) && same(*before.First, *f) {
 		return job.ExitSame, fmt.Sprintf("it failed in the same way at the same step (%d) in the round before, so another would end the same", f.Step)
 	}
 	if s.Reached == unheard && f.Step == 0 {
 		return 0, ""
 	}
-	if s.Idle++; s.Reached == moving || f.Step > 0 {
+	if s.Idle++; s.Reached == moving || f.Step > 0 || s.Started && s.Now-s.Began >= idleTime {
 		s.Idle = 0
 	}
 	if p.Idle > 0 && s.Idle >= p.Idle {

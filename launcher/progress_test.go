@@ -105,8 +105,8 @@ func TestProgress(t *testing.T) {
 	}{
 		{job.Beat{}, unheard},
 		{job.Beat{Sources: job.FromRecorder}, heard},
-		{job.Beat{Sources: job.FromRecorder, Count: 1<<claimBits + 39}, heard},
-		{job.Beat{Sources: job.FromRecorder, Count: 1<<claimBits + 40}, moving},
+		{job.Beat{Sources: job.FromRecorder, Count: 39}, heard},
+		{job.Beat{Sources: job.FromRecorder, Count: 40}, moving},
 		{job.Beat{Sources: job.FromBeats, Steps: 1}, moving},
 	} {
 		if got := progress(c.beat); got != c.want {

@@ -237,7 +237,8 @@ func (w *watch) tell(ctx context.Context, event any) {
 
 // stalled is a finding as an event for the judgement of the job.
 func (w *watch) stalled(f heartbeat.Finding) stalled {
-	e := stalled{Finding: f, Text: f.Sentence(w.world), Group: -1, Nodes: suspectNodes(w.world, f.Culprits)}
+	f, all := bounded(f), f
+	e := stalled{Finding: f, Text: all.Sentence(w.world), Group: -1, Nodes: suspectNodes(w.world, f.Culprits)}
 	if len(f.Culprits) > 0 {
 		if group, known := w.world.MemberOf(f.Culprits[0].Rank); known {
 			e.Group = group
@@ -245,6 +246,20 @@ func (w *watch) stalled(f heartbeat.Finding) stalled {
 	}
 	return e
 }
+
+// bounded leaves so much of a finding as a message to all nodes can hold.
+func bounded(f heartbeat.Finding) heartbeat.Finding {
+	f.Culprits = slices.Clone(f.Culprits[:min(len(f.Culprits), maxCulprits)])
+	for i := range f.Culprits {
+		if i > 2 {
+			f.Culprits[i].Stack = nil
+		}
+	}
+	f.Stuck = f.Stuck[:min(len(f.Stuck), maxCulprits)]
+	return f
+}
+
+const maxCulprits = 32
 
 // own is what can be told of this node's workers, and who of them has ended.
 func (w *watch) own(now time.Time) (beats []job.Beat, ended []int) {
@@ -261,7 +276,7 @@ func (w *watch) own(now time.Time) (beats []job.Beat, ended []int) {
 		if pid == 0 {
 			continue
 		}
-		s := w.read(local)
+		s := w.told(local)
 		b := beatOf(first+local, local, pid, s, clock)
 		b.Stack = stacks[local]
 		if s.Exiting { // the interpreter's end may take long on a busy machine
@@ -278,6 +293,18 @@ func (w *watch) own(now time.Time) (beats []job.Beat, ended []int) {
 		w.forget()
 	}
 	return beats, ended
+}
+
+// told is a worker's page, if the process lives that wrote it; of one that was started again, the page is that of the process before
+// until it has come as far.
+func (w *watch) told(local int) page.Snapshot {
+	s := w.read(local)
+	if s.PID != 0 {
+		if p, err := proc.Root("/proc").Process(s.PID); err != nil || p.Start != s.Start || p.Gone() {
+			return page.Snapshot{Steps: s.Steps, Beats: s.Beats, Phase: s.Phase, Until: s.Until, Mute: "the process that told of its progress is gone"}
+		}
+	}
+	return s
 }
 
 // read is a worker's page; empty where there is none, or one that nobody understands.
@@ -303,6 +330,9 @@ func (w *watch) closer(beats []job.Beat, helpless []bool) {
 		w.c.Log.Info(fmt.Sprintf("less can be seen of workers that stand still: %v", err))
 	}
 	for i := range sights {
+		if sights[i].State == 0 { // it is gone, or cannot be seen: that is not to be idle
+			continue
+		}
 		sights[i].Held = helpless[i]
 		beats[i].Sight = &sights[i]
 	}
@@ -326,7 +356,7 @@ func (w *watch) others(l *heartbeat.Look, now time.Time) {
 			}
 			heard[rank] = true
 			for _, r := range b.Ranks {
-				if n, known := w.world.MemberOf(r.Rank); known && n == rank { // nobody speaks for another node
+				if m := w.world.Members[rank]; m.First <= r.Rank && r.Rank < m.First+m.Slots { // nobody speaks for another node
 					l.Beats = append(l.Beats, r)
 				}
 			}
@@ -430,7 +460,7 @@ func (w *watch) stack(ctx context.Context, local int) string {
 		case <-limit:
 			return tail(file, before)
 		case <-again:
-			if last == before { // a main thread in state D keeps the signal and does not handle it; a second one goes to another thread
+			if last == before && catches(s) { // a main thread in state D keeps the signal and does not handle it; a second one goes to another thread
 				_ = syscall.Kill(s.PID, page.StackSignal)
 			}
 		case <-time.After(stackPoll):

@@ -268,6 +268,11 @@ func (n *node) enrol(end *outcome) (*Session, error) {
 		}
 	}
 	n.tell(Status{Here: here(w), Count: w.size(), Expected: w.size(), Fewest: n.spec.Fewest()})
+	if rank == 0 {
+		if err := w.unpack(); err != nil {
+			return nil, err
+		}
+	}
 	return begin(&Session{World: w.World, Rank: rank, self: n.spec.Self.Incarnation, rest: w.rest, protocol: end.Protocol, meeting: n.meeting}), nil
 }
 

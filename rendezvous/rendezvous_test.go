@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,6 +32,7 @@ type arrival struct {
 	session *Session
 	err     error
 	after   time.Duration
+	mu      sync.Mutex
 	said    []Status
 	done    chan struct{}
 	cancel  context.CancelFunc
@@ -39,7 +41,11 @@ type arrival struct {
 func join(s store.Store, spec job.Spec, o Options) *arrival {
 	ctx, cancel := context.WithCancel(context.Background())
 	a := &arrival{done: make(chan struct{}), cancel: cancel}
-	o.Progress = func(s Status) { a.said = append(a.said, s) }
+	o.Progress = func(s Status) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.said = append(a.said, s)
+	}
 	begun := time.Now()
 	go func() {
 		defer close(a.done)

@@ -95,7 +95,11 @@ func (s *scene) waits(all ...*arrival) {
 	}
 }
 
-func (a *arrival) last() Status { return a.said[len(a.said)-1] }
+func (a *arrival) last() Status {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.said[len(a.said)-1]
+}
 
 // life makes spec another process of the same node.
 func life(spec job.Spec, incarnation string) job.Spec {

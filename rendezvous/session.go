@@ -1,6 +1,7 @@
 package rendezvous
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"time"
@@ -51,6 +52,9 @@ func (s *Session) Seat() job.Seat {
 
 // Unpack completes the World with all its members, whose lines most nodes need not read to begin.
 func (s *Session) Unpack() error {
+	if len(bytes.TrimSpace(s.rest.lives)) == 0 { // as on group rank 0, where others look at the World already
+		return nil
+	}
 	w := world{s.World, s.rest}
 	if err := w.unpack(); err != nil {
 		return fmt.Errorf("rendezvous: %w", err)

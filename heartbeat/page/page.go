@@ -118,6 +118,13 @@ func (p *Page) Close() error {
 	return unix.Munmap(mem)
 }
 
+// Remove is Close, and the file goes with what the hook left beside it.
+func (p *Page) Remove() {
+	_ = p.Close()
+	_ = os.Remove(p.name)
+	_ = os.Remove(StackFile(p.name))
+}
+
 // StackFile is where the worker with the page at path writes its stacks when it gets StackSignal.
 func StackFile(path string) string { return path + ".stack" }
 
