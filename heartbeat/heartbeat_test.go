@@ -265,6 +265,20 @@ func (w *world) calls() {
 	}
 }
 
+// TestNotAllRun shows that nobody is accused of an error in the script while a rank that the others wait for does not run at all.
+func TestNotAllRun(t *testing.T) {
+	w := newWorld(4, Limits{}).train(120)
+	for r := range w.beats {
+		w.beats[r].Lanes[0].Members = 4
+	}
+	w.enter(0, 1, 2)
+	w.beats = w.beats[:3] // it failed, and is to be started again
+	w.stand(700, nil)
+	if f := w.worst(); f == nil || f.Stage != Unclear {
+		t.Errorf("%+v", f)
+	}
+}
+
 // TestLearns shows that a world which often pauses is given more time, and one that does not is not.
 func TestLearns(t *testing.T) {
 	w := newWorld(4, Limits{})
