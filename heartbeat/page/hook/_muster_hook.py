@@ -121,7 +121,7 @@ class Hook:
         self.steps, self.calls, self.inside = 0, 0, {}
         self.spent, self.clock = 0, getattr(time, "thread_time_ns", int)
         self.groups = Groups(self.now)
-        self.running = None
+        self.running, self.thread = None, 0
 
     def begin(self):
         import atexit
@@ -156,8 +156,15 @@ class Hook:
         """Ends the thread: a lock that it holds while the process forks would be held for ever in the child."""
         running, self.running = self.running, None
         if running:
+            import time
+
             running[0].release()
-            running[1].acquire(True, 0.2)
+            running[1].acquire(True, 1)
+            task = "/proc/self/task/%d" % self.thread
+            for _ in range(100):  # Python counts the kernel's threads when it forks, of which this is one for a moment more
+                if not os.path.exists(task):
+                    break
+                time.sleep(0.0005)
 
     def let_go(self):
         """A forked child is not the worker."""
@@ -177,6 +184,9 @@ class Hook:
 
     def run(self, wake, done):
         try:
+            import _thread
+
+            self.thread = _thread.get_native_id()
             before = self.spent
             while not wake.acquire(True, self.groups.pause):
                 self.turn()
