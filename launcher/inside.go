@@ -19,7 +19,8 @@ type Inside struct {
 }
 
 // inside is the surroundings of the worker with a rank, or of the first of this node. What the command runs is no worker:
-// it has no tag, by which it would be killed, and no file for an exception, which would be told as the worker's.
+// it has no tag, by which it would be killed, no file for an exception, which would be told as the worker's, and no page, which would be
+// taken for the worker's progress.
 func (d *desk) inside(rank *int) (any, error) {
 	now := d.now()
 	if now.place == nil {
