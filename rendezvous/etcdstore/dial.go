@@ -101,7 +101,7 @@ func (s *Store) reach(ctx context.Context, client *clientv3.Client) error {
 		if code := status.Code(err); code != codes.Unavailable && code != codes.DeadlineExceeded && code != codes.Canceled {
 			return nil
 		}
-		why := because(err)
+		why := asked(err)
 		if hopeless(why) {
 			return errors.New(why)
 		}
@@ -122,26 +122,46 @@ func (s *Store) try(ctx context.Context, client *clientv3.Client) error {
 
 // because is the cause in the words of an error of gRPC, such as
 // `connection error: desc = "transport: Error while dialing: dial tcp 10.0.0.1:2379: connect: connection refused"`.
-func because(err error) string {
-	if status.Code(err) == codes.DeadlineExceeded {
-		return fmt.Sprintf("no answer in %v", tryTime)
+func because(err error) string { why, _ := split(err); return why }
+
+// asked is the cause, with a question where one side may speak TLS and the other not, which looks like a server that hangs up.
+func asked(err error) string {
+	why, during := split(err)
+	hungUp := strings.HasSuffix(why, "EOF") || strings.HasSuffix(why, "connection reset by peer")
+	switch {
+	case during == handshakes && hungUp:
+		return why + " (does it speak TLS?)"
+	case during == greets:
+		return why + " (does it ask for TLS?)"
 	}
-	why := status.Convert(err).Message()
+	return why
+}
+
+// What an error of gRPC says was under way when it occurred.
+const (
+	handshakes = "authentication handshake failed: "
+	greets     = "error reading server preface: "
+)
+
+// split parts the cause from what was under way.
+func split(err error) (why, during string) {
+	if status.Code(err) == codes.DeadlineExceeded {
+		return fmt.Sprintf("no answer in %v", tryTime), ""
+	}
+	why = status.Convert(err).Message()
 	if _, quoted, found := strings.Cut(why, `desc = "`); found {
 		why = strings.TrimSuffix(quoted, `"`)
 	}
 	why = strings.TrimPrefix(strings.TrimPrefix(why, "transport: "), "Error while dialing: ")
-	switch handshake, isTLS := strings.CutPrefix(why, "authentication handshake failed: "); {
-	case isTLS && handshake == "EOF":
-		return "EOF (does it speak TLS?)"
-	case isTLS:
-		return handshake
-	case strings.HasPrefix(why, "error reading server preface"):
-		return why + " (does it ask for TLS?)"
-	case strings.HasPrefix(why, "dial "): // each time another member is tried, and their addresses are known
-		return why[strings.LastIndex(why, ": ")+2:]
+	for _, during = range []string{handshakes, greets} {
+		if cause, found := strings.CutPrefix(why, during); found {
+			return cause, during
+		}
 	}
-	return why
+	if strings.HasPrefix(why, "dial ") { // each time another member is tried, and their addresses are known
+		return why[strings.LastIndex(why, ": ")+2:], ""
+	}
+	return why, ""
 }
 
 // hopeless reports whether the two sides of TLS do not go together, which time does not change.

@@ -327,7 +327,7 @@ func TestRefused(t *testing.T) {
 		{name: "another authority", at: private, tls: [3]string{others.CA, certs.Cert, certs.Key}, why: "x509: certificate signed by unknown authority"},
 		{name: "no certificate", at: private, tls: [3]string{certs.CA}, why: "tls: bad certificate"},
 		{name: "no TLS", at: private, waiting: "(does it ask for TLS?)"},
-		{name: "TLS for nobody", at: open, tls: [3]string{certs.CA}, waiting: "EOF (does it speak TLS?)"},
+		{name: "TLS for nobody", at: open, tls: [3]string{certs.CA}, waiting: "(does it speak TLS?)"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
