@@ -19,6 +19,7 @@ type Limits struct {
 	Start   time.Duration // until it trains: initialisation, compilation, the first steps; 20 min
 	Busy    time.Duration // for one whose culprit is at work, with the processor, a disk or the network; Ceiling
 	GPUs    bool          // the nodes have accelerators: who seems idle may wait for one that works
+	Others  []Timeout     // of the framework, as the environment sets them
 }
 
 func (l Limits) withDefaults() Limits {
@@ -51,6 +52,7 @@ const (
 // A Judge watches over one world in one round.
 type Judge struct {
 	limits Limits
+	asked  Limits // as they were given
 	ranks  map[int]*track
 	last   time.Duration // of the last look, by the caller's clock
 	looked bool
@@ -65,7 +67,7 @@ type Judge struct {
 }
 
 // New begins to watch over a world.
-func New(l Limits) *Judge { return &Judge{limits: l.withDefaults(), ranks: map[int]*track{}} }
+func New(l Limits) *Judge { return &Judge{limits: l.withDefaults(), asked: l, ranks: map[int]*track{}} }
 
 // A Look is what is known of a world at one moment.
 type Look struct {
@@ -161,7 +163,7 @@ func (j *Judge) limit(v view) time.Duration {
 	switch {
 	case !j.trains():
 	case v.busy || v.late:
-		t = max(j.limits.Busy, j.learned())
+		t = max(j.within(j.limits.Busy), j.learned())
 	default:
 		t = j.learned()
 	}
@@ -176,16 +178,8 @@ func (j *Judge) learned() time.Duration {
 	return min(max(j.limits.Floor, 5*j.gaps.most(), 3*j.gaps.longest), j.ceiling())
 }
 
-// ceiling leaves time before the framework's own time-out, by which it would end the job and name nobody.
-func (j *Judge) ceiling() time.Duration {
-	c := j.limits.Ceiling
-	for _, t := range j.ranks {
-		if own := t.beat.Limit; own > 0 {
-			c = min(c, max(own-30*time.Second, own/2))
-		}
-	}
-	return max(c, j.limits.Floor)
-}
+// ceiling is the limit of what can be learned.
+func (j *Judge) ceiling() time.Duration { return max(j.within(j.limits.Ceiling), j.limits.Floor) }
 
 func (j *Judge) any(is func(job.Beat) bool) bool {
 	for _, t := range j.ranks {

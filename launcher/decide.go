@@ -117,6 +117,8 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 		s.Reached = max(s.Reached, e.How)
 	case lagging:
 		todo = []any{say(e)}
+	case clashing:
+		todo = s.clashing(e)
 	case ordered:
 		todo = s.ordered(p, e.What)
 	default:

@@ -233,7 +233,7 @@ func (s *state) describe(r *report.Status) {
 	if s.Stall != nil {
 		r.Stall = s.Stall.line()
 	}
-	r.Alarms = s.Alarms
+	r.Alarms, r.Clashes = s.Alarms, s.Clashes
 }
 
 func (c cause) text(nodes []node) string {

@@ -83,8 +83,9 @@ type state struct {
 	Reached int `json:"reached,omitempty"` // the leader's: how far this round has come
 	Idle    int `json:"idle,omitempty"`    // rounds in a row that failed before the first step
 
-	Stall  *stalled `json:"stall,omitempty"`  // what was said last of the standstill that lasts
-	Alarms int      `json:"alarms,omitempty"` // standstills of this world that were called a hang, and were none
+	Stall   *stalled `json:"stall,omitempty"`   // what was said last of the standstill that lasts
+	Alarms  int      `json:"alarms,omitempty"`  // standstills of this world that were called a hang, and were none
+	Clashes []string `json:"clashes,omitempty"` // time-outs that do not go with each other
 }
 
 // node is what the leader knows of one node.

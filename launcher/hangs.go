@@ -33,6 +33,8 @@ type (
 	}
 	// lagging: the leader's watch sees for whom the others wait.
 	lagging struct{ Text string }
+	// clashing: the leader's watch sees a time-out of the framework that does not go with ours.
+	clashing struct{ Text string }
 	// collect: keep what helps to understand a standstill.
 	collect struct {
 		Why   string

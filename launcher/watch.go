@@ -52,6 +52,8 @@ type watch struct {
 	lags   string    // what was said of stragglers
 	how    int       // far the round has come
 
+	clashed map[string]bool // time-outs of which was told that they do not go with each other
+
 	mu      sync.Mutex
 	closed  bool
 	over    []exited   // by local rank, how its last process ended
@@ -80,12 +82,12 @@ func (r *round) newWatch() *watch {
 	w := &watch{
 		c: r.c, workers: r.group.PIDs, world: r.session.World, group: r.session.Rank, round: r.state.Round, dir: r.h.Pages, pages: r.pages, pulse: r.line.pulse, fleet: r.line.fleet,
 		witness: witness.New("/"), tail: r.group.Tail, dirs: r.evidenceDir(), ras: r.rasAddress(), began: time.Now(), found: make(chan any),
-		over: make([]exited, slots), stacks: make([][]string, slots), counts: make([]uint64, slots),
+		clashed: map[string]bool{}, over: make([]exited, slots), stacks: make([][]string, slots), counts: make([]uint64, slots),
 	}
 	w.moved = w.began
 	if r.state.leads() {
 		w.judge = heartbeat.New(heartbeat.Limits{
-			Floor: r.c.HangFloor, Ceiling: r.c.HangTimeout, Start: r.c.HangStart, Busy: r.c.HangBusyAfter, GPUs: len(r.plan.Devices) > 0,
+			Floor: r.c.HangFloor, Ceiling: r.c.HangTimeout, Start: r.c.HangStart, Busy: r.c.HangBusyAfter, GPUs: len(r.plan.Devices) > 0, Others: r.c.ownTimeouts(),
 		})
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -200,6 +202,7 @@ func (w *watch) look(ctx context.Context, now time.Time) {
 	for _, f := range w.judge.Observe(look) {
 		w.tell(ctx, w.stalled(f))
 	}
+	w.clashes(func(e any) { w.tell(ctx, e) })
 }
 
 // reach tells how far the round has come, when that is further than before.

@@ -1,0 +1,74 @@
+package heartbeat
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/muster-run/muster/job"
+)
+
+// A Timeout is a time after which the framework gives up by itself: it ends the job, and names nobody.
+type Timeout struct {
+	After time.Duration // 0: not known
+	What  string        // it does then: "PyTorch gives up on a collective"
+	From  string        // who set it
+	Raise string        // how to make it longer, as the end of a sentence
+}
+
+// margin is how long before the framework gives up a hang is to be told.
+const margin = 30 * time.Second
+
+// own is the shortest time-out of a default process group.
+func (j *Judge) own() Timeout {
+	first := job.Beat{}
+	for _, t := range j.ranks {
+		b := t.beat
+		if b.Limit > 0 && (first.Limit == 0 || b.Limit < first.Limit || b.Limit == first.Limit && b.Rank < first.Rank) {
+			first = b
+		}
+	}
+	return Timeout{first.Limit, "PyTorch gives up on a collective", fmt.Sprintf("the process group's time-out, as rank %d has it", first.Rank), "give init_process_group a longer timeout"}
+}
+
+// within shortens a limit so that a hang is told before the framework ends the job.
+func (j *Judge) within(limit time.Duration) time.Duration {
+	if own := j.own().After; own > 0 {
+		return min(limit, before(own))
+	}
+	return limit
+}
+
+// before is the last moment to tell a hang, when the framework gives up after so long.
+func before(own time.Duration) time.Duration { return max(own-margin, own/2) }
+
+// A Clash is a time-out of the framework that does not go with our limits, or with the job's own pauses.
+type Clash struct {
+	Kind string // the same for what need not be told again
+	Text string
+}
+
+// Clashes are those that there are by now.
+func (j *Judge) Clashes() (all []Clash) {
+	for _, t := range append([]Timeout{j.own()}, j.limits.Others...) {
+		if why, what := j.clash(t); why != "" && t.After > 0 {
+			all = append(all, Clash{why + " " + t.From, fmt.Sprintf("%s after %v (%s), %s", t.What, t.After, t.From, what)})
+		}
+	}
+	return all
+}
+
+// clash says what is wrong with a time-out, the worst first.
+func (j *Judge) clash(t Timeout) (kind, what string) {
+	pause, last := j.gaps.longest.Round(time.Second), before(t.After)
+	switch {
+	case t.After < j.limits.Floor+again+longest:
+		return "floor", fmt.Sprintf("and no standstill is called a hang before %v (--hang-floor): the job would end with nobody named; %s, or say a lower --hang-floor", j.limits.Floor, t.Raise)
+	case t.After < 2*pause:
+		return "pause", fmt.Sprintf("and the job has paused for %v: a pause of not twice that would end it, healthy as it is; %s", pause, t.Raise)
+	case last < j.asked.Ceiling:
+		return "limit", fmt.Sprintf("so that a hang must be told within %v, whatever --hang-timeout %v says; %s, or say a lower --hang-timeout", last, j.asked.Ceiling, t.Raise)
+	case last < j.asked.Busy:
+		return "busy", fmt.Sprintf("so that a rank at work must be blamed within %v, whatever --hang-busy-after %v says; %s, or say a lower --hang-busy-after", last, j.asked.Busy, t.Raise)
+	}
+	return "", ""
+}
