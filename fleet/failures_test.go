@@ -230,6 +230,36 @@ func TestSilence(t *testing.T) {
 	})
 }
 
+// While all take part in the world's work nobody is given up for being silent; then as ever.
+func TestTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &bog{leader: Lead(world(2), Options{})}
+		until := time.Now().Add(time.Minute)
+		member, err := Follow(t.Context(), seat(world(2), 1, "leader"), Options{Dial: b.dial, Together: func() time.Time {
+			if now := time.Now(); now.Before(until) {
+				return now
+			}
+			return until
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeAll(b.leader, member)
+		want(t, member, Joined, 0)
+		line := b.sink(true)
+		defer line.sink(false)
+		want(t, member, Suspect, 0)
+		if e := want(t, member, Suspect, 0); !strings.Contains(e.Why.Error(), "nothing heard for 10s, but its workers still take part in collectives") {
+			t.Errorf("told %q", e.Why)
+		}
+		time.Sleep(time.Until(until))
+		e := want(t, member, Lost, 0)
+		if late := e.Received.Sub(until); late < 10*time.Second || late > 10200*time.Millisecond || e.Certain || e.Received.Sub(e.Last) < time.Minute {
+			t.Errorf("lost after %v, certain %v, last heard %v before", late, e.Certain, e.Received.Sub(e.Last))
+		}
+	})
+}
+
 // A member that hears nothing tries a new connection; where that works, nobody is lost.
 func TestSuspicionDialsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

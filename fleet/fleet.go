@@ -44,7 +44,7 @@ type Change int
 const (
 	Joined  Change = iota // the peer is connected for the first time
 	Heard                 // a message came
-	Suspect               // nothing was heard for Options.Suspect
+	Suspect               // nothing was heard for Options.Suspect; and again when it is kept beyond the node time-out by Options.Together
 	Back                  // a suspect was heard again
 	Lost                  // the peer is gone without a goodbye
 	Left                  // the peer said goodbye
@@ -69,6 +69,7 @@ type Event struct {
 	// Certain: Lost, and nobody runs there any more who takes himself for the peer: its connection was closed and not opened
 	// again, or it is the one which gave us up. Else it may be cut off, or stand still, and go on.
 	Certain bool
+	Last    time.Time // Lost: when it last gave a sign of life
 }
 
 // Options tune a fleet. The zero value is ready for use.
@@ -88,6 +89,9 @@ type Options struct {
 	// Beat says, about once a second, how this agent stands, in at most 64 KiB, and less of a leader, which tells all: its peers
 	// have what it said last by Beats, and when it is lost. nil: nothing.
 	Beat func() json.RawMessage
+	// Together is the last moment of which it is known that all nodes took part in the world's work, zero: of none; nil: it is never known.
+	// Of a peer that is silent or cannot be reached it is a sign of life, as what it does needs not go by the way that we take to it.
+	Together func() time.Time
 	// Dial connects to the leader; nil: TCP.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }

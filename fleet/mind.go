@@ -134,7 +134,7 @@ func (p *peer) judge(now time.Time) (Event, bool) {
 	e := Event{Peer: p.rank, Received: now, RTT: p.rtt()}
 	switch quiet := p.quiet(now); {
 	case p.lost != nil:
-		e.Change, e.Why, e.Beat, e.Certain = Lost, p.fleet.mindful(p.lost, now), p.beat, p.certain
+		e.Change, e.Why, e.Beat, e.Certain, e.Last = Lost, p.fleet.mindful(p.lost, now), p.beat, p.certain, p.heard
 		tell := !p.told && !p.left && p.allRead()
 		p.told = p.told || tell
 		return e, tell
@@ -144,8 +144,12 @@ func (p *peer) judge(now time.Time) (Event, bool) {
 		e.Change, e.Why = Suspect, fmt.Errorf("nothing heard for %v", quiet.Round(100*time.Millisecond))
 		poke(p.needs)
 		return e, true
+	case !p.kept && p.joined && now.Sub(p.heard) >= p.fleet.NodeTimeout && p.fleet.together(now):
+		p.suspected, p.kept = true, true
+		e.Change, e.Why = Suspect, fmt.Errorf("nothing heard for %v, but its workers still take part in collectives: it is waited for", now.Sub(p.heard).Round(100*time.Millisecond))
+		return e, true
 	case p.suspected && quiet < p.fleet.Suspect && p.line != nil:
-		p.suspected = false
+		p.suspected, p.kept = false, false
 		e.Change = Back
 		return e, true
 	}
@@ -165,6 +169,7 @@ func (p *peer) verdict(now time.Time) {
 	o := p.fleet.Options
 	gone := now.Sub(p.broken)
 	switch {
+	case p.joined && (p.line != nil || !p.closed) && p.fleet.together(now):
 	case p.line != nil:
 		if quiet := p.quiet(now); quiet >= o.NodeTimeout {
 			p.lose(fmt.Errorf("silent for %v (stopped, or cut off?)", quiet.Round(100*time.Millisecond)))
@@ -177,6 +182,11 @@ func (p *peer) verdict(now time.Time) {
 		p.certain = p.closed
 		p.lose(fmt.Errorf("%w, and was not back within %v", ended(p.cause), o.Redial))
 	}
+}
+
+// together reports whether all nodes took part in the world's work so short a time ago that none is given up.
+func (f *Fleet) together(now time.Time) bool {
+	return f.Together != nil && now.Sub(f.Together()) < f.NodeTimeout
 }
 
 // came reports whether the peer has been there. A member that hung up before it said a word has not: on a busy machine the opening took it

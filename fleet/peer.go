@@ -38,6 +38,7 @@ type peer struct {
 	told      bool  // that it is lost
 	certain   bool  // that nobody goes on there
 	suspected bool
+	kept      bool          // beyond the node time-out
 	busy      bool          // our reader waits for the launcher: its silence is ours
 	heard     time.Time     // last sign of life
 	broken    time.Time     // since when there is no connection
@@ -374,7 +375,7 @@ func (p *peer) rtt() time.Duration {
 }
 
 // write sends what is owed and told, until the connection ends. A peer that does not read for the
-// node time-out is lost, however lively its pings are.
+// node time-out is lost, however lively its pings are, unless it takes part in the world's work.
 func (p *peer) write(l *line) {
 	for {
 		b := p.outgoing(l)
@@ -396,7 +397,7 @@ func (p *peer) write(l *line) {
 
 func (p *peer) unsent(l *line, err error) {
 	var late net.Error
-	if errors.As(err, &late) && late.Timeout() {
+	if errors.As(err, &late) && late.Timeout() && !p.fleet.together(time.Now()) {
 		p.mu.Lock()
 		p.lose(fmt.Errorf("it has read nothing for %v", p.fleet.NodeTimeout))
 		p.mu.Unlock()

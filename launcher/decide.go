@@ -544,7 +544,7 @@ func (s *state) departed(p policy, n int) []any {
 		s.Nodes[n].Gone = true
 		return s.alone(p, leftJob)
 	}
-	return s.lost(p, lost{n, leftJob, true})
+	return s.lost(p, lost{n, leftJob, true, 0})
 }
 
 const leftJob = "its agent left the job"
@@ -627,7 +627,7 @@ func (s *state) told(p policy, from int, n news) []any {
 		}
 		s.Nodes[from].Clear = true
 	case s.leads() && n.Kind == newsEnding && n.Verdict != nil && p.forsakes(*n.Verdict):
-		return s.lost(p, lost{from, n.Verdict.Sentence, true})
+		return s.lost(p, lost{from, n.Verdict.Sentence, true, 0})
 	case s.leads() && n.Kind == newsEnding && n.Verdict != nil:
 		return s.wanted(p, sane(*n.Verdict))
 	case s.leads() && n.Kind == newsLapsed:
@@ -635,7 +635,7 @@ func (s *state) told(p policy, from int, n news) []any {
 	case s.leads() && n.Kind == newsQuit:
 		return s.left(p, from, n.Why)
 	case from == 0 && n.Kind == newsEnding && n.Verdict != nil:
-		return s.lost(p, lost{0, n.Verdict.Sentence, true})
+		return s.lost(p, lost{0, n.Verdict.Sentence, true, 0})
 	case from == 0 && n.Kind == newsStart && n.Start != nil:
 		return s.begun(*n.Start)
 	case s.leads() && n.Kind == newsOrder:

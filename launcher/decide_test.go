@@ -440,7 +440,7 @@ func (w *world) loses(i, n int, after time.Duration, why string, certain bool) {
 	switch {
 	case w.cut[i] || w.cut[n] || w.dead[n] || i == n:
 	case me >= 0 && other >= 0 && (me == 0 || other == 0) && !w.states[n].Ended && !slices.Contains(w.waits, n):
-		w.timers = append(w.timers, timer{w.now + after, i, lost{other, why, certain}, last})
+		w.timers = append(w.timers, timer{w.now + after, i, lost{other, why, certain, 0}, last})
 	}
 }
 
@@ -561,7 +561,7 @@ func TestDecide(t *testing.T) {
 
 		{"a failure that a node still told is the cause of its loss", 3, func(w *world) {
 			w.feed(1, failure(1, 0, job.Exit{Code: 4}))
-			w.timers = append(w.timers, timer{at: w.now + 2*time.Millisecond, event: lost{1, "reset", true}})
+			w.timers = append(w.timers, timer{at: w.now + 2*time.Millisecond, event: lost{1, "reset", true, 0}})
 			w.later(1, 3*time.Millisecond, emptied{})
 		}, 4, []string{"rank 2 on host-1"}},
 
@@ -874,7 +874,7 @@ func TestToldToStopAlone(t *testing.T) {
 			w := newWorld(t, 2).begin()
 			w.dead[1-self] = true
 			if found {
-				w.later(self, 10*time.Second, lost{1 - self, "it was not reached within 10s", false})
+				w.later(self, 10*time.Second, lost{1 - self, "it was not reached within 10s", false, 0})
 			}
 			w.feed(self, resumed{})
 			w.feed(self, signalled{syscall.SIGTERM})
@@ -921,7 +921,7 @@ func TestSilentLeader(t *testing.T) {
 func TestNoNewsForTheLost(t *testing.T) {
 	s := state{Self: 1, Nodes: []node{{Name: "a"}, {Name: "b"}}, Started: true, Left: 1}
 	p := policy{StopTimeout: time.Second}
-	s, _ = decide(p, s, 0, lost{0, "refused", true})
+	s, _ = decide(p, s, 0, lost{0, "refused", true, 0})
 	if _, todo := decide(p, s, 0, emptied{}); slices.ContainsFunc(todo, func(deed any) bool { _, ok := deed.(tell); return ok }) {
 		t.Errorf("%+v", todo)
 	}

@@ -144,6 +144,8 @@ type (
 		Node    int
 		Why     string
 		Certain bool // nobody goes on there
+		// Owed: if it is not certain, how much longer it may go on until it gives us up.
+		Owed time.Duration `json:",omitempty"`
 	}
 	// told: news from another agent.
 	told struct {

@@ -258,8 +258,8 @@ func (c Config) letGo() {
 }
 
 // fleetOptions make the line to the others one that another agent can take over.
-func (c Config) fleetOptions(token string, p *pulse) fleet.Options {
-	o := fleet.Options{Log: c.Log, Beat: p.tell, Token: token}
+func (c Config) fleetOptions(token string, l *line) fleet.Options {
+	o := fleet.Options{Log: c.Log, Beat: l.pulse.tell, Together: l.does.surely, Token: token}
 	if c.First != nil { // no test of a line alone
 		o.Life, o.Hold = c.First.Life(), c.holder()
 	}

@@ -17,6 +17,7 @@ type line struct {
 	fleet *fleet.Fleet
 	host  string // rank 0's node, as this node reaches it
 	pulse *pulse
+	does  *together // what its workers get done with the others
 	log   func(string)
 }
 
@@ -24,13 +25,13 @@ type line struct {
 func (m *meeting) connect(ctx context.Context) (*line, error) {
 	w, rank, seat := m.session.World, m.session.Rank, m.session.Seat()
 	goesOn := m.c.goesOn() && !m.anew
-	l := &line{pulse: newPulse(), log: func(s string) { m.c.Log.Warn(s) }}
+	l := &line{pulse: newPulse(), does: &together{}, log: func(s string) { m.c.Log.Warn(s) }}
 	if len(w.Members) == 1 {
 		m.door.shut()
 		l.host = "127.0.0.1"
 		return l, nil
 	}
-	options := m.c.fleetOptions(m.token, l.pulse)
+	options := m.c.fleetOptions(m.token, l)
 	if goesOn { // they have all been there
 		options.Arrival = againTime
 	}
@@ -116,8 +117,16 @@ func (l *line) close() {
 	}
 }
 
+// owed is how much longer a peer that gave its last sign of life then may take before it gives us up.
+func (l *line) owed(last time.Time) time.Duration {
+	if did := l.does.perhaps(); did.After(last) {
+		last = did
+	}
+	return max(0, time.Until(last.Add(leaseTime)))
+}
+
 // translate turns what the fleet noticed into an event for the judgement; nil: nothing that matters to it.
-func translate(e fleet.Event) any {
+func (l *line) translate(e fleet.Event) any {
 	switch e.Change {
 	case fleet.Heard:
 		var n news
@@ -133,7 +142,7 @@ func translate(e fleet.Event) any {
 	case fleet.Back:
 		return noticed{e.Peer, "heard again"}
 	case fleet.Lost:
-		return lost{e.Peer, e.Why.Error() + suspicion(e.Beat), e.Certain}
+		return lost{e.Peer, e.Why.Error() + suspicion(e.Beat), e.Certain, l.owed(e.Last)}
 	case fleet.Renewed:
 		return renewed{e.Peer}
 	case fleet.Left:

@@ -114,7 +114,7 @@ func TestToldToStopBeforeTheCall(t *testing.T) {
 	member.tell(0, news{Kind: newsEnding})
 	defer member.close()
 	for e := range leader.events() {
-		if n, ok := translate(e).(told); ok && n.News.Kind == newsEnding {
+		if n, ok := leader.translate(e).(told); ok && n.News.Kind == newsEnding {
 			return
 		}
 	}

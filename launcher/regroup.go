@@ -26,7 +26,7 @@ const (
 // a second apart that they do not hear each other, and the kernel ends processes.
 const fenceMargin = 4 * time.Second
 
-// fence is how long workers may live on a node that lost its leader, from their last word to each other.
+// fence is how long workers may live on a node that lost its leader, from their last word to each other, or their last work with each other.
 func (p policy) fence() time.Duration { return leaseTime + p.StopTimeout + fenceMargin }
 
 // met begins a world. What was of another one is forgotten, but for what a verdict tells.
@@ -74,7 +74,7 @@ func (s *state) bereft(p policy, e lost) []any {
 		s.Flaps = 0
 	}
 	if !e.Certain {
-		s.Fence = max(s.Fence, s.Now+p.StopTimeout+fenceMargin)
+		s.Fence = max(s.Fence, s.Now+e.Owed+p.StopTimeout+fenceMargin)
 	}
 	switch {
 	case !s.leads():

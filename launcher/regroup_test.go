@@ -64,7 +64,7 @@ func TestFence(t *testing.T) {
 			w.dead[gone] = true
 			for n := range w.states {
 				if w.talk(n, gone) {
-					w.later(n, 10*time.Second, lost{w.states[gone].Self, "silent", certain})
+					w.later(n, 10*time.Second, lost{w.states[gone].Self, "silent", certain, 0})
 				}
 			}
 			w.run()
@@ -179,7 +179,7 @@ func TestLeaderLostInAnOrderedStop(t *testing.T) {
 	w := elasticWorld(t, 2, 1, 2)
 	s := w.states[1]
 	s, _ = decide(w.policy, s, 0, told{0, news{Kind: newsStop, Order: orderRestart, Why: "x"}})
-	s, todo := decide(w.policy, s, time.Second, lost{0, "silent", false})
+	s, todo := decide(w.policy, s, time.Second, lost{0, "silent", false, 0})
 	if !slices.Contains(todo, any(stop{Within: w.policy.StopTimeout})) {
 		t.Errorf("it does %v", todo)
 	}
@@ -199,11 +199,11 @@ func TestDoneAndCutOff(t *testing.T) {
 	}
 	w.feed(2, emptied{})
 	w.run()
-	s, todo := decide(w.policy, w.states[0], w.now, lost{2, "silent", false})
+	s, todo := decide(w.policy, w.states[0], w.now, lost{2, "silent", false, 0})
 	if s.Stopping || s.Next != nil {
 		t.Errorf("the leader does %v", todo)
 	}
-	s, _ = decide(w.policy, w.states[2], w.now, lost{0, "silent", false})
+	s, _ = decide(w.policy, w.states[2], w.now, lost{0, "silent", false, 0})
 	s, todo = decide(w.policy, s, w.now+w.policy.fence(), woken{})
 	if !s.Meeting || s.Expect != 0 {
 		t.Errorf("the one that was cut off does %v", todo)
@@ -217,7 +217,7 @@ func TestFlapping(t *testing.T) {
 	var waits []time.Duration
 	for range 3 {
 		s := w.states[0]
-		s, _ = decide(w.policy, s, w.now+time.Second, lost{1, "refused", true})
+		s, _ = decide(w.policy, s, w.now+time.Second, lost{1, "refused", true, 0})
 		s, _ = decide(w.policy, s, w.now+2*time.Second, met{Generation: s.Generation + 1, Nodes: []string{"host-0"}})
 		s, _ = decide(w.policy, s, w.now+2*time.Second, opened{start{Port: 1}})
 		s, _ = decide(w.policy, s, w.now+2*time.Second, begun{2})

@@ -173,7 +173,7 @@ func (r *round) loop() {
 				r.watch.keepEssence(e.Peer, n)
 				continue
 			}
-			if event := translate(e); event != nil {
+			if event := r.line.translate(e); event != nil {
 				r.post(event)
 			}
 		case e := <-r.watch.events():

@@ -32,6 +32,7 @@ type watch struct {
 	dir     string // in which the pages are
 	pages   pages
 	pulse   *pulse
+	does    *together
 	fleet   *fleet.Fleet // nil: the world has one node
 	judge   *heartbeat.Judge
 	witness *witness.Witness
@@ -80,11 +81,12 @@ type exited struct {
 func (r *round) newWatch() *watch {
 	slots := len(r.group.PIDs())
 	w := &watch{
-		c: r.c, workers: r.group.PIDs, world: r.session.World, group: r.session.Rank, round: r.state.Round, dir: r.h.Pages, pages: r.pages, pulse: r.line.pulse, fleet: r.line.fleet,
+		c: r.c, workers: r.group.PIDs, world: r.session.World, group: r.session.Rank, round: r.state.Round, dir: r.h.Pages, pages: r.pages, pulse: r.line.pulse, does: r.line.does, fleet: r.line.fleet,
 		witness: witness.New("/"), tail: r.group.Tail, dirs: r.evidenceDir(), ras: r.rasAddress(), began: time.Now(), found: make(chan any),
 		clashed: map[string]bool{}, over: make([]exited, slots), stacks: make([][]string, slots), counts: make([]uint64, slots),
 	}
 	w.moved = w.began
+	w.does.begin(w.world.Size())
 	if r.state.leads() {
 		w.judge = heartbeat.New(heartbeat.Limits{
 			Floor: r.c.HangFloor, Ceiling: r.c.HangTimeout, Start: r.c.HangStart, Busy: r.c.HangBusyAfter, GPUs: len(r.plan.Devices) > 0, Others: r.c.ownTimeouts(),
@@ -109,6 +111,7 @@ func (w *watch) close() {
 	if w.pulse != nil {
 		w.pulse.show(beat{})
 	}
+	w.does.begin(0)
 }
 
 // events is what follows from its looks; a nil watch sees nothing.
@@ -280,6 +283,7 @@ func (w *watch) own(now time.Time) (beats []job.Beat, ended []int) {
 			continue
 		}
 		s := w.told(local)
+		w.does.note(local, s)
 		b := beatOf(first+local, local, pid, s, clock)
 		b.Stack = stacks[local]
 		if s.Exiting { // the interpreter's end may take long on a busy machine

@@ -28,6 +28,7 @@ var scenes = []scene{
 	{name: "store's machine dies", play: storeDies},
 	{name: "store's pod is replaced", play: podReplaced},
 	{name: "node cut off, and healed", play: nodeCutOff},
+	{name: "agents cut off, workers not", play: agentsCutOff, torch: "newest"},
 	{name: "two halves, and healed", play: twoHalves},
 	{name: "agent stopped for long", play: agentStoppedForLong},
 	{name: "2, 4, 3 nodes", play: scale, both: true},

@@ -2,6 +2,7 @@ package matrix
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -96,6 +97,32 @@ func (s *stage) sever(some ...*host) {
 	`))
 }
 
+// hush drops what agents tell each other, and nothing of what their workers do.
+func (s *stage) hush() {
+	s.t.Helper()
+	s.done("agents cut off")
+	h, _ := s.worker(1)
+	out, err := h.box.enter("-n", "ss", "-Htnp", "state", "established").CombinedOutput()
+	if err != nil {
+		s.t.Fatalf("ss: %v: %s", err, out)
+	}
+	ports := map[string]bool{}
+	for line := range strings.Lines(string(out)) {
+		if f := strings.Fields(line); strings.Contains(line, `"muster"`) {
+			ports[f[3][strings.LastIndex(f[3], ":")+1:]] = true
+		}
+	}
+	if len(ports) == 0 {
+		s.t.Fatalf("the agent of %s has no connection: %s", h.machine, out)
+	}
+	s.script(s.wire, "nft", strings.NewReplacer("P", strings.Join(slices.Sorted(maps.Keys(ports)), ", ")).Replace(`
+		add table bridge cut
+		add chain bridge cut forward { type filter hook forward priority 0; }
+		add rule bridge cut forward tcp dport { P } drop
+		add rule bridge cut forward tcp sport { P } drop
+	`))
+}
+
 // heal lets all packets pass again.
 func (s *stage) heal() {
 	s.t.Helper()
@@ -138,6 +165,14 @@ func (s *stage) goesOn() {
 func (s *stage) says(h *host, text string) {
 	s.t.Helper()
 	s.until(fmt.Sprintf("%q on %s", text, h.machine), func() bool { return strings.Contains(h.program().out.String(), text) })
+}
+
+// allSay waits until the programs on all hosts have said something.
+func (s *stage) allSay(text string) {
+	s.t.Helper()
+	for _, h := range s.hosts {
+		s.says(h, text)
+	}
 }
 
 // ends waits for the end of the program on some hosts, with a code and a sentence that has some phrases.

@@ -85,6 +85,27 @@ func nodeCutOff(s *stage) {
 	s.finish()
 }
 
+// The agents do not hear each other, for longer than the node time-out, and all the while the training advances: nobody is given
+// up, and no worker notices. When a rank stands still then, they are as any that are cut off.
+func agentsCutOff(s *stage) {
+	s.add(3)
+	s.start("--nnodes 2:3" + elastic)
+	s.world(3)
+	s.hush()
+	s.allSay("its workers still take part in collectives: it is waited for")
+	s.goesOn()
+	s.heal()
+	s.allSay("heard again")
+	s.goesOn()
+	s.hush()
+	_, first := s.worker(0)
+	s.signal(first, unix.SIGSTOP)
+	s.allSay("was lost: silent for")
+	s.heal()
+	s.world(3)
+	s.finish()
+}
+
 // The network falls into two halves. Only the one with the store can meet; when the other finds it again, all go on.
 func twoHalves(s *stage) {
 	s.add(4)

@@ -1,0 +1,120 @@
+package launcher
+
+import (
+	"sync"
+	"time"
+
+	"github.com/muster-run/muster/heartbeat/page"
+)
+
+// Agents that do not hear each other may be cut off from each other while their workers are not: the network of collectives is another
+// one. A collective of a process group of all ranks is complete only when all ranks have entered it. So while those of this node's
+// workers get done, all nodes are there, and none of them has begun anything without this node: nobody is given up, and nobody needs to stop.
+//
+// That holds for the others, too, but not at the same moment: a rank may find complete what the others had sent long before it came, and
+// count it late. Hence two answers. A node goes by the sure one when it says that others are gone, and stops its workers; by the
+// likely one when it reckons for how long those may go on. That of one node is never earlier than the sure one of another.
+
+// depth is how many collectives others can be ahead of a rank: they get none done that it has not entered, except those in which it
+// only receives, such as broadcasts, of which a few may follow each other.
+const depth = 4
+
+// together keeps account of what this node's workers get done with all others. Its times are those of CLOCK_MONOTONIC, as in pages.
+type together struct {
+	mu     sync.Mutex
+	size   int // ranks of the world
+	lanes  map[lane][]reading
+	sure   time.Duration // all took part then, or later; 0: it is not known
+	likely time.Duration // this node's ranks were seen to get something done; 0: never
+}
+
+// A lane is one process group, as one program of one worker counts.
+type lane struct {
+	local, life int
+	group       uint64
+}
+
+// A reading is how far a worker had come when its hook last looked.
+type reading struct {
+	at                 time.Duration
+	entered, completed uint64
+}
+
+const (
+	maxReadings = 64   // that are kept of a lane: a minute of looks
+	maxLanes    = 4096 // bounds what pages, which workers write, make us keep
+)
+
+// begin forgets the workers there were, for a round of so many ranks; 0: there is none.
+func (t *together) begin(size int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.size, t.lanes = size, map[lane][]reading{}
+}
+
+// note takes in a worker's page.
+func (t *together) note(local int, s page.Snapshot) {
+	if !s.Recorder || s.Exiting {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, l := range s.Lanes {
+		key := lane{local, s.Claims, l.Group}
+		if all, known := t.lanes[key]; l.Members == t.size && !l.Blind && (known || len(t.lanes) < maxLanes) {
+			t.lanes[key] = t.read(all, reading{s.Helper, l.Entered, l.Completed})
+		}
+	}
+}
+
+// read takes in a later reading of a lane.
+func (t *together) read(all []reading, now reading) []reading {
+	if len(all) == 0 {
+		if now.completed > 0 {
+			t.likely = max(t.likely, now.at)
+		}
+		return []reading{now}
+	}
+	last := all[len(all)-1]
+	if now.at <= last.at {
+		return all
+	}
+	if now.completed > last.completed {
+		t.likely = max(t.likely, now.at)
+		for _, r := range all { // until the last at which it had not entered what, to be complete now, all had to take part in later
+			if r.entered+depth <= now.completed {
+				t.sure = max(t.sure, r.at)
+			}
+		}
+	}
+	return append(all[max(0, len(all)+1-maxReadings):], now)
+}
+
+// surely is when all took part, or earlier; zero: it is not known.
+func (t *together) surely() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return wallTime(t.sure)
+}
+
+// perhaps is when this node may last have taken part, for all that others know; zero: it never did. While a worker's hook does not get to
+// read, that is now.
+func (t *together) perhaps() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := monotonic()
+	for _, all := range t.lanes {
+		if now-all[len(all)-1].at > silent {
+			return wallTime(now)
+		}
+	}
+	return wallTime(t.likely)
+}
+
+// wallTime is a time of CLOCK_MONOTONIC by the clock of everything else.
+func wallTime(at time.Duration) time.Time {
+	if at == 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(at - monotonic())
+}
