@@ -191,6 +191,26 @@ func TestClasses(t *testing.T) {
 			w.beats, w.ended = w.beats[:3], []int{3}
 			w.stand(45, nil)
 		}, "hung: rank 3 (node-1, local 1) has not entered all_reduce #1201 for 32 s; 3 others wait in it; it has done its work and ended"},
+		{"a rank has ended, and it is known how many there were", func(w *world) {
+			for r := range w.beats {
+				w.beats[r].Lanes[0].Members = 4
+			}
+			w.enter(0, 1, 2)
+			w.beats, w.ended = w.beats[:3], []int{3}
+			w.stand(45, nil)
+		}, "hung: rank 3 (node-1, local 1) has not entered all_reduce #1201 for 32 s; 3 others wait in it; it has done its work and ended"},
+		{"a rank has ended, and one waits for it for which the others wait", func(w *world) {
+			for r := range w.beats {
+				w.beats[r].Lanes[0].Members = 4
+				w.beats[r].Lanes = append(w.beats[r].Lanes, job.Lane{Group: uint64(0x70 + r/2), Name: "pair", Op: "all_gather", Entered: 5, Completed: 5, Members: 2})
+			}
+			w.look()
+			w.enter(0, 1)
+			w.beats[2].Lanes[1].Entered++
+			w.beats[2].Count++
+			w.beats, w.ended = w.beats[:3], []int{3}
+			w.stand(45, nil)
+		}, "hung: rank 3 (node-1, local 1) has not entered all_gather #6 of group pair for 32 s; 3 others wait in it; it has done its work and ended"},
 		{"a rank that tells nothing may be to blame", func(w *world) {
 			w.beats[3].Sources, w.beats[3].Mute = 0, "python runs with -I"
 			w.enter(0, 1, 2)
@@ -408,19 +428,20 @@ func TestSaysOnce(t *testing.T) {
 	}
 }
 
-// TestRandomWorlds holds the two promises against worlds that do anything: no verdict while any rank's counter advances, and one
-// within the limit when none does and who waits for whom can be seen.
+// TestRandomWorlds holds the first promise against worlds that do anything: nothing is said against anybody while any rank's counter
+// advances. And a rank that hangs after that is found within the limit.
 func TestRandomWorlds(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		w := newWorld(2+random.IntN(6), Limits{}).train(30)
+		w := newWorld(2+random.IntN(6), Limits{GPUs: seed%3 == 0}).train(30)
+		w.various(random)
 		for range 300 {
 			w.anything(random)
-			before := w.judge.moved
+			before := w.counted()
 			found := len(w.found)
 			w.look()
 			for _, f := range w.found[found:] {
-				if f.Stage != Resumed && w.judge.moved != before {
+				if f.Stage != Resumed && w.counted() != before {
 					t.Fatalf("seed %d: %v while a rank advances", seed, f.Stage)
 				}
 			}
@@ -428,8 +449,10 @@ func TestRandomWorlds(t *testing.T) {
 		w.train(2)
 		guilty, done := random.IntN(len(w.beats)), w.beats[0].Lanes[0].Entered
 		for r := range w.beats {
-			w.beats[r].Lanes[0].Completed, w.beats[r].Lanes[0].Entered = done, done
-			w.beats[r].Sight.State = 'S'
+			b := &w.beats[r]
+			b.Sources = job.FromRecorder
+			b.Lanes = []job.Lane{{Group: dp, Op: "all_reduce", Entered: done, Completed: done}}
+			b.Sight.State = 'S'
 			if r != guilty {
 				w.enter(r)
 			}
@@ -441,6 +464,89 @@ func TestRandomWorlds(t *testing.T) {
 		if f == nil || f.Stage != Hung || f.Class != Absent || len(f.Culprits) != 1 || f.Culprits[0].Rank != guilty {
 			t.Fatalf("seed %d: rank %d hangs for longer than %v, and the judge says %+v", seed, guilty, limit, f)
 		}
+	}
+}
+
+// counted is the sum of all that ranks count.
+func (w *world) counted() (n uint64) {
+	for _, b := range w.beats {
+		n += b.Count + b.Steps
+	}
+	return n
+}
+
+// various gives some ranks another group, and some only calls, or nothing, to tell of.
+func (w *world) various(random *rand.Rand) {
+	for r := range w.beats {
+		switch random.IntN(6) {
+		case 0:
+			w.beats[r].Sources, w.beats[r].Lanes = job.FromHooks, []job.Lane{{Op: "backward"}}
+		case 1:
+			w.beats[r].Sources = 0
+		default:
+			w.beats[r].Lanes = append(w.beats[r].Lanes, job.Lane{Group: uint64(0x70 + random.IntN(2)), Name: "tp", Op: "all_gather"})
+		}
+	}
+}
+
+// TestNothingMoves holds the second promise: wherever ranks are that tell of themselves and do nothing, and whether they can run or not,
+// there is a verdict as soon as the limit is over.
+func TestNothingMoves(t *testing.T) {
+	for seed := range uint64(3000) {
+		random := rand.New(rand.NewPCG(seed, 2))
+		w := newWorld(2+random.IntN(7), Limits{}).train(30)
+		calls := seed%4 == 0 // a world has one PyTorch
+		if calls {
+			w.calls()
+		}
+		w.groups(calls)
+		w.train(3)
+		for r := range w.beats {
+			w.settles(random, r)
+		}
+		w.look()
+		w.found = nil
+		began, limit := w.at, w.judge.Limit()
+		for !w.hung() && w.at-began < time.Hour {
+			w.look()
+		}
+		if took := w.at - began; took > limit+again+2*time.Second {
+			t.Fatalf("seed %d: a verdict after %v, with a limit of %v: %+v\n%+v", seed, took, limit, w.worst(), w.beats)
+		}
+	}
+}
+
+func (w *world) hung() bool {
+	f := w.worst()
+	return f != nil && f.Stage == Hung
+}
+
+// groups gives the ranks more groups to be in: neighbours, and those that are as far apart as it goes.
+func (w *world) groups(calls bool) {
+	n := len(w.beats)
+	for r := range w.beats {
+		if calls {
+			return
+		}
+		w.beats[r].Lanes[0].Members = n
+		for i, g := range []int{r / 2, r % 2} {
+			size := []int{min(2, n-2*(r/2)), (n + 1 - r%2) / 2}[i]
+			w.beats[r].Lanes = append(w.beats[r].Lanes, job.Lane{Group: uint64(0x100*(i+1) + g), Name: fmt.Sprint("g", i), Op: "all_gather", Members: size,
+				Entered: 7, Completed: 7})
+		}
+	}
+}
+
+// settles lets a rank come to rest somewhere.
+func (w *world) settles(random *rand.Rand, r int) {
+	b := &w.beats[r]
+	b.Count++
+	lane := &b.Lanes[random.IntN(len(b.Lanes))]
+	lane.Entered += uint64(random.IntN(2))
+	b.Sight.State = "SSSSSDTt"[random.IntN(8)]
+	b.Sight.Held = random.IntN(10) == 0
+	if random.IntN(10) == 0 {
+		lane.Op = "broadcast"
 	}
 }
 

@@ -124,6 +124,13 @@ func (c *crowd) incomplete(w wait) bool {
 	return g != 0 && (c.least[g] < w.number() || c.absent[g] > 0)
 }
 
+// left reports whether all who run have entered what this rank waits in, and somebody has ended who was in its group before.
+func (c *crowd) left(w wait, run int, ended []int) bool {
+	g := w.lane.Group
+	known := w.lane.Completed > 0 || run+len(ended) == w.lane.Members
+	return known && g != 0 && c.least[g] >= w.number() && 0 < c.absent[g] && c.absent[g] <= len(ended)
+}
+
 // calls are those that ranks are inside.
 func (c *crowd) calls() (names []string) {
 	for _, w := range c.waits {
@@ -216,13 +223,22 @@ func (j *Judge) absent(c crowd, ended []int) (view, bool) {
 		v.busy = v.busy || j.runs(rank)
 		v.Culprits = append(v.Culprits, j.culprit(rank))
 	}
-	if len(v.Culprits) == 0 && len(c.free)+len(c.mute) == 0 && !slices.ContainsFunc(c.waits, c.incomplete) {
+	if w, left := c.forsaken(len(j.ranks), ended); left && len(v.Culprits)+len(c.free)+len(c.mute) == 0 {
+		v.in(w)
 		for _, rank := range ended {
-			v.in(c.waits[0])
 			v.Culprits = append(v.Culprits, j.culprit(rank))
 		}
 	}
 	return v, len(v.Culprits) > 0
+}
+
+// forsaken finds what is waited in for those who have ended.
+func (c *crowd) forsaken(run int, ended []int) (wait, bool) {
+	i := slices.IndexFunc(c.waits, func(w wait) bool { return c.left(w, run, ended) })
+	if i < 0 {
+		return c.waits[0], len(ended) > 0 && !slices.ContainsFunc(c.waits, c.incomplete)
+	}
+	return c.waits[i], true
 }
 
 // missed is what others wait in and a rank that is in no collective has not entered. Calls cannot be matched: who is in none

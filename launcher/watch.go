@@ -35,7 +35,7 @@ type watch struct {
 	does    *together
 	fleet   *fleet.Fleet // nil: the world has one node
 	judge   *heartbeat.Judge
-	witness *witness.Witness
+	senses  senses
 	tail    func(local int) []string // a worker's last lines
 	dirs    string                   // where evidence is written
 	ras     string                   // where NCCL's own watch answers; "": there is none
@@ -63,6 +63,13 @@ type watch struct {
 	last    []job.Beat // of the whole world on the leader; else of this node
 }
 
+// senses are how a watch perceives its workers.
+type senses struct {
+	page  func(local int) page.Snapshot         // what a worker says
+	sight func(pids []int) ([]job.Sight, error) // how workers look from outside
+	clock func() time.Duration                  // by which pages tell time
+}
+
 const (
 	lookEach   = time.Second
 	lookCloser = 3 * time.Second // a node whose workers stand still for so long is looked at from outside
@@ -82,9 +89,10 @@ func (r *round) newWatch() *watch {
 	slots := len(r.group.PIDs())
 	w := &watch{
 		c: r.c, workers: r.group.PIDs, world: r.session.World, group: r.session.Rank, round: r.state.Round, dir: r.h.Pages, pages: r.pages, pulse: r.line.pulse, does: r.line.does, fleet: r.line.fleet,
-		witness: witness.New("/"), tail: r.group.Tail, dirs: r.evidenceDir(), ras: r.rasAddress(), began: time.Now(), found: make(chan any),
+		tail: r.group.Tail, dirs: r.evidenceDir(), ras: r.rasAddress(), began: time.Now(), found: make(chan any),
 		clashed: map[string]bool{}, over: make([]exited, slots), stacks: make([][]string, slots), counts: make([]uint64, slots),
 	}
+	w.senses = senses{w.told, witness.New("/").Look, monotonic}
 	w.moved = w.began
 	w.does.begin(w.world.Size())
 	if r.state.leads() {
@@ -273,7 +281,7 @@ func (w *watch) own(now time.Time) (beats []job.Beat, ended []int) {
 	w.mu.Lock()
 	stacks := slices.Clone(w.stacks)
 	w.mu.Unlock()
-	first, clock := w.world.Members[w.group].First, monotonic()
+	first, clock := w.world.Members[w.group].First, w.senses.clock()
 	var helpless []bool
 	for _, local := range done {
 		ended = append(ended, first+local)
@@ -282,7 +290,7 @@ func (w *watch) own(now time.Time) (beats []job.Beat, ended []int) {
 		if pid == 0 {
 			continue
 		}
-		s := w.told(local)
+		s := w.senses.page(local)
 		w.does.note(local, s)
 		b := beatOf(first+local, local, pid, s, clock)
 		b.Stack = stacks[local]
@@ -332,7 +340,7 @@ func (w *watch) closer(beats []job.Beat, helpless []bool) {
 	for i, b := range beats {
 		pids[i] = b.PID
 	}
-	sights, err := w.witness.Look(pids)
+	sights, err := w.senses.sight(pids)
 	if err != nil {
 		w.c.Log.Info(fmt.Sprintf("less can be seen of workers that stand still: %v", err))
 	}
