@@ -114,15 +114,19 @@ func (s shelf) add(ctx context.Context, key string, delta int64) (int64, error) 
 	return sum, name(err, "count", key)
 }
 
-// await waits for key until the given time. That it does not come is no error.
+// await waits for key until the given time. That it does not come is no error. To read what came may take longer, when a
+// thousand others read it too: who gave that up would have to ask for it once more.
 func (s shelf) await(ctx context.Context, key string, until time.Time) (value []byte, found bool, err error) {
 	slice, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	value, err = s.Get(slice, s.prefix+key)
+	err = s.Wait(slice, s.prefix+key)
 	if err != nil && slice.Err() != nil && ctx.Err() == nil {
 		return nil, false, nil
 	}
-	return value, err == nil, name(err, "wait for", key)
+	if err != nil {
+		return nil, false, name(err, "wait for", key)
+	}
+	return s.peek(ctx, key)
 }
 
 func (s shelf) put(ctx context.Context, key string, value []byte) error {
