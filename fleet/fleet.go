@@ -214,15 +214,18 @@ func (f *Fleet) follow(d *dialer) {
 }
 
 // Beats passes what Options.Beat of each peer last said, and when that came, by our clock. A peer that said nothing since it
-// joined has none.
+// joined has none. The beat is not valid after each has returned, and each does not call the fleet.
 func (f *Fleet) Beats(each func(rank int, beat json.RawMessage, at time.Time)) {
 	for rank, p := range f.peers {
-		p.mu.Lock()
-		beat, at := p.beat, p.beatAt
-		p.mu.Unlock()
-		if beat != nil {
-			each(rank, beat, at)
-		}
+		p.beats(rank, each)
+	}
+}
+
+func (p *peer) beats(rank int, each func(rank int, beat json.RawMessage, at time.Time)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.beat != nil {
+		each(rank, p.beat, p.beatAt)
 	}
 }
 

@@ -28,6 +28,9 @@ import (
 
 const helloTime = 5 * time.Second // for the whole opening
 
+// readAhead is how much is read of a connection at once, in bytes: a frame with a beat in it, as a rule.
+const readAhead = 1 << 10
+
 type hello struct {
 	Protocol    int    `json:"protocol"`
 	Job         string `json:"job"`
@@ -111,7 +114,7 @@ var errElsewhere = errors.New("it did not go on")
 
 func (f *Fleet) admit(c net.Conn) error {
 	_ = c.SetDeadline(time.Now().Add(helloTime))
-	in := bufio.NewReader(c)
+	in := bufio.NewReaderSize(c, readAhead)
 	h, err := readHello(in)
 	if err != nil {
 		return err
@@ -228,7 +231,7 @@ type call struct {
 // call opens c on the member's side.
 func (f *Fleet) call(c net.Conn) (*call, error) {
 	_ = c.SetDeadline(time.Now().Add(helloTime))
-	k := &call{Conn: c, in: bufio.NewReader(c), me: hello{
+	k := &call{Conn: c, in: bufio.NewReaderSize(c, readAhead), me: hello{
 		Protocol: Protocol, Job: f.me.Job, Generation: f.me.Generation, Rank: f.me.Rank,
 		Incarnation: f.me.Incarnation, Life: f.Life, Salt: salt(),
 	}}

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -8,9 +9,11 @@ import (
 )
 
 const (
-	look  = 50 * time.Millisecond // between two looks at the peers
-	pulse = time.Second           // between two pings, at most
-	nap   = time.Second           // a look that comes so late finds us, not the others, to have been away
+	look  = 50 * time.Millisecond  // between two looks at the peers, while anything is amiss with one,
+	calm  = 250 * time.Millisecond // and else, at most
+	pulse = time.Second            // between two pings, at most
+	timed = 10 * pulse             // between two times that a leader measures the round trip to a peer
+	nap   = time.Second            // a look that comes so late finds us, not the others, to have been away
 
 	firstRemind = 2 * time.Second  // until those who have not called are named,
 	lastRemind  = 30 * time.Second // and at most between two times
@@ -19,9 +22,9 @@ const (
 
 // mind watches over the peers until the fleet stops.
 func (f *Fleet) mind() {
-	ticks := time.NewTicker(look)
+	ticks := time.NewTimer(look)
 	defer ticks.Stop()
-	pulses := time.NewTicker(min(pulse, f.Suspect/3))
+	pulses := time.NewTicker(f.pulse())
 	defer pulses.Stop()
 	sums := time.NewTicker(gripePause)
 	defer sums.Stop()
@@ -31,7 +34,7 @@ func (f *Fleet) mind() {
 		case <-ticks.C:
 		case <-f.nudge:
 		case <-pulses.C:
-			f.ping()
+			f.ping(time.Now())
 			f.await(time.Now())
 		case <-sums.C:
 			f.sumUp()
@@ -42,12 +45,19 @@ func (f *Fleet) mind() {
 		if gap := now.Sub(last); gap > nap {
 			f.forgive(now, gap)
 		}
+		next := min(calm, f.Redial, f.Suspect/6)
 		for _, p := range f.peers {
-			p.mind(now)
+			if p.mind(now) {
+				next = min(next, look)
+			}
 		}
+		ticks.Reset(next)
 		last = time.Now()
 	}
 }
+
+// pulse is the time between two signs of life.
+func (f *Fleet) pulse() time.Duration { return min(pulse, f.Suspect/3) }
 
 // await names the members that have not called, now and then: the world waits for them.
 func (f *Fleet) await(now time.Time) {
@@ -80,7 +90,7 @@ func (p *peer) awaited() bool {
 }
 
 // ping sends a sign of life to all.
-func (f *Fleet) ping() {
+func (f *Fleet) ping(now time.Time) {
 	var beat json.RawMessage
 	if f.Beat != nil {
 		beat = f.Beat()
@@ -88,10 +98,23 @@ func (f *Fleet) ping() {
 	for _, p := range f.peers {
 		p.mu.Lock()
 		if p.line != nil {
-			p.line.ping, p.line.beat = true, beat
-			p.line.poke()
+			p.ping(now, beat)
 		}
 		p.mu.Unlock()
+	}
+}
+
+// ping sends a sign of life to a peer that is connected. A leader's goes with the answer to the member's own, unless that is late: it
+// hears thousands each second, and need not call each of them besides.
+func (p *peer) ping(now time.Time, beat json.RawMessage) {
+	pulse := p.fleet.pulse()
+	late := now.Sub(p.heard) >= pulse+pulse/4
+	p.line.beat = beat
+	if p.rank == 0 || late || now.Sub(p.trip) >= timed {
+		p.line.ping = true
+	}
+	if p.rank == 0 || late {
+		p.speak()
 	}
 }
 
@@ -117,24 +140,27 @@ func (f *Fleet) mindful(why error, now time.Time) error {
 	return fmt.Errorf("%w; this agent itself stood still for %v before that", why, f.away.Round(time.Second))
 }
 
-// mind judges one peer and tells of what it finds: that it is suspect, back or lost is told nowhere else.
-func (p *peer) mind(now time.Time) {
+// mind judges one peer and tells of what it finds: that it is suspect, back or lost is told nowhere else. It reports whether
+// anything is amiss with it.
+func (p *peer) mind(now time.Time) bool {
 	p.mu.Lock()
 	e, tell := p.judge(now)
+	amiss := !p.left && !p.told && (p.line == nil || p.suspected || p.lost != nil)
 	p.mu.Unlock()
 	if tell {
 		p.fleet.inbox.note(e)
 	}
+	return amiss
 }
 
 func (p *peer) judge(now time.Time) (Event, bool) {
 	if p.lost == nil && !p.left {
 		p.verdict(now)
 	}
-	e := Event{Peer: p.rank, Received: now, RTT: p.rtt()}
+	e := Event{Peer: p.rank, Received: now}
 	switch quiet := p.quiet(now); {
 	case p.lost != nil:
-		e.Change, e.Why, e.Beat, e.Certain, e.Last = Lost, p.fleet.mindful(p.lost, now), p.beat, p.certain, p.heard
+		e.Change, e.Why, e.Beat, e.Certain, e.Last = Lost, p.fleet.mindful(p.lost, now), bytes.Clone(p.beat), p.certain, p.heard
 		tell := !p.told && !p.left && p.allRead()
 		p.told = p.told || tell
 		return e, tell

@@ -56,6 +56,7 @@ type peer struct {
 	empty  chan struct{} // closed when nothing is left to say; nil: nobody waits for it
 	needs  chan struct{} // a member's dialer: connect again
 	trips  []time.Duration
+	trip   time.Time       // when the last of them ended
 	beat   json.RawMessage // what came last,
 	beatAt time.Time       // and when
 }
@@ -70,7 +71,6 @@ type parcel struct {
 type line struct {
 	net.Conn
 	in      *bufio.Reader
-	wake    chan struct{} // there is something to write
 	done    chan struct{} // closed when the connection is given up
 	hung    sync.Once
 	readEnd chan struct{} // closed when its reader has returned
@@ -78,10 +78,11 @@ type line struct {
 	life    int           // the peer's, when it began
 
 	// Guarded by the peer's mu.
+	writing bool            // there is a writer
 	written uint64          // number of the last message that was written here
 	ack     bool            // owed
-	ping    bool            // owed,
-	beat    json.RawMessage // with it
+	ping    bool            // owed
+	beat    json.RawMessage // owed, when not nil
 	pong    int64           // owed, when not 0
 }
 
@@ -110,7 +111,7 @@ func (p *peer) tell(m message) error {
 		return fmt.Errorf("fleet: %v is gone: %w", p, p.lost)
 	}
 	p.post(m)
-	p.line.poke()
+	p.speak()
 	return nil
 }
 
@@ -173,7 +174,7 @@ func (p *peer) attach(c net.Conn, in *bufio.Reader, got uint64) error {
 		return fmt.Errorf("it acknowledges message %d of %d", got, p.last)
 	}
 	l := &line{
-		Conn: c, in: in, wake: make(chan struct{}, 1), done: make(chan struct{}), readEnd: make(chan struct{}),
+		Conn: c, in: in, done: make(chan struct{}), readEnd: make(chan struct{}),
 		before: p.ended, written: got, ping: true, life: p.life,
 	}
 	if !p.fleet.adopt(c) {
@@ -187,8 +188,8 @@ func (p *peer) attach(c net.Conn, in *bufio.Reader, got uint64) error {
 		change = Renewed
 	}
 	p.joined, p.renewed = true, false
-	p.fleet.owned.Go(func() { p.write(l) })
 	p.fleet.owned.Go(func() { p.read(l, news, change) })
+	p.speak()
 	return nil
 }
 
@@ -246,9 +247,13 @@ func (l *line) reset() {
 	l.hangUp()
 }
 
-func (l *line) poke() {
-	if l != nil {
-		poke(l.wake)
+// ended reports whether it is given up.
+func (l *line) ended() bool {
+	select {
+	case <-l.done:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -269,8 +274,8 @@ func (p *peer) read(l *line, news bool, change Change) {
 		p.fleet.inbox.put(Event{Change: change, Peer: p.rank, Host: host(l), Received: time.Now()})
 	}
 	for {
-		var f frame
-		if err := readFrame(l.in, &f, maxFrame); err != nil {
+		f, err := nextFrame(l.in)
+		if err != nil {
 			p.detach(l, err)
 			return
 		}
@@ -300,7 +305,7 @@ func (p *peer) receive(l *line, f frame) error {
 	defer p.mu.Unlock()
 	p.busy, p.heard = false, time.Now()
 	l.ack = true
-	l.poke()
+	p.speak()
 	return nil
 }
 
@@ -316,14 +321,14 @@ func (p *peer) note(l *line, f frame, now time.Time) (fresh bool, rtt time.Durat
 	}
 	p.acknowledged(f.Ack)
 	if len(f.Beat) > 0 && len(f.Beat) <= maxBeat {
-		p.beat, p.beatAt = f.Beat, now
+		p.beat, p.beatAt = append(p.beat[:0], f.Beat...), now
 	}
 	if f.Pong != 0 {
-		p.trip(now.Sub(p.fleet.started) - time.Duration(f.Pong))
+		p.returned(now, now.Sub(p.fleet.started)-time.Duration(f.Pong))
 	}
 	if f.Ping != 0 {
 		l.pong = f.Ping
-		l.poke()
+		p.speak()
 	}
 	if f.Message == nil {
 		return false, 0, nil
@@ -336,7 +341,7 @@ func (p *peer) number(l *line, f frame) (fresh bool, rtt time.Duration, err erro
 	switch {
 	case f.Seq <= p.got:
 		l.ack = true
-		l.poke()
+		p.speak()
 		return false, 0, nil
 	case f.Seq > p.got+1:
 		return false, 0, fmt.Errorf("message %d came after message %d", f.Seq, p.got)
@@ -358,12 +363,12 @@ func (p *peer) acknowledged(seq uint64) {
 	p.checkEmpty()
 }
 
-// trip notes a round trip. A negative one is the peer's invention.
-func (p *peer) trip(d time.Duration) {
+// returned notes a round trip. A negative one is the peer's invention.
+func (p *peer) returned(now time.Time, d time.Duration) {
 	if d < 0 {
 		return
 	}
-	p.trips = append(p.trips, d)
+	p.trips, p.trip = append(p.trips, d), now
 	p.trips = slices.Delete(p.trips, 0, max(0, len(p.trips)-8))
 }
 
@@ -374,19 +379,21 @@ func (p *peer) rtt() time.Duration {
 	return slices.Min(p.trips)
 }
 
-// write sends what is owed and told, until the connection ends. A peer that does not read for the
-// node time-out is lost, however lively its pings are, unless it takes part in the world's work.
+// speak has what is owed and told written. It is called with mu held. A writer lives as long as it has something to say: ten thousand
+// that wait would be dear.
+func (p *peer) speak() {
+	l := p.line
+	if l == nil || l.writing || l.ended() {
+		return
+	}
+	l.writing = true
+	p.fleet.owned.Go(func() { p.write(l) })
+}
+
+// write sends what is owed and told. A peer that does not read for the node time-out is lost, however lively its pings are, unless it
+// takes part in the world's work.
 func (p *peer) write(l *line) {
-	for {
-		b := p.outgoing(l)
-		if len(b) == 0 {
-			select {
-			case <-l.wake:
-				continue
-			case <-l.done:
-				return
-			}
-		}
+	for b := p.outgoing(l); len(b) > 0; b = p.outgoing(l) {
 		_ = l.SetWriteDeadline(time.Now().Add(p.fleet.NodeTimeout))
 		if _, err := l.Write(b); err != nil {
 			p.unsent(l, err)
@@ -405,27 +412,28 @@ func (p *peer) unsent(l *line, err error) {
 	p.detach(l, err)
 }
 
-// outgoing encodes the next frames for a connection.
+// outgoing encodes the next frames for a connection. None ends its writer.
 func (p *peer) outgoing(l *line) (b []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	talk := frame{Pong: l.pong}
+	talk := frame{Pong: l.pong, Beat: l.beat}
 	if l.ping {
-		talk.Ping, talk.Beat = max(1, int64(time.Since(p.fleet.started))), l.beat
+		talk.Ping = max(1, int64(time.Since(p.fleet.started)))
 	}
 	if l.ack || l.ping {
 		talk.Ack = p.got
 	}
-	if l.ack || l.ping || l.pong != 0 {
+	if l.ack || l.ping || l.beat != nil || l.pong != 0 {
 		b = appendFrame(b, talk)
 	}
-	l.ack, l.ping, l.pong = false, false, 0
+	l.ack, l.ping, l.beat, l.pong = false, false, nil, 0
 	for _, m := range p.queue {
 		if m.seq > l.written && len(b) < maxBatch {
 			b = appendFrame(b, frame{Seq: m.seq, Message: &m.message})
 			l.written = m.seq
 		}
 	}
+	l.writing = len(b) > 0
 	return b
 }
 
