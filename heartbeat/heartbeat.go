@@ -61,6 +61,7 @@ type Judge struct {
 	found  time.Duration // when the hang was found that is to be confirmed; 0: none is
 	steady int           // looks at which it had advanced
 	gaps   gaps          // since it trains
+	looks  int           // so many
 	stage  Stage         // of the standstill
 	worst  Stage         // that was told of it
 	told   string
@@ -104,9 +105,8 @@ func (j *Judge) pass(now time.Duration) time.Duration {
 // note takes in the beats, and reports whether anybody advanced: one that counts, or a rank that is new, has another process, or
 // ended.
 func (j *Judge) note(beats []job.Beat) (progress, counted bool) {
-	seen := map[int]bool{}
+	j.looks++
 	for _, b := range beats {
-		seen[b.Rank] = true
 		t := j.ranks[b.Rank]
 		if t == nil || t.beat.PID != b.PID || t.beat.Life != b.Life {
 			t = &track{}
@@ -116,9 +116,10 @@ func (j *Judge) note(beats []job.Beat) (progress, counted bool) {
 		if t.note(b, j.clock) {
 			progress, counted = true, true
 		}
+		t.look = j.looks
 	}
-	for rank := range j.ranks {
-		if !seen[rank] {
+	for rank, t := range j.ranks {
+		if t.look != j.looks {
 			delete(j.ranks, rank)
 			progress = true
 		}

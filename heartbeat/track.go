@@ -9,6 +9,7 @@ import (
 // A track is what the judge remembers of one rank.
 type track struct {
 	beat  job.Beat
+	look  int    // at which it was seen last
 	marks []mark // what it had done at the last looks, the newest last; none while nobody looks from outside
 	// Of the looks at which the world advanced: in how many of the last ones it was in a collective, and how many there were.
 	waits, looks float64
@@ -34,12 +35,12 @@ const (
 func (t *track) note(b job.Beat, at time.Duration) bool {
 	before := t.beat
 	t.beat = b
-	t.look(before.Sight, b.Sight, at)
+	t.sums(before.Sight, b.Sight, at)
 	return b.Count > before.Count || b.Steps > before.Steps
 }
 
-// look adds up what was done between two sights. What a process did that has ended is gone from the sums of its worker.
-func (t *track) look(before, now *job.Sight, at time.Duration) {
+// sums adds up what was done between two sights. What a process did that has ended is gone from the sums of its worker.
+func (t *track) sums(before, now *job.Sight, at time.Duration) {
 	if now == nil {
 		t.marks = nil
 		return

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/muster-run/muster/evidence"
+	"github.com/muster-run/muster/heartbeat"
 	"github.com/muster-run/muster/job"
 )
 
@@ -16,19 +17,15 @@ type beat struct {
 	Memory uint64 `json:"memory,omitempty"` // bytes, charged to the container's cgroup
 	Limit  uint64 `json:"limit,omitempty"`  // its limit; 0: none
 
-	// A member's alone.
-	Generation int        `json:"gen,omitempty"`   // of the world, and
-	Round      int        `json:"round,omitempty"` // its round, in which these are the workers
-	Ranks      []job.Beat `json:"ranks,omitempty"`
-	Ended      []int      `json:"ended,omitempty"` // ranks whose work is done
+	heartbeat.Report // a member's alone
 }
 
 // A pulse is this agent's beat, as it is told about once a second.
 type pulse struct {
 	memory evidence.Memory
 
-	mu   sync.Mutex
-	beat beat
+	mu     sync.Mutex
+	report heartbeat.Report
 }
 
 func newPulse() *pulse {
@@ -36,20 +33,46 @@ func newPulse() *pulse {
 	return &pulse{memory: memory}
 }
 
-// show is what is told of the workers from now on.
-func (p *pulse) show(b beat) {
+// show is what is told of the workers from now on: of a round of a world's generation, the ranks that live and those whose work is done.
+func (p *pulse) show(generation, round int, ranks []job.Beat, ended []int) {
+	report := heartbeat.Report{}
+	if packed, ok := pack(ranks); ok {
+		report = heartbeat.Report{Generation: generation, Round: round, Ranks: packed, Ended: ended}
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.beat = b
+	p.report = report
 }
 
-// maxBeat is how much of it the fleet takes, with some room.
-const maxBeat = 60 << 10
+// hush has nothing told of the workers any more.
+func (p *pulse) hush() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.report = heartbeat.Report{}
+}
+
+// maxRanks is how many bytes of packed ranks the fleet takes, in text, with some room.
+const maxRanks = 44 << 10
+
+// pack leaves out what is dear if there is too much. If there is no room for them at all it reports false: whoever is not heard of is not
+// judged.
+func pack(ranks []job.Beat) ([]byte, bool) {
+	for _, cut := range []func(*job.Beat){func(*job.Beat) {}, func(r *job.Beat) { r.Stack = nil }, func(r *job.Beat) { r.Lanes = r.Lanes[:min(len(r.Lanes), 4)] }} {
+		ranks = append([]job.Beat(nil), ranks...)
+		for i := range ranks {
+			cut(&ranks[i])
+		}
+		if packed := heartbeat.Pack(ranks); len(packed) <= maxRanks {
+			return packed, true
+		}
+	}
+	return nil, false
+}
 
 // tell is the beat now; nil: there is nothing to tell.
 func (p *pulse) tell() json.RawMessage {
 	p.mu.Lock()
-	b := p.beat
+	b := beat{Report: p.report}
 	p.mu.Unlock()
 	if u, err := p.memory.Read(); err == nil && u.Limit != 0 {
 		b.Memory, b.Limit = u.Current, u.Limit
@@ -57,23 +80,7 @@ func (p *pulse) tell() json.RawMessage {
 	if b.Limit == 0 && b.Ranks == nil && b.Ended == nil {
 		return nil
 	}
-	return b.encode()
-}
-
-// encode leaves out what is dear if there is too much, and then what there is no room for at all: whoever is not heard of is not
-// judged.
-func (b beat) encode() json.RawMessage {
-	for _, cut := range []func(*job.Beat){func(*job.Beat) {}, func(r *job.Beat) { r.Stack = nil }, func(r *job.Beat) { r.Lanes = r.Lanes[:min(len(r.Lanes), 4)] }} {
-		ranks := append([]job.Beat(nil), b.Ranks...)
-		for i := range ranks {
-			cut(&ranks[i])
-		}
-		b.Ranks = ranks
-		if text, _ := json.Marshal(b); len(text) <= maxBeat { // plain values: cannot fail
-			return text
-		}
-	}
-	text, _ := json.Marshal(beat{Memory: b.Memory, Limit: b.Limit})
+	text, _ := json.Marshal(b) // plain values: cannot fail
 	return text
 }
 

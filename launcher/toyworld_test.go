@@ -200,7 +200,7 @@ func (n *toyNode) look(t *training) {
 		}}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	if n.group == 0 {
-		w.judge = heartbeat.New(n.w.limits)
+		w.judge, w.roll = heartbeat.New(n.w.limits), heartbeat.NewRoll(w.world, w.round, w.c.Version)
 		n.drain.Go(func() { n.w.hear(w, t) })
 	}
 	w.owned.Go(func() { w.run(w.ctx) })

@@ -33,8 +33,9 @@ type watch struct {
 	pages   pages
 	pulse   *pulse
 	does    *together
-	fleet   *fleet.Fleet // nil: the world has one node
-	judge   *heartbeat.Judge
+	fleet   *fleet.Fleet     // nil: the world has one node
+	judge   *heartbeat.Judge // of the leader alone, and
+	roll    *heartbeat.Roll  // what it judges by
 	senses  senses
 	tail    func(local int) []string // a worker's last lines
 	dirs    string                   // where evidence is written
@@ -60,7 +61,7 @@ type watch struct {
 	over    []exited   // by local rank, how its last process ended
 	stacks  [][]string // by local rank, where it was when that was last asked for
 	bundles int        // of evidence, so far
-	last    []job.Beat // of the whole world on the leader; else of this node
+	last    []job.Beat // of this node
 }
 
 // senses are how a watch perceives its workers.
@@ -96,6 +97,7 @@ func (r *round) newWatch() *watch {
 	w.moved = w.began
 	w.does.begin(w.world.Size())
 	if r.state.leads() {
+		w.roll = heartbeat.NewRoll(w.world, w.round, w.c.Version)
 		w.judge = heartbeat.New(heartbeat.Limits{
 			Floor: r.c.HangFloor, Ceiling: r.c.HangTimeout, Start: r.c.HangStart, Busy: r.c.HangBusyAfter, GPUs: len(r.plan.Devices) > 0, Others: r.c.ownTimeouts(),
 		})
@@ -117,7 +119,7 @@ func (w *watch) close() {
 	w.stop()
 	w.owned.Wait()
 	if w.pulse != nil {
-		w.pulse.show(beat{})
+		w.pulse.hush()
 	}
 	w.does.begin(0)
 }
@@ -200,15 +202,17 @@ func (w *watch) look(ctx context.Context, now time.Time) {
 	own, ended := w.own(now)
 	w.mention(own, now)
 	if w.pulse != nil && w.judge == nil {
-		w.pulse.show(beat{Generation: w.world.Generation, Round: w.round, Ranks: own, Ended: ended})
+		w.pulse.show(w.world.Generation, w.round, own, ended)
 	}
 	if w.judge == nil {
 		w.remember(own)
 		return
 	}
-	look := heartbeat.Look{At: now.Sub(w.began), Beats: own, Ended: ended}
-	w.others(&look, now)
-	w.remember(look.Beats)
+	w.roll.Begin(now.Sub(w.began))
+	w.roll.Own(w.group, own, ended)
+	w.others(now)
+	look := w.roll.Look()
+	w.remember(own)
 	w.reach(ctx, look.Beats)
 	for _, f := range w.judge.Observe(look) {
 		w.tell(ctx, w.stalled(f))
@@ -361,34 +365,16 @@ func (w *watch) forget() {
 }
 
 // others adds what the other nodes told.
-func (w *watch) others(l *heartbeat.Look, now time.Time) {
-	heard := map[int]bool{w.group: true}
-	if w.fleet != nil {
-		w.fleet.Beats(func(rank int, text json.RawMessage, at time.Time) {
-			var b beat
-			if now.Sub(at) > heardAgo || json.Unmarshal(text, &b) != nil || b.Generation != w.world.Generation || b.Round != w.round {
-				return
-			}
-			heard[rank] = true
-			for _, r := range b.Ranks {
-				if m := w.world.Members[rank]; m.First <= r.Rank && r.Rank < m.First+m.Slots { // nobody speaks for another node
-					l.Beats = append(l.Beats, r)
-				}
-			}
-			l.Ended = append(l.Ended, b.Ended...)
-		})
+func (w *watch) others(now time.Time) {
+	if w.fleet == nil {
+		return
 	}
-	for n, m := range w.world.Members {
-		for local := range m.Slots {
-			switch {
-			case heard[n]:
-			case m.Version != w.c.Version: // which may not tell of its workers
-				l.Beats = append(l.Beats, job.Beat{Rank: m.First + local, Mute: "muster " + m.Version + " runs it"})
-			default:
-				l.Unheard = append(l.Unheard, m.First+local)
-			}
+	w.fleet.Beats(func(rank int, text json.RawMessage, at time.Time) {
+		var b beat
+		if now.Sub(at) <= heardAgo && json.Unmarshal(text, &b) == nil {
+			w.roll.Told(rank, b.Report)
 		}
-	}
+	})
 }
 
 // mention says once that workers have no heartbeats, and why.

@@ -1,0 +1,204 @@
+package heartbeat
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/muster-run/muster/job"
+)
+
+// Beats travel packed, about 60 bytes for a rank that trains, so that one leader can read those of ten thousand nodes each second.
+//
+// Each rank is a length and so many bytes: the fields of its beat in the order of [packer.beat], numbers and lengths as varints. A later
+// version may add fields at the end of a rank, which an earlier one leaves; those that an earlier one does not write are zero.
+
+// Pack is how beats travel.
+func Pack(beats []job.Beat) []byte {
+	var all []byte
+	var p packer
+	for i := range beats {
+		p.b = p.b[:0]
+		p.beat(&beats[i])
+		all = append(binary.AppendUvarint(all, uint64(len(p.b))), p.b...)
+	}
+	return all
+}
+
+// An unpacker reads packed beats. It makes few things for many ranks: most of them say the same words.
+type unpacker struct {
+	packer
+	words map[string]string
+	lanes []job.Lane
+}
+
+var errPacked = errors.New("packed beats are cut off")
+
+// unpack appends packed beats to others.
+func (u *unpacker) unpack(beats []job.Beat, all []byte) ([]job.Beat, error) {
+	u.from = u
+	for len(all) > 0 {
+		n, size := binary.Uvarint(all)
+		if size <= 0 || n > uint64(len(all)-size) {
+			return beats, errPacked
+		}
+		u.b, u.bad = all[size:size+int(n)], false
+		var b job.Beat
+		if u.beat(&b); u.bad {
+			return beats, errPacked
+		}
+		beats, all = append(beats, b), all[size+int(n):]
+	}
+	return beats, nil
+}
+
+// A packer writes fields to its bytes, or, as part of an unpacker, takes them from there: the order of fields stands in one place.
+type packer struct {
+	b    []byte
+	from *unpacker // nil: it writes
+	bad  bool      // the bytes are not what they should be
+}
+
+func (p *packer) beat(b *job.Beat) {
+	number(p, &b.Rank)
+	number(p, &b.PID)
+	number(p, &b.Local)
+	number(p, &b.Sources)
+	number(p, &b.Life)
+	number(p, &b.Count)
+	number(p, &b.Steps)
+	p.text(&b.Phase)
+	number(p, &b.Left)
+	list(p, &b.Lanes, laneSize, p.room, p.lane)
+	number(p, &b.Limit)
+	p.text(&b.Mute)
+	p.sight(&b.Sight)
+	list(p, &b.Stack, 1, texts, p.text)
+}
+
+// laneSize is the fewest bytes of a lane.
+const laneSize = 7
+
+func (p *packer) lane(l *job.Lane) {
+	number(p, &l.Group)
+	p.text(&l.Name)
+	pending := l.Entered - l.Completed
+	number(p, &l.Entered)
+	number(p, &pending)
+	l.Completed = l.Entered - pending
+	p.text(&l.Op)
+	number(p, &l.Bytes)
+	number(p, &l.Members)
+}
+
+func (p *packer) sight(to **job.Sight) {
+	there := *to != nil
+	p.yes(&there)
+	if !there {
+		return
+	}
+	if p.from != nil {
+		*to = new(job.Sight)
+	}
+	s := *to
+	number(p, &s.State)
+	number(p, &s.CPU)
+	number(p, &s.Disk)
+	number(p, &s.Wire)
+	list(p, &s.Stuck, 1, texts, p.text)
+	p.yes(&s.Traced)
+	p.yes(&s.Frozen)
+	p.text(&s.Waits)
+	p.text(&s.File)
+	number(p, &s.Memory)
+	number(p, &s.GPU)
+	p.yes(&s.Held)
+}
+
+// number is a field of any integer type. One that is not there any more is zero.
+func number[T ~int | ~int64 | ~uint64 | ~uint8](p *packer, n *T) {
+	if p.from == nil {
+		p.b = binary.AppendUvarint(p.b, uint64(*n))
+		return
+	}
+	if len(p.b) == 0 {
+		return
+	}
+	v, size := binary.Uvarint(p.b)
+	if size <= 0 {
+		p.bad, size = true, len(p.b)
+	}
+	*n, p.b = T(v), p.b[size:]
+}
+
+func (p *packer) yes(is *bool) {
+	var n uint8
+	if *is {
+		n = 1
+	}
+	number(p, &n)
+	*is = n != 0
+}
+
+func (p *packer) text(s *string) {
+	n := len(*s)
+	number(p, &n)
+	if p.from == nil {
+		p.b = append(p.b, *s...)
+		return
+	}
+	if n < 0 || n > len(p.b) {
+		p.bad, n = true, 0
+	}
+	*s, p.b = p.from.word(p.b[:n]), p.b[n:]
+}
+
+// list is a field of many, each of so many bytes at least, for which there is room.
+func list[T any](p *packer, all *[]T, least int, room func(int) []T, each func(*T)) {
+	n := len(*all)
+	number(p, &n)
+	if p.from != nil {
+		if n < 0 || n > len(p.b)/least {
+			p.bad, n = true, 0
+		}
+		if n > 0 {
+			*all = room(n)
+		}
+	}
+	for i := range *all {
+		each(&(*all)[i])
+	}
+}
+
+func texts(n int) []string { return make([]string, n) }
+
+// room is a part of a larger piece, for there is one for each rank.
+func (p *packer) room(n int) []job.Lane {
+	u := p.from
+	if n > len(u.lanes) {
+		u.lanes = make([]job.Lane, max(n, lanesAtOnce))
+	}
+	part := u.lanes[:n:n]
+	u.lanes = u.lanes[n:]
+	return part
+}
+
+const (
+	lanesAtOnce = 1024
+	maxWords    = 4096 // of those that many ranks say, and
+	maxWord     = 64   // their bytes
+)
+
+// word is a text that may have been said before.
+func (u *unpacker) word(b []byte) string {
+	if s, known := u.words[string(b)]; known {
+		return s
+	}
+	s := string(b)
+	if u.words == nil {
+		u.words = map[string]string{}
+	}
+	if len(s) <= maxWord && len(u.words) < maxWords {
+		u.words[s] = s
+	}
+	return s
+}
