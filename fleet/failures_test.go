@@ -774,7 +774,7 @@ func TestCertain(t *testing.T) {
 		var cut atomic.Bool
 		var last net.Conn
 		dial := dialTCP(10 * time.Second)
-		member := follow(t, w, 1, Options{NodeTimeout: 500 * time.Millisecond, Hold: func(net.Conn) func() { return func() {} },
+		member := follow(t, w, 1, Options{NodeTimeout: 2 * time.Second, Hold: func(net.Conn) func() { return func() {} },
 			Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 				if cut.Load() {
 					return nil, errors.New("no route")
@@ -785,6 +785,8 @@ func TestCertain(t *testing.T) {
 			}}, addr)
 		want(t, leader, Joined, 1)
 		want(t, member, Joined, 0)
+		member.Tell("it is here", nil) // who hangs up without a word only calls again
+		heard(t, leader, 1, "it is here")
 		cut.Store(true)
 		if certain { // to close it would reset it, were there anything unread
 			_ = last.(*net.TCPConn).CloseWrite()

@@ -403,7 +403,7 @@ func (j *Judge) culprit(rank int) job.Culprit {
 	}
 	c := job.Culprit{Rank: rank, PID: t.beat.PID, Halted: t.halted() != "", Looks: t.appearance(), Stack: t.beat.Stack}
 	if t.beat.Sight != nil {
-		c.File = t.beat.Sight.File
+		c.File, c.Kernel = t.beat.Sight.File, c.Halted && t.beat.Sight.State == 'D'
 	}
 	return c
 }

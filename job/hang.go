@@ -22,6 +22,7 @@ type Culprit struct {
 	PID    int      `json:"pid,omitempty"`
 	Ended  bool     `json:"ended,omitempty"`  // its work was done
 	Halted bool     `json:"halted,omitempty"` // it cannot run: stopped, frozen, or in the kernel without end
+	Kernel bool     `json:"kernel,omitempty"` // the kernel does not let it go: state D
 	Looks  string   `json:"looks,omitempty"`  // "stopped, state T", "using the processor", …
 	Stack  []string `json:"stack,omitempty"`  // where its Python code is, the telling line first
 	File   string   `json:"file,omitempty"`   // that it reads or writes

@@ -3,6 +3,7 @@ package launcher
 import (
 	"slices"
 
+	"github.com/muster-run/muster/heartbeat"
 	"github.com/muster-run/muster/job"
 )
 
@@ -14,6 +15,7 @@ const (
 	foundLost     = "lost"
 	foundExcluded = "excluded"
 	foundFault    = "fault"
+	foundHung     = "hung"
 )
 
 // An accuse keeps a finding about the machine of a node.
@@ -62,6 +64,15 @@ func (s *state) accuseFailed(p policy, f *job.Failure) []any {
 		return nil
 	}
 	return s.accuse(p, f.Group, foundFault, f.String())
+}
+
+// accuseHung is the leader's, about the one node of which the kernel does not let workers go, for which all others wait.
+func (s *state) accuseHung(p policy, e stalled) []any {
+	culprits := e.Finding.Hang.Culprits
+	if e.Finding.Stage != heartbeat.Hung || len(e.Nodes) != 1 || len(culprits) == 0 || !culprits[0].Kernel {
+		return nil
+	}
+	return s.accuse(p, e.Nodes[0], foundHung, "hang: "+e.Text)
 }
 
 // accuseExcluded is the leader's, about the node where a worker failed first, if that is left out for it.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/muster-run/muster/heartbeat"
 	"github.com/muster-run/muster/job"
 )
 
@@ -42,6 +43,12 @@ func TestAccusations(t *testing.T) {
 			w.feed(1, finished{job.Ended{Rank: 2}, f})
 		}
 	}
+	hangs := func(nodes int, kernel bool) func(*world) {
+		return func(w *world) {
+			f := heartbeat.Finding{Stage: heartbeat.Hung, Hang: job.Hang{Class: heartbeat.Odd, Culprits: []job.Culprit{{Rank: 2, Halted: true, Kernel: kernel}}}}
+			w.feed(0, stalled{Finding: f, Text: "rank 2 waits for its disk", Group: 1, Nodes: []int{1, 2}[:nodes]})
+		}
+	}
 	for name, c := range map[string]struct {
 		change func(*world)
 		happen func(*world)
@@ -54,6 +61,9 @@ func TestAccusations(t *testing.T) {
 		"a GPU is broken":         {regroups, fails("gpu-ecc"), []string{"node 0 {Machine:gpu1 Kind:fault Why:rank 2 on host-1 (node 1, local rank 0, pid 100) exited with code 3; }"}},
 		"a program is":            {regroups, fails("syntax"), nil},
 		"too many fail on a node": {func(w *world) { regroups(w); w.policy.Exclude, w.policy.MaxRestarts = 1, 1 }, fails("syntax"), []string{"node 0 {Machine:gpu1 Kind:excluded Why:1 rounds failed on node 1 (host-1)}"}},
+		"the kernel keeps a rank": {regroups, hangs(1, true), []string{"node 0 {Machine:gpu1 Kind:hung Why:hang: rank 2 waits for its disk}"}},
+		"a rank is stopped":       {regroups, hangs(1, false), nil},
+		"two nodes are to blame":  {regroups, hangs(2, true), nil},
 		"nobody is to keep it":    {func(w *world) { regroups(w); w.policy.Suspects = false }, func(w *world) { w.feed(1, death{}) }, nil},
 	} {
 		if got := accusations(t, c.change, c.happen); !slices.Equal(got, c.want) {

@@ -27,8 +27,9 @@ type desk struct {
 	orders chan order
 	server *control.Server
 
-	mu   sync.Mutex
-	last standing
+	mu     sync.Mutex
+	last   standing
+	doubts string // what the meeting that this node led said of machines
 }
 
 // standing is how this node stands. Nobody changes what it points to.
@@ -162,6 +163,9 @@ func (d *desk) status() report.Status {
 		Schema: report.StatusSchema, Job: d.plan.Spec.ID, Host: d.c.Host.Hostname, PID: os.Getpid(), Version: d.c.Version, Began: d.began,
 		Phase: now.phase, Since: now.since, Waits: now.waits, MaxRestarts: d.plan.Restarts,
 	}
+	d.mu.Lock()
+	s.Suspects = d.doubts
+	d.mu.Unlock()
 	if now.state != nil {
 		now.state.describe(&s)
 	}
@@ -171,6 +175,16 @@ func (d *desk) status() report.Status {
 		withBeats(s.Workers, now.watch.beats())
 	}
 	return s
+}
+
+// remark takes what a meeting that this node leads said of machines.
+func (d *desk) remark(text string) {
+	if d == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.doubts = text
 }
 
 // phase is that of a node with a world, and what it waits for.

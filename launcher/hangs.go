@@ -48,6 +48,7 @@ func (s *state) stalled(p policy, e stalled) []any {
 		return nil
 	}
 	todo := append([]any{tell{everyone, news{Kind: newsStalled, Stalled: &e}}}, s.noted(p, e)...)
+	todo = append(todo, s.accuseHung(p, e)...)
 	if e.Finding.Stage != heartbeat.Hung || p.leaves() || p.OnHang != hangRestart && p.OnHang != hangExclude {
 		return todo
 	}

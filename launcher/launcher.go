@@ -74,7 +74,7 @@ func run(ctx context.Context, c Config, e *report.Ending) error {
 			if err1 != nil {
 				c.Log.Warn(err1.Error())
 			}
-			talk, err = meet.world(ctx, rendezvous.Options{LastCall: c.LastCall, Fence: h.Plan.policy(c).fence(), Past: past, Lives: lives, Doubt: c.doubt(), Say: c.warn}, h.met)
+			talk, err = meet.world(ctx, rendezvous.Options{LastCall: c.LastCall, Fence: h.Plan.policy(c).fence(), Past: past, Lives: lives, Doubt: c.doubt(), Say: c.say(desk)}, h.met)
 		}
 		return err
 	}

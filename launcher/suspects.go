@@ -57,8 +57,13 @@ func (c Config) findings() []suspects.Finding {
 	}
 }
 
-// warn is what the meeting has to say to people.
-func (c Config) warn(text string) { c.Log.Warn(text) }
+// say is for what the meeting has to say to people.
+func (c Config) say(d *desk) func(string) {
+	return func(text string) {
+		c.Log.Warn(text)
+		d.remark(text)
+	}
+}
 
 // accuse keeps a finding, while the round goes on. The leader's policy may ask it of a node that has no directory.
 func (r *round) accuse(a accuse) {

@@ -95,6 +95,9 @@ func (r *round) newWatch() *watch {
 	}
 	w.senses = senses{w.told, witness.New("/").Look, monotonic}
 	w.moved = w.began
+	if w.does == nil { // an agent that took over in a meeting has no line yet
+		w.does = &together{}
+	}
 	w.does.begin(w.world.Size())
 	if r.state.leads() {
 		w.roll = heartbeat.NewRoll(w.world, w.round, w.c.Version)

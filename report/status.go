@@ -39,6 +39,7 @@ type Status struct {
 	Message     string         `json:"message,omitempty"`      // how the job ends, once that is known
 	Stall       string         `json:"stall,omitempty"`        // what was said last of a standstill that lasts
 	Alarms      int            `json:"false_alarms,omitempty"` // standstills of this world that were called a hang, and were none
+	Suspects    string         `json:"suspects,omitempty"`     // machines that failed jobs before, and what place their nodes have; the node that led the meeting alone knows
 	Clashes     []string       `json:"clashes,omitempty"`      // time-outs of the framework that do not go with ours; node 0 alone knows
 }
 
@@ -100,6 +101,7 @@ func (s Status) Text(now time.Time) string {
 	said("waits for: ", s.Waits)
 	said("", s.Message)
 	said("", s.Stall)
+	said("mind: ", s.Suspects)
 	for _, c := range s.Clashes {
 		said("mind: ", c)
 	}

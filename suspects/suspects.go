@@ -23,7 +23,7 @@ import (
 type Finding struct {
 	Time    time.Time   `json:"time"`
 	Machine job.Machine `json:"machine"`
-	Kind    string      `json:"kind"` // a word for programs: lost, excluded, fault
+	Kind    string      `json:"kind"` // a word for programs: lost, excluded, fault, hung
 	Why     string      `json:"why"`  // a sentence for people
 	Job     string      `json:"job"`
 	By      string      `json:"by"` // name of the node that found it

@@ -27,6 +27,7 @@ func TestSuspects(t *testing.T) {
 	c.nodes["a"].says("2 of 2 nodes here (") // and a spare may come
 	c.joins("c")
 	c.works(0, "a", "c")
+	c.nodes["a"].asks("status").ends(0, "mind: ", "is left as a spare: machine-b is suspect since") // it came first, and leads
 	c.end("a", "b", "c")
 	if out := c.said(); strings.Count(out, "is left as a spare: machine-b is suspect since") != 1 || !strings.Contains(out, "was lost: ") {
 		t.Errorf("nobody says who was left:\n%s", out)
