@@ -93,6 +93,21 @@ func TestHangEnds(t *testing.T) {
 	}
 }
 
+// When the agent that told of a standstill is replaced, the next one takes that back on all nodes; when another's is, that hears of it.
+func TestHangOutlivesItsTeller(t *testing.T) {
+	for replaced := range 2 {
+		w := newWorld(t, 2).begin()
+		w.hangs(heartbeat.Absent, 1, false)
+		w.renew(replaced, nil)
+		w.run()
+		for n, s := range w.states {
+			if told := s.Stall != nil; told != (replaced == 1) || s.Alarms != 0 {
+				t.Errorf("agent %d was replaced, and node %d knows of %+v, %d false alarms", replaced, n, s.Stall, s.Alarms)
+			}
+		}
+	}
+}
+
 // A node to blame for a hang is left out of the next world, where others can do without it.
 func TestHangExcludes(t *testing.T) {
 	w := elasticWorld(t, 3, 2, 3)

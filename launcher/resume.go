@@ -1,5 +1,7 @@
 package launcher
 
+import "github.com/muster-run/muster/heartbeat"
+
 // This file is the judgement after an agent was replaced, this one or a peer's: each side tells the other how it stands, and
 // what was begun is done again. News that come twice change nothing.
 
@@ -10,7 +12,7 @@ func (s *state) resumed(p policy) []any {
 	if s.leads() {
 		to = everyone
 	}
-	todo := s.standing(p, to)
+	todo := append(s.forgotten(p), s.standing(p, to)...)
 	switch {
 	case s.Meeting:
 		return []any{s.meet(p)}
@@ -20,6 +22,20 @@ func (s *state) resumed(p policy) []any {
 		todo = append(todo, open{})
 	}
 	return todo
+}
+
+// forgotten takes back what the agent that died had said of a standstill: the next begins to watch anew, and says so again if it lasts. A
+// member hears from its leader, which tells what it has said when it sees the member again.
+func (s *state) forgotten(p policy) []any {
+	if s.Stall == nil {
+		return nil
+	}
+	if !s.leads() {
+		s.Stall = nil
+		return nil
+	}
+	e := stalled{Finding: heartbeat.Finding{Stage: heartbeat.Resumed}, Text: "another agent watches over the workers now; it begins anew to judge whether they stand still", Group: -1}
+	return append([]any{tell{everyone, news{Kind: newsStalled, Stalled: &e}}}, s.noted(p, e)...)
 }
 
 // waits reports whether this round's workers were not started, and are to be.
@@ -50,6 +66,9 @@ func (s *state) standing(p policy, to int) []any {
 	}
 	if len(s.Mends) > 0 {
 		say(news{Kind: newsMend, Mends: s.Mends})
+	}
+	if s.Stall != nil {
+		say(news{Kind: newsStalled, Stalled: s.Stall})
 	}
 	if s.Next != nil {
 		todo = append(todo, s.farewell(p, to)...)

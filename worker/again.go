@@ -42,6 +42,8 @@ func (g *Group) replace(i int, old *member, o order) *member {
 	select {
 	case <-time.After(o.after):
 	case <-g.stopping:
+	}
+	if g.ends() { // both may be true
 		return nil
 	}
 	m, err := (*member)(nil), old.stuck
@@ -55,6 +57,16 @@ func (g *Group) replace(i int, old *member, o order) *member {
 	g.processes.Forget(old.child.PID)
 	g.enlist(i, m)
 	return m
+}
+
+// ends reports whether the group was asked to stop.
+func (g *Group) ends() bool {
+	select {
+	case <-g.stopping:
+		return true
+	default:
+		return false
+	}
 }
 
 // enlist makes m a member. What the others were asked for in the meantime it is, too.

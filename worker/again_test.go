@@ -64,6 +64,20 @@ func TestStopBeforeAgain(t *testing.T) {
 	}
 }
 
+// An order that comes as the group is stopped is none.
+func TestAgainTooLate(t *testing.T) {
+	for range 20 {
+		r := start(t, shell("exec sleep 1000"), mends)
+		r.Again(0, life(0, "exec sleep 1000", 2), 2, 0)
+		if err := r.Stop(t.Context(), worker.Stopping{}); err != nil {
+			t.Fatal(err)
+		}
+		if all := r.end(); len(all) != 1 {
+			t.Fatalf("it was started again: %+v", all)
+		}
+	}
+}
+
 // A group is stopped whole, also one that is being started at that moment.
 func TestStopAtAgain(t *testing.T) {
 	for n := range 40 {
