@@ -50,6 +50,19 @@ func (c *crowd) works(round int, names ...string) {
 	}
 }
 
+// A node on which workers could not run offers no place, and a spare has it before the first round.
+func TestOwnCheckFails(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, "--nnodes 2 --spares 1")
+	c.joins("a")
+	broken := muster(t, t.TempDir(), []string{"CUDA_VISIBLE_DEVICES="}, "run", "--nnodes", "2", "--spares", "1", "--nproc-per-node", "gpu", "--rdzv-id", "crowd",
+		"--rdzv-endpoint", fmt.Sprint("127.0.0.1:", c.port), "--local-addr", "127.0.0.2", "--node-rank", "1", "--serve", "no", "--", "true")
+	broken.ends(67, "no GPU for the workers")
+	c.joins("c")
+	c.works(0, "a", "c")
+	c.end("a", "c")
+}
+
 // dies kills all of a node.
 func (c *crowd) dies(name string) {
 	c.Helper()
