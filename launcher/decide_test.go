@@ -106,7 +106,7 @@ func (w *world) feed(n int, event any) {
 	if w.dead[n] || w.states[n].Ended {
 		return
 	}
-	switch event.(type) {
+	switch e := event.(type) {
 	case doom:
 		w.doomed[n] = true
 		return
@@ -115,7 +115,7 @@ func (w *world) feed(n int, event any) {
 		w.gather()
 		return
 	case cutOff:
-		w.cutOff(n)
+		w.cutOff(n, e.worked)
 		return
 	case stumble:
 		if event = w.stumbles(n); event == nil {
@@ -340,10 +340,10 @@ func (w *world) laterDoom(n int, after time.Duration) { w.later(n, after, doom{}
 type (
 	doom    struct{} // the agent dies at its next event
 	death   struct{}
-	cutOff  struct{}
-	stumble struct{} // a worker fails
-	ending  struct{} // of all workers that are left
-	checked struct{} // who waits
+	cutOff  struct{ worked bool } // its agent was cut off before, while its workers went on
+	stumble struct{}              // a worker fails
+	ending  struct{}              // of all workers that are left
+	checked struct{}              // who waits
 )
 
 // stumbles is the failure of a worker of a node that runs; nil: none does.
@@ -357,12 +357,18 @@ func (w *world) stumbles(n int) any {
 	return nil
 }
 
-// cutOff parts a node from all others. Both sides notice, within a second, that nothing is heard.
-func (w *world) cutOff(n int) {
+// cutOff parts a node from all others. Both sides notice, within a second, that nothing is heard; where agents did not hear each other
+// before, and collectives went on until now, each is sure of that until some seconds ago.
+func (w *world) cutOff(n int, worked bool) {
 	for i := range w.states {
 		silence := 10*time.Second + time.Duration(i*n%7)*150*time.Millisecond
-		w.loses(i, n, silence, "silent", false)
-		w.loses(n, i, silence, "silent", false)
+		for _, side := range [][2]int{{i, n}, {n, i}} {
+			sure := time.Duration(0)
+			if worked {
+				sure = time.Duration(side[0]*5%9) * time.Second
+			}
+			w.loses(side[0], side[1], silence-sure, lost{Why: "silent", Owed: sure})
+		}
 	}
 	w.cut[n] = true
 	w.gather()
@@ -428,19 +434,20 @@ func (w *world) finish() {
 // die is a node that is gone without a word; its peers learn it a little later.
 func (w *world) die(n int) {
 	for i := range w.states {
-		w.loses(i, n, 300*time.Millisecond, "connection refused", true)
+		w.loses(i, n, 300*time.Millisecond, lost{Why: "connection refused", Certain: true})
 	}
 	w.dead[n] = true
 }
 
 // loses lets node i notice that n is gone: in the world in which both are, or will be in a moment.
-func (w *world) loses(i, n int, after time.Duration, why string, certain bool) {
+func (w *world) loses(i, n int, after time.Duration, e lost) {
 	last := len(w.members) - 1
 	me, other := slices.Index(w.members[last], i), slices.Index(w.members[last], n)
 	switch {
 	case w.cut[i] || w.cut[n] || w.dead[n] || i == n:
 	case me >= 0 && other >= 0 && (me == 0 || other == 0) && !w.states[n].Ended && !slices.Contains(w.waits, n):
-		w.timers = append(w.timers, timer{w.now + after, i, lost{other, why, certain, 0}, last})
+		e.Node = other
+		w.timers = append(w.timers, timer{w.now + after, i, e, last})
 	}
 }
 

@@ -72,7 +72,7 @@ func (p *play) fate() any {
 	case 0:
 		return death{}
 	case 1:
-		return cutOff{}
+		return cutOff{p.random.IntN(2) == 0}
 	case 2:
 		return doom{}
 	case 3:
