@@ -31,6 +31,9 @@ type Suspect struct {
 	Tree   []int    // processes that it started
 	Stacks string   // what faulthandler wrote
 	Output []string // its last lines
+
+	Recorder   string // what PyTorch's flight recorders hold, as JSON
+	NoRecorder error  // why that is not known
 }
 
 // Given is evidence that others have gathered: an answer of NCCL's watch, counters of links, a dump of PyTorch's flight recorder.
@@ -193,7 +196,7 @@ func (p Piece) within(size int) Piece {
 
 // essential are the pieces that tell most, the most telling first; in Essence none is longer than essentialPiece.
 var essential = []string{
-	"stacks.txt", "beat.json", "status", "threads", "ras", "connections", "output.txt", "links", "gpus", "mounts", "processes", "syscall", "wchan",
+	"stacks.txt", "beat.json", "status", "threads", "ras", "connections", "output.txt", "links", "gpus", "mounts", "recorder", "processes", "syscall", "wchan",
 	"pressure", "meminfo", "loadavg", "io", "descriptors",
 }
 

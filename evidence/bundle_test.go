@@ -45,26 +45,33 @@ func TestGatherHere(t *testing.T) {
 		Workers: []Suspect{{
 			Beat:   job.Beat{Rank: 3, PID: os.Getpid(), Sight: &job.Sight{State: 'S', File: "/proc/self/status"}},
 			Stacks: text(t, "testdata/stacks/python-3.14-dataset.txt"), Output: []string{"step 7", "step 8"},
+			NoRecorder: errors.New("it does not answer"),
+		}, {
+			Beat: job.Beat{Rank: 4, PID: os.Getpid()}, Recorder: `{"gloo": {}}`,
 		}},
 		Given: []Given{{Name: "ras.json", What: "NCCL's watch", Text: "{}"}, {Name: "flight/rank-3", Path: "testdata/README.md"}, {Name: "gone", Path: "testdata/gone"}},
 	})
 	for name, want := range map[string]string{
-		"rank-3/status":      fmt.Sprintf("\nPid:\t%d\n", os.Getpid()),
-		"rank-3/connections": fmt.Sprintf("ESTABLISHED %v → %v, 0 bytes not acknowledged, 0 not read, 0 retransmissions", c.LocalAddr(), l.Addr()),
-		"rank-3/threads":     fmt.Sprintf("%7d ", os.Getpid()),
-		"rank-3/descriptors": "socket:[",
-		"rank-3/output.txt":  "step 7\nstep 8",
-		"rank-3/beat.json":   `"r": 3`,
-		"rank-3/limits":      "Max open files",
-		"ras.json":           "{}",
-		"flight/rank-3":      "# Deaths",
-		"mounts":             "rank 3 (pid " + fmt.Sprint(os.Getpid()) + ", state S) is at /proc/self/status",
-		"machine/meminfo":    "MemTotal",
-		"machine/facts":      "==> proc/version",
+		"rank-3/status":        fmt.Sprintf("\nPid:\t%d\n", os.Getpid()),
+		"rank-3/connections":   fmt.Sprintf("ESTABLISHED %v → %v, 0 bytes not acknowledged, 0 not read, 0 retransmissions", c.LocalAddr(), l.Addr()),
+		"rank-3/threads":       fmt.Sprintf("%7d ", os.Getpid()),
+		"rank-3/descriptors":   "socket:[",
+		"rank-3/output.txt":    "step 7\nstep 8",
+		"rank-3/beat.json":     `"r": 3`,
+		"rank-3/limits":        "Max open files",
+		"ras.json":             "{}",
+		"rank-4/recorder.json": `{"gloo": {}}`,
+		"flight/rank-3":        "# Deaths",
+		"mounts":               "rank 3 (pid " + fmt.Sprint(os.Getpid()) + ", state S) is at /proc/self/status",
+		"machine/meminfo":      "MemTotal",
+		"machine/facts":        "==> proc/version",
 	} {
 		if got := piece(b, name); !strings.Contains(got.Text, want) || got.Missing != "" {
 			t.Errorf("%s: %q and %.300q, want %q", name, got.Missing, got.Text, want)
 		}
+	}
+	if got := piece(b, "rank-3/recorder.json"); got.Missing != "it does not answer" {
+		t.Errorf("%+v", got)
 	}
 	if got := fmt.Sprint(b.Ranks); !strings.Contains(got, "{3 0 "+fmt.Sprint(os.Getpid())+" [dataset.py:10 load dataset.py:7 __getitem__") {
 		t.Error(got)

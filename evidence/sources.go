@@ -46,6 +46,7 @@ func (s Scene) ofWorker(w Suspect) []source {
 			text, err := json.MarshalIndent(w.Beat, "", "  ")
 			return string(text), err
 		}},
+		{"recorder.json", "what PyTorch's flight recorders hold, by backend: the last collectives of each group, the newest last", func() (string, error) { return w.Recorder, w.NoRecorder }},
 		{"output.txt", "its last lines", known(strings.Join(w.Output, "\n"))},
 		{"status", "proc_pid_status(5)", p.file("status")},
 		{"wchan", "where in the kernel its main thread sleeps", p.file("wchan")},

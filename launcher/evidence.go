@@ -95,15 +95,19 @@ func (w *watch) bundle(ctx context.Context, why string) (string, evidence.Bundle
 	s := evidence.Scene{Root: "/", Job: w.world.ID, Node: w.place(w.group), Round: w.round, At: time.Now(), Why: why}
 	var given sync.WaitGroup
 	given.Go(func() { s.Given = w.given(ctx) })
+	var traces []trace
+	given.Go(func() { traces = w.askTraces(ctx) })
 	stacks := w.askStacks(ctx)
 	all, _ := proc.Root("/proc").All() // else they have no children
 	first := w.world.Members[w.group].First
+	given.Wait()
 	for _, b := range w.beats() {
 		if local := b.Rank - first; local >= 0 && local < len(stacks) {
-			s.Workers = append(s.Workers, evidence.Suspect{Beat: b, Tree: below(all, b.PID), Stacks: stacks[local], Output: w.tail(local)})
+			s.Workers = append(s.Workers, evidence.Suspect{
+				Beat: b, Tree: below(all, b.PID), Stacks: stacks[local], Output: w.tail(local), Recorder: traces[local].text, NoRecorder: traces[local].err,
+			})
 		}
 	}
-	given.Wait()
 	b := evidence.Gather(ctx, s)
 	dir, err := b.Write(ctx, w.dirs)
 	return dir, b, err

@@ -20,6 +20,7 @@ const (
 	magic   = "MUSTERPG"
 	version = 1
 
+	askAt   = 16  // what the agent asks for: a number that grows when it wants the recorders' content
 	beatsAt = 64  // what the program says itself: muster beat, muster_beat.py, muster_beat.h
 	hookAt  = 256 // what the hook sees
 	lanesAt = 768

@@ -54,8 +54,10 @@ func create(path, next string) (*Page, error) {
 	if _, err := f.Write(empty()); err != nil {
 		return nil, err
 	}
-	if err := os.Remove(StackFile(path)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
+	for _, file := range beside(path) {
+		if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
 	}
 	p, err := read(f, path)
 	if err != nil {
@@ -83,13 +85,16 @@ func Attach(path string) (*Page, error) {
 }
 
 // open opens a file that can be mapped as a page: one that is shorter would kill the process that reads behind its end.
-func open(path string, flag int) (*os.File, error) {
+func open(path string, flag int) (*os.File, error) { return openRegular(path, flag, Size) }
+
+// openRegular opens a plain file that is at least so long.
+func openRegular(path string, flag int, size int64) (*os.File, error) {
 	f, err := os.OpenFile(path, flag|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0) // not for ever, if it is a pipe
 	if err != nil {
 		return nil, err
 	}
 	info, err := f.Stat()
-	if err == nil && (!info.Mode().IsRegular() || info.Size() < Size) {
+	if err == nil && (!info.Mode().IsRegular() || info.Size() < size) {
 		err = &os.PathError{Op: "map", Path: path, Err: ErrForeign}
 	}
 	if err != nil {
@@ -122,7 +127,14 @@ func (p *Page) Close() error {
 func (p *Page) Remove() {
 	_ = p.Close()
 	_ = os.Remove(p.name)
-	_ = os.Remove(StackFile(p.name))
+	for _, file := range beside(p.name) {
+		_ = os.Remove(file)
+	}
+}
+
+// beside is what the hook may leave beside a page.
+func beside(path string) []string {
+	return []string{StackFile(path), TraceFile(path), TraceFile(path) + ".new"}
 }
 
 // StackFile is where the worker with the page at path writes its stacks when it gets StackSignal.

@@ -2,6 +2,7 @@ package page
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -146,6 +147,75 @@ func (r training) late(t *testing.T, recorder bool) {
 	r.until(t, "done", func(all []Snapshot) bool { return all[0].Optimizer == 16 && all[1].Optimizer == 16 })
 	r.wait()
 	r.until(t, "ended", func(all []Snapshot) bool { return all[0].Exiting && all[1].Exiting })
+}
+
+// What the recorder holds comes when it is asked for, each time, while the training's own thread waits.
+func TestTrace(t *testing.T) {
+	for _, which := range []string{"resolute", "newest"} {
+		t.Run(which, func(t *testing.T) {
+			t.Parallel()
+			r := train(t, which, "testdata/train.py", "ddp")
+			r.until(t, "waiting", func(all []Snapshot) bool { return len(all[0].Lanes) > 0 && all[0].Lanes[0].Entered > all[0].Lanes[0].Completed && all[0].Optimizer == 8 })
+			for range 2 {
+				r.trace(t)
+			}
+		})
+	}
+}
+
+// trace asks rank 0, which waits for the other.
+func (r training) trace(t *testing.T) {
+	t.Helper()
+	path, text := r.pages[0].name, ""
+	if err := AskTrace(path); err != nil {
+		t.Fatal(err)
+	}
+	if !soon(func() (here bool) {
+		var err error
+		text, err = Trace(path)
+		return err != nil || text != ""
+	}) {
+		t.Fatal("no answer")
+	}
+	var held map[string]struct {
+		Entries []struct {
+			Number int    `json:"collective_seq_id"`
+			Name   string `json:"profiling_name"`
+		} `json:"entries"`
+		Status map[string]struct {
+			Entered string `json:"last_enqueued_collective"`
+		} `json:"pg_status"`
+	}
+	if err := json.Unmarshal([]byte(text), &held); err != nil {
+		t.Fatalf("%v: %.200s", err, text)
+	}
+	gloo := held["gloo"]
+	if n := len(gloo.Entries); n == 0 || !strings.Contains(gloo.Entries[n-1].Name, "gloo:all") || gloo.Status["0"].Entered != fmt.Sprint(gloo.Entries[n-1].Number) {
+		t.Errorf("%+v", gloo)
+	}
+	if again, err := Trace(path); again != "" || err != nil {
+		t.Errorf("what was read is still there: %.80q, %v", again, err)
+	}
+}
+
+// Of a recording that is too long, the newest entries are left, and it stays JSON.
+func TestTraceShortened(t *testing.T) {
+	const script = `
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import _muster_hook as h
+raw = json.dumps({"entries": [{"collective_seq_id": i, "profiling_name": "x" * 90} for i in range(900)], "pg_status": {"0": 1}}).encode()
+for size in (len(raw), 40000, 4000, 60):
+    text = h.Recorder("gloo", lambda *_: raw, True).text(size)
+    all = json.loads(text) if size > 60 else {}
+    ids = [e["collective_seq_id"] for e in all.get("entries", [])]
+    print(len(text) <= size, len(ids) + all.get("left_out", 0), ids[-1:], all.get("pg_status"))
+`
+	out, err := exec.Command(python(t, "debian"), "-c", script, unpacked(t)).CombinedOutput()
+	want := "True 900 [899] {'0': 1}\nTrue 900 [899] {'0': 1}\nTrue 900 [899] {'0': 1}\nTrue 0 [] None\n"
+	if err != nil || string(out) != want {
+		t.Errorf("%v\ngot:\n%s\nwant:\n%s", err, out, want)
+	}
 }
 
 // What the compiler reads stays in one piece, and is compiled once, with the hook as without.

@@ -9,10 +9,11 @@ import sys
 
 # The layout of the page's part that is ours; page/layout.go has the same.
 SIZE, VERSION = 4096, 1
-HOOK_AT, LANES_AT, LANE, MAX_LANES = 256, 768, 104, 32
+ASK_AT, HOOK_AT, LANES_AT, LANE, MAX_LANES = 16, 256, 768, 104, 32
 RECORDER, HOOKS, STACK, EXITING = 1, 2, 4, 8
 BLIND = 1
 STACK_SIGNAL = 52
+MAX_RECORDING = 2 << 20
 SIZES = "TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -98,6 +99,10 @@ class Page:
             os.close(self.lock)
             raise
 
+    def asked(self):
+        """A number that is another one when the agent wants the recorders' content."""
+        return bytes(self.mem[ASK_AT : ASK_AT + 8])
+
     def write(self, part):
         """Puts a new content in place of our part. Its first word is odd meanwhile."""
         self.turn |= 1
@@ -114,6 +119,7 @@ class Hook:
         import time
 
         self.page, self.pid, self.off = page, os.getpid(), False
+        self.asked = page.asked()
         self.now = getattr(time, "clock_gettime_ns", None) and (lambda: time.clock_gettime_ns(time.CLOCK_MONOTONIC))
         self.now = self.now or (lambda: int(time.clock_gettime(time.CLOCK_MONOTONIC) * 1e9))
         self.start = start_time()
@@ -201,9 +207,24 @@ class Hook:
             self.groups.look()
             if self.stack and not self.stack.there():
                 self.listen()
+            if self.asked != self.page.asked():
+                self.asked = self.page.asked()
+                self.answer()
         except Exception as e:
             self.mute = "the hook failed: %r" % (e,)
         self.tell()
+
+    def answer(self):
+        """Leaves what the recorders hold in a file, all at once. There it takes little of the memory that is left."""
+        text = self.groups.recordings().encode()
+        to = self.page.path + ".trace"
+        room = os.statvfs(os.path.dirname(to))
+        if len(text) * 8 > room.f_bavail * room.f_frsize:
+            text = b'{"error": "no room in memory for %d bytes"}' % len(text)
+        fd = os.open(to + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(fd, "wb") as f:
+            f.write(text)
+        os.rename(to + ".new", to)
 
     # What is told.
 
@@ -464,6 +485,18 @@ class Groups:
                 name_pending(source, id, lane)
         return lanes
 
+    def recordings(self):
+        """What all recorders hold, as the text of one JSON object."""
+        parts = []
+        for source in self.sources:
+            if source.records:
+                try:
+                    text = source.text(MAX_RECORDING // len(self.sources))
+                except Exception as e:
+                    text = source.form({"error": repr(e)})
+                parts.append('"%s": %s' % (source.label, text))
+        return "{%s}" % ",\n".join(parts)
+
     def names(self, source, status, now):
         """Which group the recorder means by its ids: its entries say so. Reading them all costs milliseconds, so it is done seldom."""
         names = self.ids.setdefault(source.label, {})
@@ -502,10 +535,23 @@ class Recorder:
     def __init__(self, label, dump, records, **more):
         import json
 
-        self.label, self.read, self.records, self.more, self.parse = label, dump, records, more, json.loads
+        self.label, self.read, self.records, self.more = label, dump, records, more
+        self.parse, self.form = json.loads, json.dumps
 
     def dump(self, entries, active=False):
         return self.parse(self.read(entries, active, **self.more))
+
+    def text(self, size):
+        """All that it holds; of what is longer the newest entries."""
+        raw = self.read(True, False, **self.more)
+        if len(raw) <= size:
+            return raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
+        all = self.parse(raw)
+        entries = all.get("entries", [])
+        keep = len(entries) * size // len(raw) * 3 // 4
+        all["entries"], all["left_out"] = entries[len(entries) - keep :], len(entries) - keep
+        text = self.form(all)
+        return text if len(text) <= size else self.form({"error": "%d bytes" % len(raw), "pg_status": all.get("pg_status")})[:size]
 
 
 def recorders():

@@ -1,0 +1,55 @@
+package page
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// TraceFile is where the worker with the page at path leaves what its flight recorders hold, when AskTrace wants it: one JSON object
+// with PyTorch's own dump of each, by the backend's name. It is there when it is complete.
+func TraceFile(path string) string { return path + ".trace" }
+
+// AskTrace lets the worker with the page at path write TraceFile, in place of one that is there. Its helper thread does so at its next
+// turn, within a second; one that gets no turn, for somebody holds Python's lock, does not.
+func AskTrace(path string) error {
+	if err := os.Remove(TraceFile(path)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("ask for a recording: %w", err)
+	}
+	f, err := open(path, os.O_RDWR)
+	if err != nil {
+		return fmt.Errorf("ask for a recording: %w", err)
+	}
+	defer f.Close()
+	var word [8]byte
+	if _, err := f.ReadAt(word[:], askAt); err != nil {
+		return fmt.Errorf("ask for a recording: %w", err)
+	}
+	order.PutUint64(word[:], order.Uint64(word[:])+1)
+	if _, err := f.WriteAt(word[:], askAt); err != nil {
+		return fmt.Errorf("ask for a recording: %w", err)
+	}
+	return nil
+}
+
+// MaxTrace is more than the hook writes.
+const MaxTrace = 3 << 20
+
+// Trace takes what the worker wrote; "": it has not, so far. The file goes, for it is in memory.
+func Trace(path string) (string, error) {
+	f, err := openRegular(TraceFile(path), os.O_RDONLY, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read a recording: %w", err)
+	}
+	defer f.Close()
+	defer os.Remove(TraceFile(path))
+	text, err := io.ReadAll(io.LimitReader(f, MaxTrace))
+	if err != nil {
+		return "", fmt.Errorf("read a recording: %w", err)
+	}
+	return string(text), nil
+}
