@@ -155,7 +155,9 @@ func TestTrace(t *testing.T) {
 		t.Run(which, func(t *testing.T) {
 			t.Parallel()
 			r := train(t, which, "testdata/train.py", "ddp")
-			r.until(t, "waiting", func(all []Snapshot) bool { return len(all[0].Lanes) > 0 && all[0].Lanes[0].Entered > all[0].Lanes[0].Completed && all[0].Optimizer == 8 })
+			r.until(t, "waiting", func(all []Snapshot) bool {
+				return len(all[0].Lanes) > 0 && all[0].Lanes[0].Entered > all[0].Lanes[0].Completed && all[0].Optimizer == 8
+			})
 			for range 2 {
 				r.trace(t)
 			}
