@@ -40,18 +40,6 @@ func (r *round) evidenceDir() string {
 	return filepath.Join(r.run, "evidence")
 }
 
-// rasAddress is where NCCL's own watch over this node's workers answers: NCCL's default, or what the user said; "" on a machine without
-// accelerators.
-func (r *round) rasAddress() string {
-	if len(r.plan.Devices) == 0 {
-		return ""
-	}
-	if given, _ := r.c.getenv(witness.RASName); given != "" {
-		return given
-	}
-	return "localhost:28028"
-}
-
 // collect keeps evidence, while the loop goes on.
 func (w *watch) collect(d collect) {
 	if w == nil {

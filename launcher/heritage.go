@@ -54,7 +54,11 @@ type heritage struct {
 	Dir    string `json:"dir"`             // the run's private directory
 	Pages  string `json:"pages,omitempty"` // the directory of its workers' pages; "": Dir
 	LogDir string `json:"log_dir,omitempty"`
-	Plan   Plan   `json:"plan"`
+
+	RAS    string   `json:"ras,omitempty"`     // where NCCL's own watch over the workers answers; "": there is none
+	RASVar *job.Var `json:"ras_var,omitempty"` // which tells NCCL so; nil: the user did
+
+	Plan Plan `json:"plan"`
 
 	World  *job.World `json:"world,omitempty"` // nil: the nodes have not met yet
 	Rank   int        `json:"rank"`

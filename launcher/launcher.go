@@ -51,6 +51,7 @@ func run(ctx context.Context, c Config, e *report.Ending) error {
 	}
 	h.hook = unpackHook(h.Dir)
 	h.makePages()
+	defer h.openRAS(c)()
 	defer h.hook() // before it is removed
 	desk := openDesk(c, h.Plan, h.Dir, e.Began)
 	defer desk.close()

@@ -345,6 +345,9 @@ func (r *round) begin(at start) {
 	tasks := r.plan.Framework.Tasks(*r.place, r.plan.Command, r.c.getenv)
 	r.debug(tasks)
 	r.openPages(tasks, at.Round)
+	for i := range tasks {
+		tasks[i] = r.h.withRAS(tasks[i])
+	}
 	r.show() // a worker may ask for its surroundings before we hear that it was started
 	group, err := worker.Start(context.Background(), tasks, r.surroundings(r.heirs(tasks, r.c.First.Legacy())))
 	if err != nil {

@@ -90,7 +90,7 @@ func (r *round) newWatch() *watch {
 	slots := len(r.group.PIDs())
 	w := &watch{
 		c: r.c, workers: r.group.PIDs, world: r.session.World, group: r.session.Rank, round: r.state.Round, dir: r.h.Pages, pages: r.pages, pulse: r.line.pulse, does: r.line.does, fleet: r.line.fleet,
-		tail: r.group.Tail, dirs: r.evidenceDir(), ras: r.rasAddress(), began: time.Now(), found: make(chan any),
+		tail: r.group.Tail, dirs: r.evidenceDir(), ras: r.h.RAS, began: time.Now(), found: make(chan any),
 		clashed: map[string]bool{}, over: make([]exited, slots), stacks: make([][]string, slots), counts: make([]uint64, slots),
 	}
 	w.senses = senses{w.told, witness.New("/").Look, monotonic}

@@ -41,3 +41,37 @@ func TestHold(t *testing.T) {
 		t.Errorf("a port on which somebody listens: %v", err)
 	}
 }
+
+// A held port is for NCCL's watch, which all processes of a job bind side by side (ras/client_support.cc: SO_REUSEADDR and SO_REUSEPORT).
+// They may come and go; to another job it is never free.
+func TestHoldForMany(t *testing.T) {
+	fd, port, err := Take(0, Hold)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	many := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		return errors.Join(c.Control(func(fd uintptr) {
+			err = errors.Join(unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1), unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
+		}), err)
+	}}
+	for range 2 {
+		var all []net.Listener
+		for range 8 {
+			ln, err := many.Listen(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, ln)
+		}
+		if _, _, err := Take(port, Hold); !errors.Is(err, syscall.EADDRINUSE) {
+			t.Errorf("while they listen: %v", err)
+		}
+		for _, ln := range all {
+			ln.Close()
+		}
+		if _, err := Hold(port, false); !errors.Is(err, syscall.EADDRINUSE) {
+			t.Errorf("when nobody listens: %v", err)
+		}
+	}
+}

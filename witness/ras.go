@@ -20,15 +20,11 @@ import (
 // RASName is the variable that says where NCCL's own watch over a job's processes (RAS, since 2.24) answers.
 const RASName = "NCCL_RAS_ADDR"
 
-// RASAddress gives the RAS of a job's processes on this node an address of their own, with a port that is free. All of them bind it,
+// RASVar gives the RAS of a job's processes on this node an address of their own, with a port that nobody else has. All of them bind it,
 // and the kernel chooses which one answers; with NCCL's default those of two jobs on one host would answer for each other.
-// A variable that the user has set is left as it is: then the second value says where to ask.
-func RASAddress(env job.Env, port int) (job.Env, string) {
-	if addr, ok := env.Lookup(RASName); ok {
-		return nil, addr
-	}
+func RASVar(port int) job.Var {
 	addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(port)).String()
-	return job.Env{{Name: RASName, Value: addr, Why: "NCCL's watch answers for this job alone, not for others on this host"}}, addr
+	return job.Var{Name: RASName, Value: addr, Why: "NCCL's watch (RAS) answers for this job alone, not for others on this host"}
 }
 
 // A RASReport is what NCCL's watch says of a job: as soon as one of its processes is asked, all of them are.

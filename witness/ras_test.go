@@ -11,8 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"github.com/muster-run/muster/job"
 )
 
 // rasServer answers connections as NCCL's watch does: serve is told which connection it is, counted from 0, and speaks on it. The
@@ -191,17 +189,6 @@ func TestRASStops(t *testing.T) {
 	})
 	if _, err := AskRAS(ctx, addr); err == nil || !strings.HasSuffix(err.Error(), "context canceled") {
 		t.Error(err)
-	}
-}
-
-func TestRASAddress(t *testing.T) {
-	env, addr := RASAddress(nil, 28100)
-	if v, _ := env.Lookup(RASName); v != "127.0.0.1:28100" || addr != v {
-		t.Error(env, addr)
-	}
-	env, addr = RASAddress(job.Env{{Name: RASName, Value: "[::1]:7"}}, 28100)
-	if env != nil || addr != "[::1]:7" {
-		t.Error(env, addr)
 	}
 }
 
