@@ -127,6 +127,24 @@ func TestClasses(t *testing.T) {
 			w.enter(0, 1, 2)
 			w.stand(100, func() { w.works(3) })
 		}, "slow: rank 3 (node-1, local 1, pid 103) has not entered all_reduce #1201 for 30 s; 3 others wait in it; it is using the processor"},
+		{"a rank writes output", func(w *world) {
+			w.enter(0, 1, 2)
+			w.stand(100, func() { w.beats[3].Sight.Output += 9 })
+		}, "slow: rank 3 (node-1, local 1, pid 103) has not entered all_reduce #1201 for 30 s; 3 others wait in it; it is writing output"},
+		{"a rank in state D wrote output before", func(w *world) {
+			w.enter(0, 1, 2)
+			w.stand(5, func() { w.beats[3].Sight.Output += 9 })
+			w.beats[3].Sight.State = 'D'
+			w.stand(45, nil)
+		}, "hung: rank 3 (node-1, local 1, pid 103) has not entered all_reduce #1201 for 32 s; 3 others wait in it; it is in the kernel, state D"},
+		{"all write output, and nobody advances", func(w *world) {
+			w.enter(0, 1, 2, 3)
+			w.stand(45, func() {
+				for i := range w.beats {
+					w.beats[i].Sight.Output += 100
+				}
+			})
+		}, "hung: all ranks have been in all_reduce #1201 for 32 s, and all of them run: the network between them, or the communication library, does not get on"},
 		{"a rank computes for ever", func(w *world) {
 			w.enter(0, 1, 2)
 			w.stand(605, func() { w.works(3) })

@@ -20,6 +20,7 @@ type mark struct {
 	at         time.Duration
 	cpu        time.Duration
 	disk, wire uint64
+	said       uint64
 }
 
 // How much a worker does in a while that is at work, rather than its helper threads.
@@ -52,6 +53,7 @@ func (t *track) sums(before, now *job.Sight, at time.Duration) {
 		m.cpu += max(now.CPU-before.CPU, 0)
 		m.disk += more(now.Disk, before.Disk)
 		m.wire += more(now.Wire, before.Wire)
+		m.said += more(now.Output, before.Output)
 	}
 	t.marks = append(t.marks, m)
 	for len(t.marks) > 2 && at-t.marks[1].at >= window {
@@ -83,6 +85,8 @@ func (t *track) work() *string {
 		what = "reading or writing its disk"
 	case float64(last.wire-first.wire) > workBytes*span.Seconds():
 		what = "sending or receiving"
+	case last.said > first.said:
+		what = "writing output"
 	case t.beat.Sight.State == 'R':
 		what = "waiting for a processor"
 	}

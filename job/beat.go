@@ -60,6 +60,7 @@ type Sight struct {
 	CPU    time.Duration `json:"cpu,omitempty"`    // used
 	Disk   uint64        `json:"io,omitempty"`     // bytes read and written, by calls and by storage: most count twice
 	Wire   uint64        `json:"net,omitempty"`    // bytes that its TCP sockets received and saw acknowledged
+	Output uint64        `json:"out,omitempty"`    // bytes that it wrote to standard output and error
 	Stuck  []string      `json:"stuck,omitempty"`  // peers that do not acknowledge what was sent: "10.0.0.3:41234, 7 retransmissions"
 	Traced bool          `json:"traced,omitempty"` // a debugger holds it
 	Frozen bool          `json:"frozen,omitempty"` // its cgroup is

@@ -16,6 +16,7 @@ import (
 	"github.com/muster-run/muster/heartbeat"
 	"github.com/muster-run/muster/heartbeat/page"
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/output"
 	"github.com/muster-run/muster/proc"
 	"github.com/muster-run/muster/witness"
 )
@@ -38,8 +39,9 @@ type watch struct {
 	roll    *heartbeat.Roll  // what it judges by
 	senses  senses
 	tail    func(local int) []string // a worker's last lines
-	dirs    string                   // where evidence is written
-	ras     string                   // where NCCL's own watch answers; "": there is none
+	rhythms func(context.Context, []bool) ([]output.Rhythm, error)
+	dirs    string // where evidence is written
+	ras     string // where NCCL's own watch answers; "": there is none
 	began   time.Time
 	found   chan any // what follows from a look, for the run loop
 
@@ -50,7 +52,9 @@ type watch struct {
 	// Of the looking goroutine.
 	counts []uint64
 	moved  time.Time // when a worker of this node last advanced
-	said   bool      // that there are no heartbeats
+	silent bool      // it was said that there are no heartbeats
+	unsaid []bool    // by local rank, whether a worker's output is looked at, for nothing better tells of its progress
+	deaf   int       // times in a row that nothing could be learned of the output
 	lags   string    // what was said of stragglers
 	how    int       // far the round has come
 
@@ -58,10 +62,11 @@ type watch struct {
 
 	mu      sync.Mutex
 	closed  bool
-	over    []exited   // by local rank, how its last process ended
-	stacks  [][]string // by local rank, where it was when that was last asked for
-	bundles int        // of evidence, so far
-	last    []job.Beat // of this node
+	over    []exited        // by local rank, how its last process ended
+	stacks  [][]string      // by local rank, where it was when that was last asked for
+	bundles int             // of evidence, so far
+	said    []output.Rhythm // by local rank, what their output told last; nil: it was not asked for
+	last    []job.Beat      // of this node
 }
 
 // senses are how a watch perceives its workers.
@@ -90,7 +95,7 @@ func (r *round) newWatch() *watch {
 	slots := len(r.group.PIDs())
 	w := &watch{
 		c: r.c, workers: r.group.PIDs, world: r.session.World, group: r.session.Rank, round: r.state.Round, dir: r.h.Pages, pages: r.pages, pulse: r.line.pulse, does: r.line.does, fleet: r.line.fleet,
-		tail: r.group.Tail, dirs: r.evidenceDir(), ras: r.h.RAS, began: time.Now(), found: make(chan any),
+		tail: r.group.Tail, rhythms: r.group.Rhythms, unsaid: make([]bool, slots), dirs: r.evidenceDir(), ras: r.h.RAS, began: time.Now(), found: make(chan any),
 		clashed: map[string]bool{}, over: make([]exited, slots), stacks: make([][]string, slots), counts: make([]uint64, slots),
 	}
 	w.senses = senses{w.told, witness.New("/").Look, monotonic}
@@ -99,6 +104,9 @@ func (r *round) newWatch() *watch {
 		w.does = &together{}
 	}
 	w.does.begin(w.world.Size())
+	for i := range w.unsaid {
+		w.unsaid[i] = r.c.Output.Progress != ""
+	}
 	if r.state.leads() {
 		w.roll = heartbeat.NewRoll(w.world, w.round, w.c.Version)
 		w.judge = heartbeat.New(heartbeat.Limits{
@@ -240,7 +248,13 @@ func (w *watch) step(local int) uint64 {
 	if w == nil {
 		return 0
 	}
-	return beatOf(0, local, 0, w.read(local), 0).Steps
+	b := beatOf(0, local, 0, w.read(local), 0)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if local < len(w.said) {
+		heardOf(&b, w.said[local])
+	}
+	return b.Steps
 }
 
 func (w *watch) remember(beats []job.Beat) {
@@ -290,6 +304,7 @@ func (w *watch) own(now time.Time) (beats []job.Beat, ended []int) {
 	w.mu.Unlock()
 	first, clock := w.world.Members[w.group].First, w.senses.clock()
 	var helpless []bool
+	said := w.listen(now.Sub(w.moved) >= lookCloser)
 	for _, local := range done {
 		ended = append(ended, first+local)
 	}
@@ -301,6 +316,9 @@ func (w *watch) own(now time.Time) (beats []job.Beat, ended []int) {
 		w.does.note(local, s)
 		b := beatOf(first+local, local, pid, s, clock)
 		b.Stack = stacks[local]
+		if said != nil {
+			w.unsaid[local] = heardOf(&b, said[local])
+		}
 		if s.Exiting { // the interpreter's end may take long on a busy machine
 			ended = append(ended, first+local)
 		}
@@ -310,7 +328,7 @@ func (w *watch) own(now time.Time) (beats []job.Beat, ended []int) {
 		beats, helpless = append(beats, b), append(helpless, held(s, clock))
 	}
 	if now.Sub(w.moved) >= lookCloser {
-		w.closer(beats, helpless)
+		w.closer(beats, helpless, said)
 	} else {
 		w.forget()
 	}
@@ -342,7 +360,7 @@ func (w *watch) read(local int) page.Snapshot {
 }
 
 // closer adds how workers look from outside.
-func (w *watch) closer(beats []job.Beat, helpless []bool) {
+func (w *watch) closer(beats []job.Beat, helpless []bool, said []output.Rhythm) {
 	pids := make([]int, len(beats))
 	for i, b := range beats {
 		pids[i] = b.PID
@@ -356,6 +374,9 @@ func (w *watch) closer(beats []job.Beat, helpless []bool) {
 			continue
 		}
 		sights[i].Held = helpless[i]
+		if said != nil {
+			sights[i].Output = said[beats[i].Local].Bytes
+		}
 		beats[i].Sight = &sights[i]
 	}
 }
@@ -382,10 +403,10 @@ func (w *watch) others(now time.Time) {
 
 // mention says once that workers have no heartbeats, and why.
 func (w *watch) mention(beats []job.Beat, now time.Time) {
-	if w.said || now.Sub(w.began) < speakBy {
+	if w.silent || now.Sub(w.began) < speakBy {
 		return
 	}
-	w.said = true
+	w.silent = true
 	for _, b := range beats {
 		if b.Sources == 0 {
 			why := b.Mute

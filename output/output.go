@@ -3,6 +3,7 @@ package output
 
 import (
 	"os"
+	"regexp"
 	"sync"
 
 	"github.com/muster-run/muster/proc"
@@ -12,14 +13,18 @@ import (
 type Carrier struct {
 	streams []*stream
 	tail    tail
+	rhythm  rhythm
 	closing sync.Once
 }
 
 // Carry takes over the read ends of a process's standard output and error, and begins.
 func (c *Console) Carry(l proc.Lines, pipes [2]*os.File) *Carrier {
 	k := &Carrier{}
+	if l.Progress != "" {
+		k.rhythm.progress, _ = regexp.Compile(l.Progress) // who said it has tried
+	}
 	for i, in := range pipes {
-		s := &stream{in: newSource(in), tail: &k.tail}
+		s := &stream{in: newSource(in), tail: &k.tail, seen: scanner{rhythm: &k.rhythm}}
 		c.open(s, l, i)
 		s.begin()
 		k.streams = append(k.streams, s)
@@ -51,6 +56,10 @@ func (k *Carrier) Settle() {
 
 // Tail returns the last lines so far, of both streams as they came.
 func (k *Carrier) Tail() []string { return k.tail.lines() }
+
+// Rhythm returns what the output tells so far. Whether lines are looked at for progress is as the last call said; before the first one
+// they are.
+func (k *Carrier) Rhythm(look bool) Rhythm { return k.rhythm.read(look) }
 
 // Close takes what still comes of a process that is gone with all it started, and returns when it is where it goes, or
 // cannot be.

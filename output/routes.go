@@ -12,13 +12,14 @@ import (
 
 // Routes say where the workers' lines go, in torchrun's words. The zero value is everything to the console.
 type Routes struct {
-	Dir        string  // of this run's log files: Dir/attempt_0/<local rank>/stdout.log; "": there are none
-	Quota      int64   // bytes that the files of one stream may hold; 0: no limit
-	Redirects  Streams // go to files and not to the console
-	Tee        Streams // go to both
-	Ranks      Ranks   // global ranks whose lines the console shows
-	LocalRanks Ranks   // local ranks, the same
-	Stdin      Ranks   // get our standard input; nil: none
+	Dir        string     // of this run's log files: Dir/attempt_0/<local rank>/stdout.log; "": there are none
+	Quota      int64      // bytes that the files of one stream may hold; 0: no limit
+	Redirects  Streams    // go to files and not to the console
+	Tee        Streams    // go to both
+	Ranks      Ranks      // global ranks whose lines the console shows
+	LocalRanks Ranks      // local ranks, the same
+	Stdin      Ranks      // get our standard input; nil: none
+	Progress   Expression // lines that match it tell of progress, and its first group of the step; "": none does
 }
 
 // Streams says which streams of which local ranks: torchrun's value of --redirects and --tee
@@ -163,7 +164,7 @@ func (o Routes) Lines(t job.Task, attempt int) *proc.Lines {
 	return &proc.Lines{
 		Rank: t.Rank, LocalRank: t.LocalRank,
 		Shown: [2]bool{o.shown(t, stdout), o.shown(t, stderr)}, Filed: [2]bool{o.filed(t, stdout), o.filed(t, stderr)},
-		Dir: o.dirOf(t, attempt), Quota: o.Quota,
+		Dir: o.dirOf(t, attempt), Quota: o.Quota, Progress: string(o.Progress),
 	}
 }
 

@@ -34,6 +34,7 @@ type stream struct {
 	raw      bool
 	file     *logFile // nil: none
 	tail     *tail
+	seen     scanner
 
 	partial []byte // of a line whose newline has not come
 	batch   []byte // lines for the console, built up and handed over
@@ -116,6 +117,7 @@ func (s *stream) feed(b []byte) {
 		s.fast(b)
 	}
 	s.flush()
+	s.seen.see(b)
 }
 
 // fast handles bytes without carriage return, a block of lines at a time.

@@ -9,6 +9,8 @@ type Lines struct {
 	Raw             bool    // bare bytes pass as they are
 	Shown           [2]bool // standard output, standard error: on the console
 
+	Progress string // a regular expression: lines that match it tell that the process advances; "": none does
+
 	Filed [2]bool // the same: in files
 	Dir   string  // of the files
 	Quota int64   // bytes that the files of one of them may hold; 0: no limit

@@ -23,6 +23,7 @@ type Processes interface {
 	Signal(pid int, sig syscall.Signal, scope proc.Scope) error
 	KillTree(ctx context.Context, pids ...int) error
 	Tail(pid int) ([]string, error)
+	Rhythms(ctx context.Context, pids []int, looks []bool) ([]output.Rhythm, error)
 	Forget(pids ...int)
 }
 
@@ -225,6 +226,11 @@ func (g *Group) all() []*member {
 func (g *Group) Tail(i int) []string {
 	lines, _ := g.processes.Tail(g.all()[i].child.PID)
 	return lines
+}
+
+// Rhythms returns what the tasks' output tells so far, by task; looks says whether lines of each are to be looked at for progress.
+func (g *Group) Rhythms(ctx context.Context, looks []bool) ([]output.Rhythm, error) {
+	return g.processes.Rhythms(ctx, g.PIDs(), looks)
 }
 
 // Forget drops what the first process keeps of a group that is gone.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/output"
 	"github.com/muster-run/muster/proc"
 )
 
@@ -291,6 +292,16 @@ func killAlone(ctx context.Context, within time.Duration, tags ...string) error 
 func (c *Client) Tail(pid int) ([]string, error) {
 	m, err := c.ask(context.Background(), message{Kind: askTail, PIDs: []int{pid}})
 	return m.Lines, err
+}
+
+// Rhythms returns what the output of children tells so far, in their order; looks says whether lines of each are to be looked at for
+// progress from now on. A first process of an older version does not answer.
+func (c *Client) Rhythms(ctx context.Context, pids []int, looks []bool) ([]output.Rhythm, error) {
+	m, err := c.ask(ctx, message{Kind: askRhythms, PIDs: pids, Looks: looks})
+	if err == nil && len(m.Rhythms) != len(pids) {
+		err = fmt.Errorf("the first process knows the output of %d of %d processes", len(m.Rhythms), len(pids))
+	}
+	return m.Rhythms, err
 }
 
 // Forget says that these children have ended, and that nobody will ask about them any more.

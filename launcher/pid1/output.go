@@ -158,6 +158,16 @@ func (f *first) tellTail(m message) {
 	f.tell(told)
 }
 
+func (f *first) tellRhythms(m message) {
+	told := message{Kind: answer, ID: m.ID, Rhythms: make([]output.Rhythm, len(m.PIDs))}
+	for i, pid := range m.PIDs {
+		for _, k := range f.carriers([]int{pid}) {
+			told.Rhythms[i] = k.Rhythm(i < len(m.Looks) && m.Looks[i])
+		}
+	}
+	f.tell(told)
+}
+
 // forget drops what we keep of workers that have ended.
 func (f *first) forget(pids []int) {
 	for _, pid := range pids {

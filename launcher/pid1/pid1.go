@@ -341,6 +341,8 @@ func (f *first) serve(m message) {
 		f.openConsole(m)
 	case askTail:
 		f.tellTail(m)
+	case askRhythms:
+		f.tellRhythms(m)
 	case askClose:
 		f.closeConsole(m)
 	case tellLines:

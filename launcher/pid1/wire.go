@@ -47,6 +47,7 @@ const (
 	tellTail                 // first process: all output of PIDs[0], which has ended, was read; Lines are its last
 	tellLease                // agent: kill all workers unless I say this again within Within; 0: do not
 	tellLapse                // first process: the agent has not, and they were killed
+	askRhythms               // agent: answer: the Rhythms of the output of PIDs, in their order; Looks says whether their lines are to be looked at
 
 	// New ones come here: agent and first process may be of different versions, and who does not know a message drops it.
 )
@@ -77,6 +78,8 @@ type message struct {
 	Data    []byte
 	Lines   []string
 	Legacy  *wireLegacy
+	Looks   []bool
+	Rhythms []output.Rhythm
 
 	files []int            // descriptors that travel with it; the sender's are closed when it is sent
 	exit  <-chan proc.Exit // on the agent's side, of an answer to askStart
