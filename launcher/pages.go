@@ -62,6 +62,7 @@ func (r *round) openPages(tasks []job.Task, number int) {
 			r.c.Log.Warn(fmt.Sprintf("rank %d runs without heartbeats: %v", tasks[i].Rank, err))
 		}
 		r.pages = append(r.pages, p)
+		r.listen(p != nil, path, tasks[i].Rank)
 		tasks[i] = r.paged(tasks[i])
 	}
 }
@@ -69,12 +70,38 @@ func (r *round) openPages(tasks []job.Task, number int) {
 // paged adds to a task's environment what fills its page, if it has one.
 func (r *round) paged(t job.Task) job.Task {
 	if t.LocalRank < len(r.pages) && r.pages[t.LocalRank] != nil {
-		t.Env = append(t.Env, pageEnv(r.hook, pagePath(r.h.Pages, r.state.Round, t.LocalRank), r.c.getenv)...)
+		path := pagePath(r.h.Pages, r.state.Round, t.LocalRank)
+		t.Env = append(t.Env, pageEnv(r.hook, path, r.c.getenv)...)
+		if r.ears[t.LocalRank] != nil {
+			t.Env = append(t.Env, job.Var{Name: page.SocketName, Value: page.SocketFile(path), Why: "where the worker may say how far it is, in datagrams of text"})
+		}
 	}
 	return t
 }
 
+// listen opens a worker's socket for beats, if it has a page. It has the page as well.
+func (r *round) listen(paged bool, path string, rank int) {
+	var ear *page.Listener
+	var err error
+	if paged {
+		ear, err = page.Listen(path, func(err error) {
+			r.c.Log.Warn(fmt.Sprintf("rank %d: %s: %v; others like it will not be told of", rank, page.SocketName, err))
+		})
+	}
+	if err != nil {
+		ear = nil
+		r.c.Log.Debug(err.Error())
+	}
+	r.ears = append(r.ears, ear)
+}
+
 func (r *round) closePages() {
+	for _, ear := range r.ears {
+		if ear != nil {
+			ear.Close()
+		}
+	}
+	r.ears = nil
 	for _, p := range r.pages {
 		if p != nil {
 			p.Remove()

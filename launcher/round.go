@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-run/muster/fleet"
 	"github.com/muster-run/muster/framework"
+	"github.com/muster-run/muster/heartbeat/page"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher/pid1"
 	"github.com/muster-run/muster/proc"
@@ -48,8 +49,9 @@ type round struct {
 
 	store     *workerStore
 	group     *worker.Group
-	pages     pages  // of its workers,
-	hook      string // and what fills them; "": nothing
+	ears      []*page.Listener // of its workers, by local rank; nil: it has none
+	pages     pages            // of them,
+	hook      string           // and what fills them; "": nothing
 	watch     *watch
 	exits     <-chan worker.Exit
 	settle    <-chan time.Time

@@ -132,9 +132,9 @@ func (p *Page) Remove() {
 	}
 }
 
-// beside is what the hook may leave beside a page.
+// beside is what there may be beside a page.
 func beside(path string) []string {
-	return []string{StackFile(path), TraceFile(path), TraceFile(path) + ".new"}
+	return []string{StackFile(path), SocketFile(path), TraceFile(path), TraceFile(path) + ".new"}
 }
 
 // StackFile is where the worker with the page at path writes its stacks when it gets StackSignal.

@@ -48,6 +48,9 @@ func (w *Writer) Close() error {
 	return errors.Join(unix.Munmap(w.mem), w.file.Close())
 }
 
+// Beat says that the program advances.
+func (w *Writer) Beat() error { return w.write(func([]byte) {}) }
+
 // Step says that training has come to step n.
 func (w *Writer) Step(n uint64) error {
 	return w.write(func(b []byte) { order.PutUint64(b[beatSteps:], n) })
