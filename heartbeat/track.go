@@ -1,6 +1,7 @@
 package heartbeat
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/muster-run/muster/job"
@@ -87,10 +88,26 @@ func (t *track) work() *string {
 		what = "sending or receiving"
 	case last.said > first.said:
 		what = "writing output"
+	case computes(t.beat.Sight):
+		what = "computing on its accelerator"
 	case t.beat.Sight.State == 'R':
 		what = "waiting for a processor"
 	}
 	return &what
+}
+
+// computes reports whether a worker's accelerator draws about as much as it did while training went on. In a collective it is as busy, for
+// NCCL's kernels wait by spinning, but draws less.
+func computes(s *job.Sight) bool {
+	return s.GPUBusy > 0 && s.GPUUsual > 0 && s.GPU*5 >= s.GPUUsual*4
+}
+
+// power is what an accelerator draws, beside what it drew while training went on.
+func power(s *job.Sight) string {
+	if s.GPU == 0 || s.GPUUsual == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", its GPU at %d W of %d W", s.GPU, s.GPUUsual)
 }
 
 // idle reports whether a worker is seen to do nothing.
@@ -135,7 +152,7 @@ func (t *track) appearance() string {
 	case what == nil:
 		return ""
 	case *what == "":
-		return "asleep" + in(t.beat.Sight.Waits)
+		return "asleep" + in(t.beat.Sight.Waits) + power(t.beat.Sight)
 	case *what == "using the processor" && t.beat.Sight.Held:
 		return *what + ", and holding Python's lock"
 	}

@@ -67,6 +67,9 @@ type Sight struct {
 	Waits  string        `json:"wchan,omitempty"`  // where in the kernel it sleeps
 	File   string        `json:"file,omitempty"`   // that it reads or writes just now
 	Memory uint64        `json:"rss,omitempty"`    // resident bytes
-	GPU    int           `json:"gpu,omitempty"`    // how busy its accelerator is, in watts; 0: not known
 	Held   bool          `json:"gil,omitempty"`    // its helper thread gets no turn: Python's lock is held, or the process does not run
+
+	GPU      int `json:"gpu,omitempty"`  // watts that its accelerator draws; 0: not known
+	GPUUsual int `json:"gpu0,omitempty"` // the most that it drew while training went on; 0: not known
+	GPUBusy  int `json:"gpu%,omitempty"` // percent of the time in which a kernel runs there
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -38,12 +39,15 @@ type watch struct {
 	judge   *heartbeat.Judge // of the leader alone, and
 	roll    *heartbeat.Roll  // what it judges by
 	senses  senses
+	gpus    *gpus                    // nil: the node has none that can be asked
 	tail    func(local int) []string // a worker's last lines
 	rhythms func(context.Context, []bool) ([]output.Rhythm, error)
 	dirs    string // where evidence is written
 	ras     string // where NCCL's own watch answers; "": there is none
 	began   time.Time
 	found   chan any // what follows from a look, for the run loop
+
+	still atomic.Bool // no worker of this node advances: it is looked at from outside
 
 	ctx   context.Context // of all its goroutines
 	stop  context.CancelFunc
@@ -115,6 +119,9 @@ func (r *round) newWatch() *watch {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	w.ctx, w.stop = ctx, stop
+	if w.gpus = r.newGPUs(); w.gpus != nil {
+		w.owned.Go(func() { w.gpus.run(ctx, w.still.Load) })
+	}
 	w.owned.Go(func() { w.run(ctx) })
 	return w
 }
@@ -327,7 +334,9 @@ func (w *watch) own(now time.Time) (beats []job.Beat, ended []int) {
 		}
 		beats, helpless = append(beats, b), append(helpless, held(s, clock))
 	}
-	if now.Sub(w.moved) >= lookCloser {
+	still := now.Sub(w.moved) >= lookCloser
+	w.still.Store(still)
+	if still {
 		w.closer(beats, helpless, said)
 	} else {
 		w.forget()
@@ -377,6 +386,7 @@ func (w *watch) closer(beats []job.Beat, helpless []bool, said []output.Rhythm) 
 		if said != nil {
 			sights[i].Output = said[beats[i].Local].Bytes
 		}
+		w.gpus.see(&sights[i], beats[i].Local)
 		beats[i].Sight = &sights[i]
 	}
 }

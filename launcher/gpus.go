@@ -1,0 +1,185 @@
+package launcher
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/muster-run/muster/evidence"
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/witness"
+)
+
+// gpus asks nvidia-smi what this node's accelerators do: seldom while training goes on, to learn what they draw then, and more often while
+// the workers stand still. Where a driver has died it never ends: then it is killed, and no other is started before it is gone.
+type gpus struct {
+	start   func(context.Context, proc.Spec) (*proc.Child, error)
+	kill    func(ctx context.Context, pids ...int) error
+	environ []string
+	visible []string // what the workers see of them, by local rank: their numbers or UUIDs
+
+	stuck <-chan proc.Exit // of one that does not end; nil: there is none. The asking goroutine's
+
+	mu    sync.Mutex
+	at    time.Time // of the last answer,
+	all   []witness.GPU
+	err   error
+	usual map[string]int // by UUID, the most watts that each drew while training went on
+}
+
+const (
+	gpusEach   = 30 * time.Second
+	gpusCloser = 3 * time.Second
+	gpusFresh  = 10 * time.Second // what was seen counts for so long
+	maxSMI     = 64 << 10         // bytes of an answer
+)
+
+// newGPUs returns nil on a node without NVIDIA's accelerators.
+func (r *round) newGPUs() *gpus {
+	n := len(r.plan.Devices)
+	if n == 0 || !strings.HasPrefix(r.plan.Devices[0], "/dev/nvidia") || r.c.First == nil {
+		return nil
+	}
+	list, _ := r.c.getenv("CUDA_VISIBLE_DEVICES")
+	return &gpus{
+		start: r.c.First.Start, kill: r.c.First.KillTree, environ: r.c.Environ, visible: visibleGPUs(list, n, len(r.group.PIDs())), usual: map[string]int{},
+	}
+}
+
+// visibleGPUs is which accelerator each of the workers has, if each has one of its own: the one with its local rank among those that
+// can be seen, as PyTorch's scripts have it; nil: that is not known.
+func visibleGPUs(list string, n, workers int) (visible []string) {
+	if list == "" {
+		for i := range n {
+			visible = append(visible, strconv.Itoa(i))
+		}
+	} else {
+		for one := range strings.SplitSeq(list, ",") {
+			visible = append(visible, strings.TrimSpace(one))
+		}
+	}
+	if len(visible) != workers {
+		return nil
+	}
+	return visible
+}
+
+// run asks until ctx is done, or there is no nvidia-smi. quiet reports whether the workers stand still.
+func (g *gpus) run(ctx context.Context, quiet func() bool) {
+	last, ticks := time.Now(), time.NewTicker(gpusCloser)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
+		}
+		still := quiet()
+		if !still && time.Since(last) < gpusEach {
+			continue
+		}
+		last = time.Now()
+		text, err := g.ask(ctx)
+		if none := new(proc.StartError); errors.As(err, &none) || ctx.Err() != nil {
+			return
+		}
+		g.note(text, err, !still && !quiet())
+	}
+}
+
+// ask runs nvidia-smi once, for a few seconds at the most.
+func (g *gpus) ask(ctx context.Context) (string, error) {
+	if !g.over() {
+		return "", errors.New("nvidia-smi does not end, though it was killed: its driver hangs")
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, witness.SMILimit, fmt.Errorf("nvidia-smi does not end within %v", witness.SMILimit))
+	defer cancel()
+	child, err := g.start(ctx, proc.Spec{Argv: witness.SMI(), Env: g.environ})
+	if err != nil {
+		return "", fmt.Errorf("nvidia-smi: %w", err)
+	}
+	g.stuck = child.Exit
+	defer child.Stderr.Close()
+	defer child.Stdout.Close()
+	defer context.AfterFunc(ctx, func() {
+		child.Stdout.Close()
+		child.Stderr.Close()
+	})()
+	text, err := io.ReadAll(io.LimitReader(child.Stdout, maxSMI))
+	if ctx.Err() == nil {
+		select {
+		case <-child.Exit:
+			g.stuck = nil
+			return string(text), err
+		case <-ctx.Done():
+		}
+	}
+	end, stop := context.WithTimeout(context.WithoutCancel(ctx), witness.SMILimit)
+	defer stop()
+	_ = g.kill(end, child.PID) // the error says that it does not die, as its exit will when it comes
+	return "", context.Cause(ctx)
+}
+
+// over reports whether the one that was asked last has ended.
+func (g *gpus) over() bool {
+	select {
+	case <-g.stuck:
+		g.stuck = nil
+	default:
+	}
+	return g.stuck == nil
+}
+
+// note remembers an answer; of one that was given while training went on, what is drawn then.
+func (g *gpus) note(text string, err error, trains bool) {
+	all, wrong := witness.GPUs([]byte(text))
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.at, g.all, g.err = time.Now(), all, errors.Join(err, wrong)
+	for _, one := range all {
+		if trains {
+			g.usual[one.UUID] = max(g.usual[one.UUID], one.Watts)
+		}
+	}
+}
+
+// see adds to a sight what the worker's accelerator does.
+func (g *gpus) see(s *job.Sight, local int) {
+	if g == nil || local >= len(g.visible) {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	i := slices.IndexFunc(g.all, func(one witness.GPU) bool {
+		name := g.visible[local]
+		return name == strconv.Itoa(one.Index) || strings.HasPrefix(name, "GPU-") && strings.HasPrefix(one.UUID, name)
+	})
+	if i >= 0 && time.Since(g.at) < gpusFresh {
+		s.GPU, s.GPUBusy, s.GPUUsual = g.all[i].Watts, g.all[i].Busy, g.usual[g.all[i].UUID]
+	}
+}
+
+// evidence is the last answer.
+func (g *gpus) evidence() []evidence.Given {
+	if g == nil {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.at.IsZero() {
+		return nil
+	}
+	text, _ := json.MarshalIndent(g.all, "", " ") // plain values: cannot fail
+	if g.err != nil {
+		text = []byte(g.err.Error())
+	}
+	return []evidence.Given{{Name: "gpus.json", What: fmt.Sprintf("nvidia-smi, %v before", time.Since(g.at).Round(time.Second)), Text: string(text)}}
+}
