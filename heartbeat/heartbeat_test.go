@@ -131,6 +131,19 @@ func TestClasses(t *testing.T) {
 			w.enter(0, 1, 2)
 			w.stand(100, func() { w.beats[3].Sight.Output += 9 })
 		}, "slow: rank 3 (node-1, local 1, pid 103) has not entered all_reduce #1201 for 30 s; 3 others wait in it; it is writing output"},
+		{"a rank's GPU computes", func(w *world) {
+			w.enter(0, 1, 2)
+			w.beats[3].Sight.GPU, w.beats[3].Sight.GPUUsual, w.beats[3].Sight.GPUBusy = 380, 410, 100
+			w.stand(100, nil)
+		}, "slow: rank 3 (node-1, local 1, pid 103) has not entered all_reduce #1201 for 30 s; 3 others wait in it; it is computing on its accelerator"},
+		{"a rank's GPU does nothing", func(w *world) {
+			w.enter(0, 1, 2)
+			w.beats[3].Sight.GPU, w.beats[3].Sight.GPUUsual, w.beats[3].Sight.GPUBusy = 71, 410, 0
+			for i := range 3 { // they spin in their collective
+				w.beats[i].Sight.GPU, w.beats[i].Sight.GPUUsual, w.beats[i].Sight.GPUBusy = 140, 410, 100
+			}
+			w.stand(45, nil)
+		}, "hung: rank 3 (node-1, local 1, pid 103) has not entered all_reduce #1201 for 32 s; 3 others wait in it; it is asleep, its GPU at 71 W of 410 W"},
 		{"a rank in state D wrote output before", func(w *world) {
 			w.enter(0, 1, 2)
 			w.stand(5, func() { w.beats[3].Sight.Output += 9 })
