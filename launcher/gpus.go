@@ -37,7 +37,7 @@ type gpus struct {
 
 const (
 	gpusEach   = 30 * time.Second
-	gpusCloser = 3 * time.Second
+	gpusCloser = 5 * time.Second
 	gpusFresh  = 10 * time.Second // what was seen counts for so long
 	maxSMI     = 64 << 10         // bytes of an answer
 )
