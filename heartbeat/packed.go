@@ -73,6 +73,11 @@ func (p *packer) beat(b *job.Beat) {
 	p.text(&b.Mute)
 	p.sight(&b.Sight)
 	list(p, &b.Stack, 1, texts, p.text)
+	if s := b.Sight; s != nil {
+		number(p, &s.Output)
+		number(p, &s.GPUUsual)
+		number(p, &s.GPUBusy)
+	}
 }
 
 // laneSize is the fewest bytes of a lane.
