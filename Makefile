@@ -11,7 +11,7 @@ BENCH    ?= .
 ROUNDS   ?= 500
 MINUTES  ?= 30
 
-.PHONY: help build test race soak hangs fuzz bench lint cover golden demo image clean prepare
+.PHONY: help build test race churn soak hangs fuzz bench lint cover golden demo image clean prepare
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,8 +30,13 @@ test: prepare lint race ## everything: prepare, lint, all tests with the race de
 race: build ## all tests with the race detector, against what is prepared
 	CGO_ENABLED=1 go test -race -timeout 30m ./...
 
-soak: ## ROUNDS (500) of crash and restart that leave nothing; MINUTES (30) in which agents are killed, and trainings do not notice
-	CGO_ENABLED=0 SOAK_ROUNDS=$(ROUNDS) SOAK_MINUTES=$(MINUTES) go test ./cmd/muster -run '^TestSoak' -v -count 1 -timeout 3h
+churn: ## ROUNDS (500) of crash and restart that leave nothing; MINUTES (30) in which agents are killed, and trainings do not notice
+	CGO_ENABLED=0 CHURN_ROUNDS=$(ROUNDS) CHURN_MINUTES=$(MINUTES) go test ./cmd/muster -run '^TestChurn' -v -count 1 -timeout 3h
+
+soak: build ## MINUTES (30) of healthy trainings that must not be said to hang, and many simulated hours; goes on where it was, or SOAK=fresh
+	@if [ "$(SOAK)" = fresh ]; then rm -f bin/soak.json; fi
+	HOURS_WORLDS=100 go test ./launcher -run '^Test.*Hours$$' -count 1 -timeout 1h
+	go test ./test/hang -run '^TestSoak$$' -v -count 1 -timeout 3h -muster $(abspath $(BIN)) -soak $(abspath bin/soak.json) -long $(MINUTES)m
 
 hangs: build ## real trainings that hang, or look as if they did: every scene with each PyTorch, about an hour
 	go test ./test/hang -all -v -count 1 -timeout 3h -muster $(abspath $(BIN))

@@ -299,23 +299,30 @@ func cost(b *testing.B, which string) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	b.ReportMetric(float64(last.Spent-first.Spent)/float64(last.Helper-begin)*2*100, "%-of-a-CPU") // it runs half of the time
+	fields := strings.Fields(r.out.String())
+	for i, what := range []string{"step", "CPU-of-a-step"} {
+		paired(b, what, fields[i:])
+	}
+}
+
+// paired compares every second value, with the hook's thread and without it, to its neighbour.
+func paired(b *testing.B, what string, fields []string) {
 	var with, without, more []float64
-	for i, line := range strings.Fields(r.out.String()) {
-		took, err := strconv.ParseFloat(line, 64)
+	for i := 0; i+2 < len(fields); i += 4 {
+		on, err := strconv.ParseFloat(fields[i], 64)
 		if err != nil {
 			b.Fatal(err)
 		}
-		if i%2 == 0 {
-			with = append(with, took)
-			continue
+		off, err := strconv.ParseFloat(fields[i+2], 64)
+		if err != nil {
+			b.Fatal(err)
 		}
-		without = append(without, took)
-		more = append(more, (with[len(with)-1]/took-1)*100)
+		with, without, more = append(with, on), append(without, off), append(more, (on/off-1)*100)
 	}
-	b.ReportMetric(float64(last.Spent-first.Spent)/float64(last.Helper-begin)*2*100, "%-of-a-CPU") // it runs half of the time
-	b.ReportMetric(median(with)*1e3, "ms/step-with")
-	b.ReportMetric(median(without)*1e3, "ms/step-without")
-	b.ReportMetric(median(more), "%-more-per-step")
+	b.ReportMetric(median(with)*1e3, "ms/"+what+"-with")
+	b.ReportMetric(median(without)*1e3, "ms/"+what+"-without")
+	b.ReportMetric(median(more), "%-more-per-"+what)
 }
 
 func median(all []float64) float64 {

@@ -45,6 +45,9 @@ type scene struct {
 	args  string   // for train.py
 	blind bool     // workers have no heartbeats
 	mild  bool     // --on-hang dump; and the rank, which is stopped, goes on later
+	flags string   // for muster, besides
+	keeps bool     // evidence, of which all is looked for
+	want  [2]int   // exit codes
 	quick []string // by which PyTorch it is played without -all
 }
 
@@ -65,15 +68,17 @@ var says = map[string]string{
 }
 
 var scenes = []scene{
-	{name: "sleep", class: "A", rank: 2, quick: []string{debian}},
+	{name: "sleep", class: "A", rank: 2, keeps: true, quick: []string{debian}},
 	{name: "spin", class: "A", rank: 2, says: "processor"},
 	{name: "hold", class: "A", rank: 2, says: "processor", quick: []string{newest}},
 	{name: "stop", class: "AB", rank: 2, says: "state T"},
 	{name: "stop", class: "AB", rank: 2, mild: true},
+	{name: "stop", class: "AB", rank: 2, flags: "--on-hang exclude-node --nnodes 1:2", quick: []string{debian}},
 	{name: "stop_inside", class: "B", rank: 2, says: "state T", quick: []string{debian}},
 	{name: "fifo", class: "A", rank: 2, says: "/fifo"},
 	{name: "fuse", class: "A", rank: 2, says: "/data", quick: []string{debian}},
 	{name: "deadlock", class: "A", rank: 2},
+	{name: "deadlock", class: "A", rank: 0, quick: []string{newest}}, // on the leader's own node
 	{name: "skip_last", class: "A", rank: 2},
 	{name: "order", class: "D", old: "C", rank: -1, quick: []string{newest}},
 	{name: "mismatch", class: "D", old: "C", rank: -1, says: "broadcast", quick: []string{fsdp}},
@@ -81,6 +86,7 @@ var scenes = []scene{
 	{name: "partition", class: "C", rank: -1, says: "10.79.1", quick: []string{debian}},
 	{name: "stall", class: "E", rank: -1, quick: []string{debian}},
 
+	{name: "kill", rank: 2, flags: "--max-restarts 0", want: [2]int{137, 137}, quick: []string{debian}}, // no hang: the others fail of it
 	{name: "well", rank: -1, args: "--steps 60"},
 	{name: "uneven", rank: -1, args: "--steps 150"},
 	{name: "slow", rank: 1, args: "--at 10 --steps 40"},
@@ -121,6 +127,10 @@ func (c scene) title() string {
 		return c.name + " without heartbeats"
 	case c.mild:
 		return c.name + " for a while"
+	case c.flags != "":
+		return c.name + " with " + strings.Fields(c.flags)[0]
+	case c.class != "" && c.rank == 0:
+		return c.name + " of rank 0"
 	}
 	return c.name
 }
@@ -138,7 +148,7 @@ func (c scene) play(t *testing.T, muster, torch string, book *figures) {
 	if c.class != "" {
 		c.hangs(s, book.row(c.title(), torch))
 	}
-	want := [2]int{}
+	want := c.want
 	if c.mild {
 		s.wake(c.rank/2, c.pid(s))
 		s.until("a word of the false alarm", func(l line) bool { return strings.Contains(l.text, "it was no hang") })
@@ -149,6 +159,7 @@ func (c scene) play(t *testing.T, muster, torch string, book *figures) {
 	if codes := s.end(); codes != want {
 		t.Errorf("exit codes %v, want %v", codes, want)
 	}
+	c.after(s)
 	for _, l := range s.lines {
 		if c.class == "" && l.verdict() {
 			t.Errorf("of a healthy training it was said: %s", l.text)
@@ -156,6 +167,55 @@ func (c scene) play(t *testing.T, muster, torch string, book *figures) {
 		if strings.Contains(l.text, "is deprecated") {
 			t.Errorf("PyTorch says, of what muster sets: %s", l.text)
 		}
+	}
+}
+
+// kept is where each node keeps evidence, below its own directory.
+const kept = "kept"
+
+// after is what else must be true in the end.
+func (c scene) after(s *stage) {
+	s.t.Helper()
+	switch {
+	case c.keeps:
+		s.evidence(0, here(s.t, c.name), "node-0-h0", "node-1-h1")
+		s.evidence(1, here(s.t, c.name), "node-1-h1")
+	case strings.Contains(c.flags, "exclude-node"):
+		said, _ := s.find(line.verdict)
+		if _, ok := s.find(func(l line) bool { return l.node == 0 && l.step() && l.at.After(said.at) }); !ok {
+			s.t.Errorf("node 0 did not train on without node 1")
+		}
+		if _, ok := s.find(func(l line) bool { return l.node == 1 && strings.Contains(l.text, "left out") }); !ok {
+			s.t.Errorf("node 1 was not left out")
+		}
+	case c.name == "kill":
+		if l, ok := s.find(func(l line) bool {
+			return strings.Contains(l.text, "muster: rank 2 ") && strings.Contains(l.text, "SIGKILL")
+		}); !ok {
+			s.t.Errorf("nobody says who was killed: %s", l.text)
+		}
+	}
+}
+
+// evidence looks for what a node has kept of each of these, and, of the second, for the line where the rank to blame was.
+func (s *stage) evidence(on int, culprit string, nodes ...string) {
+	s.t.Helper()
+	for _, node := range nodes {
+		files, err := filepath.Glob(filepath.Join(s.dir, s.nodes[on].name, kept, "job", "*", node, "index.json"))
+		s.must(err)
+		if len(files) == 0 {
+			s.t.Errorf("node %d keeps no evidence of %s", on, node)
+			continue
+		}
+		index, err := os.ReadFile(files[0])
+		s.must(err)
+		if node == "node-1-h1" && !strings.Contains(string(index), culprit) {
+			s.t.Errorf("what node %d keeps of %s does not say that the rank to blame is in %s: %s", on, node, culprit, index)
+		}
+		info, err := os.Stat(files[0])
+		s.must(err)
+		early, _ := s.find(func(l line) bool { return l.node == 0 && strings.Contains(l.text, "this may be a hang: ") })
+		s.t.Logf("node %d had all of %s %.1f s after the suspicion", on, node, info.ModTime().Sub(early.at).Seconds())
 	}
 }
 
@@ -182,9 +242,10 @@ func (c scene) argv(t *testing.T, muster, torch string) []string {
 	flags := "--nnodes 2 --nproc-per-node 2 --rdzv-id job --rdzv-endpoint h0:29400 --max-restarts 1"
 	line := append([]string{muster, "run"}, strings.Fields(flags)...)
 	line = append(line, "--hang-floor", floor.String(), "--hang-busy-after", busy.String())
-	if !c.mild {
+	if !c.mild && !strings.Contains(c.flags, "--on-hang") {
 		line = append(line, "--on-hang", "restart")
 	}
+	line = append(line, strings.Fields(c.flags)...)
 	line = append(line, "--", python(t, build), "-u", script(t), c.name, "--model", model, "--rank", fmt.Sprint(max(c.rank, 0)))
 	return append(line, strings.Fields(args)...)
 }

@@ -127,7 +127,7 @@ func (s *stage) run(i int, env []string, argv ...string) {
 	n := s.nodes[i]
 	n.agent = exec.Command("nsenter", append([]string{"-m", "-u", "-i", "-n", "-p", "-t", fmt.Sprint(n.init.Process.Pid), "--"}, argv...)...)
 	own := filepath.Join(s.dir, n.name)
-	n.agent.Env = slices.Concat(os.Environ(), []string{"TMPDIR=" + own, "SCRATCH=" + own, "OMP_NUM_THREADS=1", "GLOO_SOCKET_IFNAME=e1"}, env)
+	n.agent.Env = slices.Concat(os.Environ(), []string{"TMPDIR=" + own, "SCRATCH=" + own, "OMP_NUM_THREADS=1", "GLOO_SOCKET_IFNAME=e1", "MUSTER_EVIDENCE=" + filepath.Join(own, kept)}, env)
 	out, in := io.Pipe()
 	n.agent.Stdout, n.agent.Stderr = in, in
 	s.must(n.agent.Start())

@@ -15,7 +15,7 @@ import (
 	"github.com/muster-run/muster/launcher"
 )
 
-// soaking is the worker of the soak: a round ends when one of them leaves a process behind and fails. In two of the rounds
+// soaking is the worker of the churn: a round ends when one of them leaves a process behind and fails. In two of the rounds
 // they all wait, so that a look at the job finds it at rest.
 const soaking = `round=$TORCHELASTIC_RESTART_COUNT
 case $LOOKS in *" $round "*) echo "$RANK waits in round $round"; exec sleep 1000 ;; esac
@@ -24,10 +24,10 @@ case $LOOKS in *" $round "*) echo "$RANK waits in round $round"; exec sleep 1000
 exit 1`
 
 // Rounds come and go, and nothing of them stays: no process, descriptor, goroutine or file, and no memory. There are few
-// rounds, unless `make soak` says how many.
-func TestSoak(t *testing.T) {
+// rounds, unless `make churn` says how many.
+func TestChurn(t *testing.T) {
 	t.Parallel()
-	rounds := atoi(t, cmp.Or(os.Getenv("SOAK_ROUNDS"), "20"))
+	rounds := atoi(t, cmp.Or(os.Getenv("CHURN_ROUNDS"), "20"))
 	mark := "MARK=" + t.TempDir()
 	looks := [2]int{rounds / 10, rounds}
 	all := startNodes(t, 2, []string{mark, fmt.Sprintf("LOOKS= %d %d ", looks[0], looks[1])},

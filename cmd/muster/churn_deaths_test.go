@@ -63,15 +63,15 @@ type deadly struct {
 }
 
 // Agents are killed at any moment: before the world is agreed, as workers begin, while they stop, between rounds. The job ends
-// as it would have, on all nodes alike, and leaves nothing behind. That takes a few seconds, unless `make soak` says otherwise.
-func TestSoakDeaths(t *testing.T) {
+// as it would have, on all nodes alike, and leaves nothing behind. That takes a few seconds, unless `make churn` says otherwise.
+func TestChurnDeaths(t *testing.T) {
 	length := 4 * time.Second
-	if minutes := os.Getenv("SOAK_MINUTES"); minutes == "" {
+	if minutes := os.Getenv("CHURN_MINUTES"); minutes == "" {
 		t.Parallel()
 	} else {
 		length = time.Duration(atoi(t, minutes)) * time.Minute / 3
 	}
-	seed := uint64(atoi(t, cmp.Or(os.Getenv("SOAK_SEED"), strconv.FormatInt(time.Now().UnixNano()%1e9, 10))))
+	seed := uint64(atoi(t, cmp.Or(os.Getenv("CHURN_SEED"), strconv.FormatInt(time.Now().UnixNano()%1e9, 10))))
 	var jobs, deaths int
 	for end := time.Now().Add(length); time.Now().Before(end) && !t.Failed(); seed++ {
 		d := &deadly{r: rand.New(rand.NewPCG(seed, 0))}

@@ -17,10 +17,10 @@ const stepPause = 10 * time.Millisecond
 
 // A training whose agents die, the leader's too, is the training that it would have been: what it learns is the same to the
 // last bit as that of another beside it which nobody disturbs, and no line is lost or comes twice. It is short, unless
-// `make soak` says how many minutes.
-func TestSoakTraining(t *testing.T) {
+// `make churn` says how many minutes.
+func TestChurnTraining(t *testing.T) {
 	t.Parallel()
-	minutes := atoi(t, cmp.Or(os.Getenv("SOAK_MINUTES"), "0"))
+	minutes := atoi(t, cmp.Or(os.Getenv("CHURN_MINUTES"), "0"))
 	length, pause := time.Duration(minutes)*time.Minute, 2500*time.Millisecond // each agent dies every 5 s
 	if minutes == 0 {
 		length, pause = 12*time.Second, 1100*time.Millisecond // and here as often as one may that is to be followed by another

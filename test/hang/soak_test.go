@@ -1,0 +1,177 @@
+package hang
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/muster-run/muster/proc"
+)
+
+var (
+	soak = flag.String("soak", "", "`FILE` that keeps for how long healthy trainings have been watched: another run goes on from there")
+	long = flag.Duration("long", 30*time.Minute, "`TIME` in all, for -soak")
+)
+
+// calm are trainings of about a minute and a half in which nothing is wrong, and what is done to them meanwhile.
+var calm = []struct {
+	scene
+	disturb func(s *stage, over <-chan struct{})
+}{
+	{scene{name: "uneven", args: "--steps 300"}, nil},
+	{scene{name: "slow", rank: 1, args: "--at 10 --steps 45"}, nil},
+	{scene{name: "checkpoint", args: "--at 40 --long 4 --steps 250"}, nil},
+	{scene{name: "upload", args: "--at 60 --long 8 --steps 250"}, nil},
+	{scene{name: "evaluation", args: "--at 60 --long 8 --steps 250"}, nil},
+	{scene{name: "evaluation0", args: "--at 60 --long 20 --steps 150"}, nil},
+	{scene{name: "compile", args: "--at 0 --long 40 --steps 200"}, nil},
+	{scene{name: "graph", args: "--at 40 --steps 300"}, nil},
+	{scene{name: "well", args: "--steps 300"}, (*stage).pauses},
+	{scene{name: "well", args: "--steps 300 --pause 0.1"}, (*stage).busies},
+}
+
+// A record is what the soak has come to so far.
+type record struct {
+	Minutes    float64 `json:"minutes"`
+	Plays      int     `json:"plays"`
+	Suspicions int     `json:"suspicions"` // that were taken back
+}
+
+// TestSoak watches healthy trainings, one after the other, for half an hour in all: not one is said to hang. `make soak` may be interrupted,
+// and goes on where it was.
+func TestSoak(t *testing.T) {
+	if *soak == "" {
+		return
+	}
+	muster, r := build(t), readRecord(t, *soak)
+	for r.Minutes < long.Minutes() && !t.Failed() {
+		c, torch := calm[r.Plays%len(calm)], []string{debian, newest}[r.Plays/len(calm)%2]
+		began := time.Now()
+		t.Run(c.name+", "+torch, func(t *testing.T) {
+			r.Suspicions += c.watch(t, muster, torch, c.disturb)
+		})
+		if !t.Failed() {
+			r.Minutes += time.Since(began).Minutes()
+			r.Plays++
+			r.write(t, *soak)
+		}
+		fmt.Printf("soak: %.1f of %.0f minutes, %d trainings, %d suspicions that were taken back\n", r.Minutes, long.Minutes(), r.Plays, r.Suspicions)
+	}
+}
+
+func readRecord(t *testing.T, file string) (r record) {
+	b, err := os.ReadFile(file)
+	if os.IsNotExist(err) {
+		return r
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &r)
+	}
+	if err != nil {
+		t.Fatalf("the soak so far, %s: %v; SOAK=fresh begins anew", file, err)
+	}
+	return r
+}
+
+func (r record) write(t *testing.T, file string) {
+	b, err := json.Marshal(r)
+	if err == nil {
+		err = os.WriteFile(file, b, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// watch plays a healthy scene, and returns how often somebody was suspected.
+func (c scene) watch(t *testing.T, muster, torch string, disturb func(*stage, <-chan struct{})) (suspicions int) {
+	s := openStage(t, muster)
+	for i := range s.nodes {
+		s.run(i, nil, c.argv(t, muster, torch)...)
+	}
+	over, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		if disturb != nil {
+			disturb(s, over)
+		}
+	}()
+	codes := s.end()
+	close(over)
+	<-done
+	if codes != [2]int{} {
+		t.Errorf("exit codes %v", codes)
+	}
+	for _, l := range s.lines {
+		if l.verdict() || strings.Contains(l.text, "false alarm") {
+			t.Errorf("of a healthy training it was said: %s", l.text)
+		}
+		if l.node == 0 && strings.HasPrefix(l.text, "muster: this may be a hang: ") {
+			suspicions++
+		}
+	}
+	return suspicions
+}
+
+// pauses lets an agent stand still for some seconds, again and again, and then the other one.
+func (s *stage) pauses(over <-chan struct{}) {
+	for i := 0; ; i++ {
+		if wait(over, 8*time.Second) {
+			return
+		}
+		pid := s.agent(i % 2)
+		if pid == 0 {
+			continue
+		}
+		_ = syscall.Kill(pid, syscall.SIGSTOP) // it may have ended
+		ended := wait(over, 5*time.Second)
+		_ = syscall.Kill(pid, syscall.SIGCONT)
+		if ended {
+			return
+		}
+	}
+}
+
+// wait reports whether it is over before this time has passed.
+func wait(over <-chan struct{}, d time.Duration) bool {
+	select {
+	case <-over:
+		return true
+	case <-time.After(d):
+		return false
+	}
+}
+
+// agent is the process of muster's that watches over a node's workers; 0: it is not there.
+func (s *stage) agent(i int) int {
+	all, err := proc.Root("/proc").All()
+	if err != nil {
+		return 0
+	}
+	for _, p := range proc.Below(all, s.nodes[i].agent.Process.Pid) {
+		if env, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.PID)); p.Name == "muster" && bytes.Contains(env, []byte("MUSTER_PID1=")) {
+			return p.PID
+		}
+	}
+	return 0
+}
+
+// busies keeps all processors busy with something else, twice over.
+func (s *stage) busies(over <-chan struct{}) {
+	cmd := exec.Command("sh", "-c", `for i in $(seq $((2 * $(nproc)))); do while :; do :; done & done; wait`)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		s.t.Error(err)
+		return
+	}
+	<-over
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // all of them
+	_ = cmd.Wait()
+}
