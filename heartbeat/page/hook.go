@@ -99,9 +99,30 @@ type Var struct{ Name, Value, Why string }
 // Env is what a worker needs to have its page filled, besides what it is given already: the page's path, and the hook that
 // Unpack wrote to dir on its way to PyTorch. With MUSTER_HOOK=off it is the path alone, for the program's own beats.
 func Env(dir, path string, given func(string) (string, bool)) []Var {
-	vars := []Var{{"MUSTER_PAGE", path, "where the worker says how far it is; read by muster beat and by the hook"}}
+	return append([]Var{{"MUSTER_PAGE", path, "where the worker says how far it is; read by muster beat and by the hook"}}, loads(dir, given)...)
+}
+
+// EnvBelow is what another launcher needs to pass on to its workers, so that each makes its page in the directory pages, as [OfRank] names
+// it; nothing with MUSTER_HOOK=off.
+func EnvBelow(dir, pages string, given func(string) (string, bool)) []Var {
+	vars := loads(dir, given)
+	if vars == nil {
+		return nil
+	}
+	return append([]Var{{"MUSTER_PAGES", pages, "where each rank makes the page on which the hook says how far it is"}}, vars...)
+}
+
+// OfRank reports of which rank a file of that directory is the page.
+func OfRank(name string) (rank int, ok bool) {
+	digits, ok := strings.CutPrefix(name, "rank-")
+	rank, err := strconv.Atoi(digits)
+	return rank, ok && err == nil && rank >= 0 && strconv.Itoa(rank) == digits
+}
+
+// loads is what makes Python load the hook.
+func loads(dir string, given func(string) (string, bool)) (vars []Var) {
 	if off, _ := given("MUSTER_HOOK"); off == "off" {
-		return vars
+		return nil
 	}
 	way := dir
 	if theirs, _ := given("PYTHONPATH"); theirs != "" {

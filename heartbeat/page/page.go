@@ -140,6 +140,9 @@ func beside(path string) []string {
 // StackFile is where the worker with the page at path writes its stacks when it gets StackSignal.
 func StackFile(path string) string { return path + ".stack" }
 
+// Path is that of its file.
+func (p *Page) Path() string { return p.name }
+
 // Read returns what the page says now. It makes no system call and hardly waits. After some attempts it is ErrTorn that a writer is
 // in the middle of a write, where a worker may be stopped, or lose Python's lock for good; then what was read before stands in the
 // Snapshot for the part that is torn.

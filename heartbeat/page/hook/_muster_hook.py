@@ -1,4 +1,5 @@
-"""Tells muster's agent, on the page that MUSTER_PAGE names, how far a PyTorch training is.
+"""Tells muster's agent, on the page that MUSTER_PAGE names, how far a PyTorch training is. Under another launcher, which knows of no
+pages, MUSTER_PAGES names a directory where each rank has one.
 
 The program must not notice: nothing here raises or prints, what is changed for the program is changed back in its children, and
 whatever fails means that less is told. docs/heartbeat.md of muster explains the page and what is seen of which PyTorch.
@@ -26,7 +27,7 @@ def watch():
 
 
 def wanted():
-    return bool(os.environ.get("MUSTER_PAGE")) and os.environ.get("MUSTER_HOOK") != "off"
+    return bool(os.environ.get("MUSTER_PAGE") or os.environ.get("MUSTER_PAGES")) and os.environ.get("MUSTER_HOOK") != "off"
 
 
 class Watch:
@@ -65,11 +66,62 @@ def arrived():
     try:
         if wanted() and not hasattr(sys, "_muster_hook"):
             sys._muster_hook = None  # once, whatever comes
-            take_out_of_environment()
-            sys._muster_hook = Hook(Page(os.environ["MUSTER_PAGE"]))
-            sys._muster_hook.begin()
+            if os.environ.get("MUSTER_PAGE") or "LOCAL_RANK" in os.environ:
+                claim(place_by_environment()[0])
+            else:
+                claim_at_step()
     except Exception:
         pass
+
+
+def claim(rank):
+    """Takes this process for the worker of a rank, if no other is."""
+    take_out_of_environment()
+    page = Page(os.environ.get("MUSTER_PAGE") or page_of(rank))
+    os.environ["MUSTER_PAGE"] = page.path  # for the program's own beats
+    os.environ.pop("MUSTER_PAGES", None)
+    sys._muster_hook = Hook(page)
+    sys._muster_hook.begin()
+
+
+def claim_at_step():
+    """Of a process that nobody calls a rank it shows when it trains: launchers and data loaders import PyTorch, and step no optimizer."""
+
+    def stepped():
+        try:
+            if sys._muster_hook is None:
+                sys._muster_hook = False
+                dist = sys.modules.get("torch.distributed")
+                claim(dist.get_rank() if dist and dist.is_available() and dist.is_initialized() else 0)
+        except Exception:
+            pass
+
+    after_steps(stepped)
+
+
+def page_of(rank):
+    """The page of a rank in the directory for all. Whatever the rank runs has it one after the other."""
+    path = os.path.join(os.environ["MUSTER_PAGES"], "rank-%d" % rank)
+    new = "%s.%d" % (path, os.getpid())
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        os.write(fd, (b"MUSTERPG" + bytes([VERSION, 0, 0, 0]) + SIZE.to_bytes(4, "little")).ljust(SIZE, b"\0"))
+        os.link(new, path)  # whole, or not at all
+    except FileExistsError:
+        pass
+    finally:
+        os.close(fd)
+        os.unlink(new)
+    return path
+
+
+def place_by_environment():
+    """Rank and world size; 0 and 0 if that does not say."""
+    try:
+        rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        return (rank, world) if 0 <= rank < world < 1 << 31 else (0, 0)
+    except (KeyError, ValueError):
+        return 0, 0
 
 
 class Page:
@@ -272,24 +324,10 @@ class Hook:
         self.stack = stack
 
     def count_steps(self):
-        """Counts steps of optimizers: newer versions of PyTorch offer it, in older ones each class is changed when it is used."""
-        compiling = is_compiling()
+        def stepped():
+            self.steps += 1
 
-        def stepped(*_):
-            if not compiling():  # the compiler would compile us, and compile again whenever the count has changed
-                self.steps += 1
-
-        optim = sys.modules.get("torch.optim.optimizer") or sys.modules["torch.optim"].optimizer
-        if hasattr(optim, "register_optimizer_step_post_hook"):
-            optim.register_optimizer_step_post_hook(stepped)
-            return
-        prepare = optim.Optimizer._hook_for_profile
-
-        def hook_for_profile(optimizer):
-            prepare(optimizer)
-            after(type(optimizer), "step", stepped)
-
-        optim.Optimizer._hook_for_profile = hook_for_profile
+        after_steps(stepped)
 
     def count_calls(self):
         """Counts calls, where PyTorch has no recorder to count collectives."""
@@ -398,11 +436,7 @@ class Groups:
             return self.rank, self.world
         except AttributeError:
             pass
-        try:
-            rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-            return (rank, world) if 0 <= rank < world < 1 << 31 else (0, 0)
-        except (KeyError, ValueError):
-            return 0, 0
+        return place_by_environment()
 
     def look(self):
         """Reads all counters anew."""
@@ -627,6 +661,27 @@ def around(module, name, hook, compiling):
                 inside[me] = outer
 
     setattr(module, name, call)
+
+
+def after_steps(do):
+    """Calls do after each step of an optimizer: newer versions of PyTorch offer it, in older ones each class is changed when it is used."""
+    compiling = is_compiling()
+
+    def stepped(*_):
+        if not compiling():  # the compiler would compile us, and compile again whenever a count has changed
+            do()
+
+    optim = sys.modules.get("torch.optim.optimizer") or sys.modules["torch.optim"].optimizer
+    if hasattr(optim, "register_optimizer_step_post_hook"):
+        optim.register_optimizer_step_post_hook(stepped)
+        return
+    prepare = optim.Optimizer._hook_for_profile
+
+    def hook_for_profile(optimizer):
+        prepare(optimizer)
+        after(type(optimizer), "step", stepped)
+
+    optim.Optimizer._hook_for_profile = hook_for_profile
 
 
 def after(cls, name, do):
