@@ -66,6 +66,12 @@ func (r *Roll) Told(group int, report Report) {
 	}
 }
 
+// A Reader reads what nodes tell of whose ranks nobody knows beforehand.
+type Reader struct{ unpacker }
+
+// Ranks are the beats in a report.
+func (r *Reader) Ranks(report Report) ([]job.Beat, error) { return r.unpack(nil, report.Ranks) }
+
 func runs(m job.Member, rank int) bool { return m.First <= rank && rank < m.First+m.Slots }
 
 // Look is what the nodes told since Begin.

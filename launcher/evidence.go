@@ -157,11 +157,18 @@ func carries(e fleet.Event) (n news, ok bool) {
 // dump is `muster ctl dump`: evidence at any time, with the agent's own goroutines.
 func (d *desk) dump(ctx context.Context) (any, error) {
 	d.c.Console.Stderr().Write(goroutines())
-	text := "the agent's goroutines are on its standard error"
-	w := d.now().watch
+	const said = "the agent's goroutines are on its standard error"
+	text, err := d.now().watch.dump(ctx)
+	if err != nil {
+		return nil, errors.Join(errors.New(said), err)
+	}
+	return text + "\n" + said, nil
+}
+
+// dump keeps evidence of this node's workers, and says where, and where they are.
+func (w *watch) dump(ctx context.Context) (text string, err error) {
 	var dir string
 	var b evidence.Bundle
-	var err error
 	done := make(chan struct{})
 	if !w.goes(func() {
 		defer close(done)
@@ -170,17 +177,18 @@ func (d *desk) dump(ctx context.Context) (any, error) {
 		defer context.AfterFunc(w.ctx, cancel)()
 		dir, b, err = w.bundle(both, "muster ctl dump")
 	}) {
-		return text + "; no worker runs", nil
+		return "no worker runs", nil
 	}
 	if <-done; err != nil {
-		return nil, errors.Join(errors.New(text), err)
+		return "", err
 	}
+	text = "evidence of this node's workers is in " + dir
 	for _, r := range b.Ranks {
 		if len(r.Place) > 0 {
-			text = fmt.Sprintf("rank %d (pid %d): %s\n%s", r.Rank, r.PID, strings.Join(r.Place, ", in "), text)
+			text += fmt.Sprintf("\nrank %d (pid %d): %s", r.Rank, r.PID, strings.Join(r.Place, ", in "))
 		}
 	}
-	return fmt.Sprintf("evidence of this node's workers is in %s\n%s", dir, text), nil
+	return text, nil
 }
 
 // suspects are the nodes of who is to blame.

@@ -30,7 +30,7 @@ func (w *watch) askTraces(ctx context.Context) []trace {
 	var all sync.WaitGroup
 	for local, pid := range pids {
 		if s := w.told(local); pid != 0 && s.Recorder && !s.Exiting {
-			all.Go(func() { traces[local].text, traces[local].err = traceOf(ctx, pagePath(w.dir, w.round, local)) })
+			all.Go(func() { traces[local].text, traces[local].err = traceOf(ctx, w.pages[local].Path()) })
 		}
 	}
 	all.Wait()

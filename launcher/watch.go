@@ -31,7 +31,6 @@ type watch struct {
 	world   job.World
 	group   int // this node's
 	round   int
-	dir     string // in which the pages are
 	pages   pages
 	pulse   *pulse
 	does    *together
@@ -98,7 +97,7 @@ type exited struct {
 func (r *round) newWatch() *watch {
 	slots := len(r.group.PIDs())
 	w := &watch{
-		c: r.c, workers: r.group.PIDs, world: r.session.World, group: r.session.Rank, round: r.state.Round, dir: r.h.Pages, pages: r.pages, pulse: r.line.pulse, does: r.line.does, fleet: r.line.fleet,
+		c: r.c, workers: r.group.PIDs, world: r.session.World, group: r.session.Rank, round: r.state.Round, pages: r.pages, pulse: r.line.pulse, does: r.line.does, fleet: r.line.fleet,
 		tail: r.group.Tail, rhythms: r.group.Rhythms, unsaid: make([]bool, slots), dirs: r.evidenceDir(), ras: r.h.RAS, began: time.Now(), found: make(chan any),
 		clashed: map[string]bool{}, over: make([]exited, slots), stacks: make([][]string, slots), counts: make([]uint64, slots),
 	}
@@ -479,10 +478,10 @@ func (w *watch) askStacks(ctx context.Context) []string {
 // stack is what a worker writes of its threads; "": it cannot, or does not in time.
 func (w *watch) stack(ctx context.Context, local int) string {
 	s := w.read(local)
-	file := page.StackFile(pagePath(w.dir, w.round, local))
 	if !s.StackReady || !catches(s) {
 		return ""
 	}
+	file := page.StackFile(w.pages[local].Path())
 	before := size(file)
 	if syscall.Kill(s.PID, page.StackSignal) != nil {
 		return ""

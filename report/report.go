@@ -25,6 +25,7 @@ type Ending struct {
 	Nodes   []string // names of the world's nodes; none when there was no world
 	World   int      // workers in the world
 	Ranks   []job.Ended
+	Stalls  []Stall   // of a job that was only observed
 	Began   time.Time // of this agent
 	Ended   time.Time
 	Version string // of the muster binary
@@ -44,6 +45,7 @@ type verdict struct {
 	Consequences []failure `json:"consequences,omitempty"`
 	Rounds       []round   `json:"rounds,omitempty"`
 	Ranks        []rank    `json:"ranks,omitempty"`
+	Stalls       []stall   `json:"standstills,omitempty"`
 	Job          string    `json:"job,omitempty"`
 	Node         *int      `json:"node,omitempty"`
 	Host         string    `json:"host,omitempty"`
@@ -52,6 +54,28 @@ type verdict struct {
 	Began        string    `json:"began_at,omitempty"`
 	Ended        string    `json:"ended_at,omitempty"`
 	Version      string    `json:"muster,omitempty"`
+}
+
+// A Stall is a time in which no rank advanced.
+type Stall struct {
+	At      time.Time // when it began
+	Stage   string    // the worst that was said of it: suspect, slow, hung
+	Message string    // in words
+	Hang    job.Hang
+	Round   int
+	Over    time.Duration // how long it was; 0: it ended with the round, or with the job
+	False   bool          // it was called a hang, and was none
+}
+
+// stall is that in the file.
+type stall struct {
+	At      string   `json:"at"`
+	Stage   string   `json:"stage"`
+	Message string   `json:"message"`
+	Hang    job.Hang `json:"hang"`
+	Round   int      `json:"round"`
+	Over    float64  `json:"over_after_seconds,omitempty"`
+	False   bool     `json:"false_alarm,omitempty"`
 }
 
 // rank is one worker and how it ended.
@@ -103,6 +127,9 @@ func (e Ending) JSON() []byte {
 	}
 	for _, r := range e.Rounds {
 		v.Rounds = append(v.Rounds, round{r.Number, r.Message, whole(r.First)})
+	}
+	for _, s := range e.Stalls {
+		v.Stalls = append(v.Stalls, stall{stamp(s.At), s.Stage, s.Message, s.Hang, s.Round, s.Over.Seconds(), s.False})
 	}
 	v.Ranks = e.ranks()
 	if len(e.Nodes) > 0 {

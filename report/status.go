@@ -51,6 +51,8 @@ const (
 	Stopping = "stopping" // the round is being ended
 	Paused   = "paused"   // there are no workers until somebody says resume
 	Leaving  = "leaving"  // the verdict is known
+
+	Observing = "observing" // another launcher runs the job
 )
 
 // StatusNode is one node of the world.

@@ -85,7 +85,7 @@ func misspelt(flags []cli.Flag, environ []string) (notes []string) {
 	for _, f := range flags {
 		names = append(names, variable(f.Names()[0]))
 	}
-	names = append(names, terminationLog, proc.TagName, launcher.TokenVariable, "MUSTER_HOOK", "MUSTER_PAGE", "MUSTER_BEAT_SOCKET")
+	names = append(names, terminationLog, proc.TagName, launcher.TokenVariable, "MUSTER_HOOK", "MUSTER_PAGE", "MUSTER_PAGES", "MUSTER_BEAT_SOCKET")
 	for _, kv := range environ {
 		name, value, _ := strings.Cut(kv, "=")
 		if !strings.HasPrefix(name, variable("")) || slices.Contains(names, name) || strings.HasPrefix(value, "tcp://") {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/launcher"
 	"github.com/muster-run/muster/launcher/pid1"
 )
 
@@ -36,6 +37,8 @@ type initFlags struct {
 	single      bool
 	show        bool // the version
 	licence     bool
+	look        bool            // observe
+	watch       launcher.Config // what is to be seen then
 }
 
 // initCommand is `muster init`, or, by the name in arg0, a program that it stands for.
@@ -46,8 +49,10 @@ func initCommand(arg0 string) *cli.Command {
 		Name: "init", Usage: "only be a container's first process, as tini and dumb-init are", ArgsUsage: "[flags] -- command [argument...]",
 		Description: "Starts the command, passes signals on to it, reaps orphans, and exits as the command did (128+n for signal n).\n\n" +
 			"  muster init -g -- /usr/sbin/sshd -D\n\n" +
+			"With --observe it looks on while torchrun, or another launcher, trains, and names hangs: docs/observe.md.\n\n" +
+			"  muster init --observe -- torchrun --nnodes 2 --rdzv-endpoint host0:29400 train.py\n\n" +
 			"Called tini, docker-init or dumb-init, by a link, it is that program: docs/pid1.md.",
-		Flags: []cli.Flag{
+		Flags: append([]cli.Flag{
 			&cli.BoolFlag{Name: "group", Aliases: []string{"g"}, Destination: &f.opt.Group, Usage: "signals go to the command's process group"},
 			&cli.BoolFlag{Name: "subreaper", Aliases: []string{"s"}, Destination: &f.opt.Subreaper, Usage: "adopt orphans although this is not PID 1"},
 			&cli.GenericFlag{Name: "parent-death", Aliases: []string{"p"}, Value: signalFlag{&f.opt.ParentDeath}, Usage: "`SIG` to send on when the parent dies"},
@@ -59,7 +64,7 @@ func initCommand(arg0 string) *cli.Command {
 			&cli.GenericFlag{Name: "verbose", Aliases: []string{"v"}, Value: level{&f.opt.Verbose}, Usage: "say what is started and how it ends; -vv: each signal too"},
 			&cli.BoolFlag{Name: "version", Aliases: []string{"V"}, Destination: &f.show, Usage: "print the version"},
 			&cli.BoolFlag{Name: "license", Aliases: []string{"l"}, Destination: &f.licence, Usage: "print the licence"},
-		},
+		}, observeFlags(&f.look, &f.watch)...),
 		Action: f.run,
 	}
 }
@@ -75,8 +80,21 @@ func (f *initFlags) run(x *cli.Context) error {
 	case !x.Args().Present():
 		return wrong("init: nothing to run; for example: muster init -- command")
 	}
+	check := f.alone
+	if f.look {
+		check = f.passive
+	}
+	if err := check(x); err != nil {
+		return err
+	}
+	if news, looksOn := pid1.Onlooker(); looksOn {
+		return f.observe(x, news)
+	}
 	f.opt.Rewrite = f.rewrite
 	f.heed(os.LookupEnv)
+	if f.look {
+		defer f.observed(x)()
+	}
 	if code := pid1.Init(x.Args().Slice(), f.opt); code != job.ExitOK {
 		return exit(code)
 	}

@@ -43,6 +43,10 @@ type InitOptions struct {
 	NoExec      int            // exit code when argv cannot be started; 0: a shell's, 127 or 126
 	Verbose     int            // -1: not even that orphans are lost; 1: what is started and how it ends; 2: each signal too
 
+	Env    []string // of the command, in the form of os.Environ; nil: ours
+	LookOn bool     // this program is started once more, to look on, see Onlooker,
+	Note   string   // and hears this
+
 	// Rewrite maps a signal that comes to the one that is passed on; 0 drops it.
 	Rewrite map[syscall.Signal]syscall.Signal
 }
@@ -68,6 +72,9 @@ func Init(argv []string, opt InitOptions) int {
 		}
 		return 1
 	}
+	if opt.LookOn {
+		i.lookOn()
+	}
 	_ = os.Chdir("/") // so that no file system is in use only because of us
 	again(ended)      // who ended before us, as a shell's child that it left to us, sent no signal
 	for {
@@ -75,7 +82,9 @@ func Init(argv []string, opt InitOptions) int {
 		case s := <-i.signals:
 			i.got(s.(syscall.Signal))
 		case <-ended:
-			if code, over := i.reap(); over {
+			if end, over := i.reap(); over {
+				code := i.codeOf(end)
+				i.farewell(end, code, ended)
 				return code
 			}
 		}
@@ -87,6 +96,8 @@ type initProcess struct {
 	signals chan os.Signal
 	skip    map[syscall.Signal]bool // the next one is the terminal's farewell to us
 	child   int
+	spawner spawner
+	beside  beside
 }
 
 func (o InitOptions) prepare() {
@@ -146,9 +157,12 @@ func (i *initProcess) catch() {
 
 // start runs argv, set apart as it is to be.
 func (i *initProcess) start(argv []string) error {
-	spawner := spawner{work: make(chan spawn), done: make(chan func())}
-	go spawner.run(&registry{pids: map[int]bool{}}) // as long as the process
-	s := spawn{argv: argv, env: os.Environ(), files: []int{0, 1, 2}, core: true, scripts: true}
+	i.spawner = spawner{work: make(chan spawn), done: make(chan func())}
+	go i.spawner.run(&registry{pids: map[int]bool{}}) // as long as the process
+	s := spawn{argv: argv, env: i.opt.Env, files: []int{0, 1, 2}, core: true, scripts: true}
+	if s.env == nil {
+		s.env = os.Environ()
+	}
 	switch i.opt.Apart {
 	case OwnGroup:
 		s.sys.Setpgid, s.keepMask = true, true
@@ -157,8 +171,8 @@ func (i *initProcess) start(argv []string) error {
 	}
 	var failed error
 	s.answer = func(pid int, _ uint64, err error) { i.child, failed = pid, err }
-	spawner.work <- s
-	(<-spawner.done)()
+	i.spawner.work <- s
+	(<-i.spawner.done)()
 	if failed != nil {
 		return failed
 	}
@@ -236,21 +250,24 @@ func (i *initProcess) pass(s syscall.Signal) {
 	}
 }
 
-// reap takes all that have ended. It reports whether the child was among them, and with which code. In a session of its own what the child
+// reap takes all that have ended. It reports whether the child was among them, and how that ended. In a session of its own what the child
 // leaves behind is told to end; unless we are PID 1, with which the kernel ends all at once.
-func (i *initProcess) reap() (code int, over bool) {
+func (i *initProcess) reap() (end proc.Exit, over bool) {
 	for {
 		e, err := wait()
 		if err != nil || e.PID == 0 {
 			if over && i.opt.Apart == OwnSession {
 				i.pass(unix.SIGTERM)
 			}
-			return code, over
+			return end, over
 		}
-		if e.PID == i.child {
+		switch {
+		case e.PID == i.child:
 			i.verbose(1, "pid %d %v", e.PID, e)
-			code, over = i.codeOf(e), true
-		} else if i.opt.Warn {
+			end, over = e, true
+		case e.PID == i.beside.pid:
+			i.besideEnded(e)
+		case i.opt.Warn:
 			complain("reaped orphan pid %d, which %v", e.PID, e)
 		}
 	}

@@ -50,6 +50,11 @@ def sleep():
 
 
 @data
+def nap():
+    time.sleep(args.long)  # here: nap
+
+
+@data
 def spin():
     while True:
         pass  # here: spin

@@ -1,0 +1,150 @@
+package launcher
+
+import (
+	"log/slog"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-run/muster/heartbeat"
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/launcher/pid1"
+	"github.com/muster-run/muster/proc"
+)
+
+func TestForeign(t *testing.T) {
+	for _, c := range []struct {
+		line string
+		want map[string]string
+	}{
+		{"torchrun --nnodes=2 --rdzv_endpoint h0:29500 --rdzv-id=7 train.py", map[string]string{"nnodes": "2", "rdzv-endpoint": "h0:29500", "rdzv-id": "7"}},
+		{"python -m torch.distributed.run --nnodes 1:4 --master-addr=h0 --master_port 1234 --node_rank 1 x.py --nnodes 9 --master-addr h9",
+			map[string]string{"nnodes": "1:4", "master-addr": "h0", "master-port": "1234", "node-rank": "1"}},
+		{"accelerate launch --num_machines 2 --main_process_ip 10.0.0.1 --main_process_port 5 --machine_rank 0 x.py",
+			map[string]string{"nnodes": "2", "master-addr": "10.0.0.1", "master-port": "5", "node-rank": "0"}},
+		{"torchrun x.py --nnodes", map[string]string{"nnodes": ""}},
+		{"sh -c train", map[string]string{}},
+	} {
+		if got := foreign(strings.Fields(c.line)); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: %v, want %v", c.line, got, c.want)
+		}
+	}
+}
+
+// lookout is a config for looking at a command.
+func lookout(line string, env map[string]string) Config {
+	return Config{
+		Argv: strings.Fields(line), NodeRank: -1, OnExit: onExitStop, OnHang: hangDump, Serve: "auto", Log: slog.New(slog.DiscardHandler),
+		Host: job.Host{Getenv: func(name string) string { return env[name] }, Hostname: "h7"},
+	}
+}
+
+func TestPlanLookout(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		c        Config
+		endpoint string // host and port, or the host alone
+		alone    string // why
+	}{
+		{"flags", lookout("torchrun --nnodes 2 --rdzv-endpoint h0:29500 x.py", nil), "h0", ""},
+		{"the platform", lookout("torchrun x.py", map[string]string{"PET_NNODES": "2", "PET_RDZV_ENDPOINT": "h0:29500", "PET_RDZV_BACKEND": "c10d"}), "h0", ""},
+		{"one node", lookout("torchrun --standalone --nproc-per-node 8 x.py", nil), "", ""},
+		{"a script", lookout("bash train.sh", nil), "", ""},
+		{"nobody says where", lookout("torchrun --nnodes 2 x.py", nil), "", "nothing says where they meet"},
+		{"an etcd", lookout("torchrun x.py", map[string]string{"PET_NNODES": "2", "PET_RDZV_ENDPOINT": "h0:2379", "PET_RDZV_BACKEND": "etcd", "PET_RDZV_ID": "a"}), "", "etcd"},
+		{"nonsense", lookout("torchrun --nnodes 2 --rdzv-endpoint :::: x.py", nil), "", "::::"},
+	} {
+		p, err := planLookout(c.c)
+		if (err != nil) != (c.alone != "") || err != nil && !strings.Contains(err.Error(), c.alone) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.alone)
+		}
+		host := hostOf(p.Endpoint)
+		if host != c.endpoint || p.Spec.ID == "" || strings.HasSuffix(string(p.Endpoint), ":29500") {
+			t.Errorf("%s: %+v, want to meet at %q", c.name, p, c.endpoint)
+		}
+	}
+	own := lookout("torchrun --nnodes 2 --rdzv-endpoint h0:29500 x.py", nil)
+	own.Endpoint = "h1:4000"
+	if p, err := planLookout(own); err != nil || p.Endpoint != "h1:4000" || p.Spec.Nodes != 2 {
+		t.Errorf("an endpoint of its own: %+v, %v", p, err)
+	}
+}
+
+// All nodes find the same port.
+func TestBeside(t *testing.T) {
+	a, b := beside("h0:29500", "x"), beside("h0:29500", "y")
+	if a != beside("h0:29500", "x") || a == b || hostOf(a) != "h0" {
+		t.Errorf("%s and %s", a, b)
+	}
+}
+
+func TestTurnover(t *testing.T) {
+	var o turnover
+	for i, c := range []struct {
+		rank, pid int
+		anew      bool
+	}{
+		{0, 10, false}, {1, 11, false}, {0, 10, false}, {0, 20, true}, {1, 11, false}, {1, 21, false}, {0, 20, false}, {1, 31, true}, {0, 20, false}, {0, 30, false},
+	} {
+		if got := o.note(c.rank, c.pid); got != c.anew {
+			t.Errorf("%d: rank %d is pid %d: %v", i, c.rank, c.pid, got)
+		}
+	}
+}
+
+// observing is an observer of a command that exited with a code.
+func observing(code int) *observer {
+	return &observer{c: lookout("python3 -m torch.distributed.run x.py", nil), command: pid1.Told{PID: 5, Code: code, End: &proc.Exit{PID: 5, Code: code}}}
+}
+
+func hung(s heartbeat.Stage, quiet time.Duration) stalled {
+	return stalled{Finding: heartbeat.Finding{Stage: s, Hang: job.Hang{Class: "A", Quiet: quiet}, False: s == heartbeat.Resumed}, Text: s.String()}
+}
+
+func TestObserversVerdict(t *testing.T) {
+	over := observing(1)
+	for _, e := range []stalled{hung(heartbeat.Suspect, 12), hung(heartbeat.Hung, 32), hung(heartbeat.Resumed, 50)} {
+		over.noted(e)
+	}
+	lasts := observing(1)
+	lasts.noted(hung(heartbeat.Slow, 30))
+	before := observing(1)
+	before.noted(hung(heartbeat.Hung, 30))
+	before.lapse()
+	before.round++
+	well := observing(0)
+	well.noted(hung(heartbeat.Hung, 30))
+	killed := observing(137)
+	killed.command.End = &proc.Exit{PID: 5, Signal: 9}
+	for _, c := range []struct {
+		name, class, says string
+		o                 *observer
+		hang              bool
+	}{
+		{"over before", job.Failed, "torch.distributed.run (pid 5) exited with code 1", over, false},
+		{"to the end", job.Failed, "torch.distributed.run (pid 5) exited with code 1; before that: slow: slow", lasts, true},
+		{"in the round before", job.Failed, "torch.distributed.run (pid 5) exited with code 1", before, false},
+		{"that did no harm", job.Succeeded, "torch.distributed.run (pid 5) exited with code 0", well, false},
+		{"none", job.Killed, "torch.distributed.run (pid 5) was killed by SIGKILL, which muster did not send", killed, false},
+	} {
+		v := c.o.verdict()
+		if v.Class != c.class || v.Sentence != c.says || (v.Hang != nil) != c.hang || v.Code != c.o.command.Code {
+			t.Errorf("a hang %s: %+v", c.name, v)
+		}
+	}
+	if s := over.stalls; len(s) != 1 || s[0].Over != 50 || !s[0].False || s[0].Stage != "hung" || over.said.Alarms != 1 {
+		t.Errorf("standstills %+v", s)
+	}
+}
+
+// Ranks that nobody observes may be those that are waited for.
+func TestStrangers(t *testing.T) {
+	o := observing(0)
+	o.size = 4
+	look := heartbeat.Look{Beats: []job.Beat{{Rank: 1}}, Ended: []int{0}, Unheard: []int{3}}
+	o.strangers(&look)
+	if len(look.Beats) != 2 || look.Beats[1].Rank != 2 || look.Beats[1].Sources != 0 || look.Beats[1].Mute == "" {
+		t.Errorf("%+v", look.Beats)
+	}
+}
