@@ -18,26 +18,17 @@ var worlds = []struct{ agents, plays int }{{10, 15}, {100, 9}, {1000, 9}, {4000,
 const filesPerAgent = 3
 
 // curve is what worlds of many agents cost, as a table. Each world comes to be in processes of its own.
-func curve() (string, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return "", err
-	}
-	var open unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &open); err != nil {
-		return "", err
-	}
+func curve() string {
 	lines := [][]string{{"agents", "all have the world", "all are connected", "all have heard the start", "CPU time of the leader and its store", "of all others", "of all, for each agent"}}
 	for _, w := range worlds {
-		if need := filesPerAgent*w.agents + 100; uint64(need) > open.Max {
-			fmt.Fprintf(os.Stderr, "no world of %d agents: it needs %d open files, and ulimit -Hn is %d\n", w.agents, need, open.Max)
+		if !roomFor(w.agents, filesPerAgent) {
 			continue
 		}
 		columns := make([][]cell, len(lines[0])-1)
 		for i := range w.plays {
 			fmt.Fprintf(os.Stderr, "%-10s %-16d %d\r", "world", w.agents, i+1)
-			f, err := playWorld(self, w.agents)
-			if err != nil { // a machine may be too busy for the biggest
+			var f figures
+			if err := playIt(&f, "-world", w.agents); err != nil { // a machine may be too busy for the biggest
 				fmt.Fprintf(os.Stderr, "no world of %d agents: %v\n", w.agents, err)
 				break
 			}
@@ -51,15 +42,32 @@ func curve() (string, error) {
 		}
 		lines = append(lines, line)
 	}
-	return aligned(lines), nil
+	return aligned(lines)
 }
 
-func playWorld(self string, agents int) (f figures, err error) {
-	cmd := exec.Command(self, "-world", strconv.Itoa(agents))
+// roomFor reports whether a process may have so many open files for each of some agents.
+func roomFor(agents, files int) bool {
+	var open unix.Rlimit
+	_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &open) // cannot fail for oneself
+	need := files*agents + 100
+	if uint64(need) <= open.Max {
+		return true
+	}
+	fmt.Fprintf(os.Stderr, "no world of %d agents: it needs %d open files, and ulimit -Hn is %d\n", agents, need, open.Max)
+	return false
+}
+
+// playIt has a process of its own play something with so many agents, and takes what it says of it.
+func playIt(to any, flag string, agents int) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(self, flag, strconv.Itoa(agents))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return f, err
+		return err
 	}
-	return f, json.Unmarshal(out, &f)
+	return json.Unmarshal(out, to)
 }

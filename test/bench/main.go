@@ -39,10 +39,15 @@ func main() {
 	flag.BoolVar(&o.full, "full", false, "32 agents of torchrun too, which takes minutes")
 	var w world
 	flag.Var(&w, "world", "only make a world of so many `agents`, once")
-	profile := flag.String("cpuprofile", "", "`file` for where the CPU time of the leader goes with -world")
+	var b beating
+	flag.Var(&b, "beats", "only have a world of so many `agents` tell their leader how they train, once")
+	profile := flag.String("cpuprofile", "", "`file` for where the CPU time of the leader goes with -world and -beats")
 	flag.Parse()
 	if w.Size > 0 {
 		exit(profiled(*profile, w.play))
+	}
+	if b.Size > 0 {
+		exit(profiled(*profile, b.play))
 	}
 	o.only = regexp.MustCompile(only)
 	exit(bench(o))
@@ -101,14 +106,15 @@ func bench(o options) error {
 	if len(t.rows) > 0 {
 		fmt.Print("\n", t.String())
 	}
-	if !o.only.MatchString("world") {
-		return nil
+	for _, curve := range []struct {
+		name  string
+		table func() string
+	}{{"world", curve}, {"beats", pulseTable}} {
+		if o.only.MatchString(curve.name) {
+			fmt.Print("\n", curve.table())
+		}
 	}
-	text, err := curve()
-	if err == nil {
-		fmt.Print("\n", text)
-	}
-	return err
+	return nil
 }
 
 // machine describes where the figures are from.
