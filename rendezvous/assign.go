@@ -3,6 +3,7 @@ package rendezvous
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/muster-run/muster/job"
@@ -77,30 +78,47 @@ func seat(sorted []job.Node) []job.Node {
 func keep(sorted []job.Node, previous []job.Member) []job.Node {
 	seats := make([]job.Node, len(previous))
 	taken := make([]bool, len(previous))
-	for _, same := range []func(a, b job.Node) bool{sameLife, sameIndex, sameName} {
+	for _, mark := range []func(job.Node) string{byLife, byIndex, byName} {
+		free := vacant(previous, taken, mark)
 		sorted = slices.DeleteFunc(sorted, func(n job.Node) bool {
-			i := vacant(previous, taken, n, same)
-			if i < 0 {
+			own := free[mark(n)]
+			if len(own) == 0 {
 				return false
 			}
-			seats[i], taken[i] = n, true
+			seats[own[0]], taken[own[0]] = n, true
+			free[mark(n)] = own[1:]
 			return true
 		})
 	}
 	return fill(seats, taken, sorted)
 }
 
-func sameLife(a, b job.Node) bool  { return a.Incarnation == b.Incarnation }
-func sameIndex(a, b job.Node) bool { return a.Index >= 0 && a.Index == b.Index }
-func sameName(a, b job.Node) bool  { return a.Index < 0 && b.Index < 0 && a.Name == b.Name }
+// By these marks a node is found to be one of before; "": not by this one.
+func byLife(n job.Node) string { return n.Incarnation }
 
-func vacant(previous []job.Member, taken []bool, n job.Node, same func(a, b job.Node) bool) int {
+func byIndex(n job.Node) string {
+	if n.Index < 0 {
+		return ""
+	}
+	return strconv.Itoa(n.Index)
+}
+
+func byName(n job.Node) string {
+	if n.Index >= 0 {
+		return ""
+	}
+	return n.Name
+}
+
+// vacant is the seats that are free, in order, by the mark of who had them.
+func vacant(previous []job.Member, taken []bool, mark func(job.Node) string) map[string][]int {
+	free := map[string][]int{}
 	for i, p := range previous {
-		if !taken[i] && same(n, p.Node) {
-			return i
+		if m := mark(p.Node); m != "" && !taken[i] {
+			free[m] = append(free[m], i)
 		}
 	}
-	return -1
+	return free
 }
 
 // fill gives the free seats to those who stand, in order; who finds none sits behind, and empty seats are removed.

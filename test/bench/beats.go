@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -26,7 +27,7 @@ const (
 	settled     = 5 * time.Second  // from the last arrival to the first of them: by then all have told something
 	beatingTime = 10 * time.Minute // for all of it, on a machine that does other things
 	stale       = 4 * time.Second  // a beat counts for so long, as in the launcher
-	greeters    = 8                // agents of a process that call at once
+	greeters    = 16               // agents of a process that call at once
 )
 
 // pulses are what the beats of a world take of its leader.
@@ -35,6 +36,7 @@ type pulses struct {
 	Look      []time.Duration // from the begin of each look to the judge's answer
 	Oldest    []time.Duration // from the oldest beat that it was given to then
 	Heard     int             // the fewest ranks at a look
+	Fresh     []int           // agents that had told something since the look before
 	RSS       int64           // the most memory that was resident
 	Connected time.Duration   // until all were
 }
@@ -65,6 +67,7 @@ func (b *beating) node(i int) jobs.Node {
 
 // follow plays some members, until the leader has seen enough.
 func (b *beating) follow(ctx context.Context) error {
+	fmt.Println("ready")
 	ends, turns := make(chan error, b.To-b.From), make(chan struct{}, greeters)
 	for i := b.From; i < b.To; i++ {
 		go func() {
@@ -78,14 +81,13 @@ func (b *beating) follow(ctx context.Context) error {
 			return err
 		}
 	}
-	fmt.Println("ready")
 	_, err := io.Copy(io.Discard, os.Stdin)
 	return err
 }
 
 // member connects one, which goes on until the process ends.
 func (b *beating) member(ctx context.Context, i int) error {
-	o, began := patient, time.Now()
+	o, began := calling(), time.Now()
 	o.Beat = func() json.RawMessage { return report(i, time.Since(began)) }
 	seat := jobs.Seat{Job: "bench", Nonce: "nonce", Generation: 1, Rank: i, Incarnation: b.node(i).Incarnation, Leader: b.node(0)}
 	line, err := fleet.Follow(ctx, seat, o)
@@ -93,6 +95,13 @@ func (b *beating) member(ctx context.Context, i int) error {
 		return err
 	}
 	return await(ctx, line, fleet.Joined, 1)
+}
+
+// calling is patient until all have called, who do not meet first.
+func calling() fleet.Options {
+	o := patient
+	o.Arrival = beatingTime
+	return o
 }
 
 // report is what a node says of workers that do ten steps a second.
@@ -117,9 +126,10 @@ func (b *beating) lead(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	debug.SetGCPercent(50) // as the launcher does where it leads many
 	b.Endpoint = ln.Addr().String()
 	w, began := b.of(), time.Now()
-	line := fleet.Lead(w, patient)
+	line := fleet.Lead(w, calling())
 	go func() { // until the process ends
 		for {
 			if c, err := ln.Accept(); err == nil {
@@ -153,8 +163,9 @@ func (p *pulses) judge(line *fleet.Fleet, w jobs.World) error {
 	judge, roll := heartbeat.New(heartbeat.Limits{}), heartbeat.NewRoll(w, 1, "v0.1.0")
 	began, before := time.Now(), cpu()
 	ticks := time.NewTicker(time.Second)
+	last := time.Now()
 	for range looks {
-		now := <-ticks.C
+		now, fresh := <-ticks.C, 0
 		roll.Begin(now.Sub(began))
 		roll.Own(0, nil, []int{0, 1, 2, 3, 4, 5, 6, 7})
 		oldest := now
@@ -163,18 +174,23 @@ func (p *pulses) judge(line *fleet.Fleet, w jobs.World) error {
 			if now.Sub(at) <= stale && json.Unmarshal(text, &r) == nil {
 				roll.Told(rank, r)
 			}
+			if at.After(last) {
+				fresh++
+			}
 			if at.Before(oldest) {
 				oldest = at
 			}
 		})
+		last = now
 		look := roll.Look()
 		if found := judge.Observe(look); len(found) > 0 {
 			return fmt.Errorf("a world that trains: %+v", found)
 		}
 		p.Look, p.Oldest = append(p.Look, time.Since(now)), append(p.Oldest, time.Since(oldest))
+		p.Fresh = append(p.Fresh, fresh)
 		p.Heard = min(p.Heard, len(look.Beats)+len(look.Ended))
 	}
-	p.CPU = (cpu() - before) / looks
+	p.CPU = time.Duration(float64(cpu()-before) / time.Since(began).Seconds()) // a busy machine may be late for a look
 	status, err := os.ReadFile("/proc/self/status")
 	p.RSS = field(string(status), "VmHWM:")
 	return err
