@@ -98,8 +98,9 @@ type training struct {
 	ended sync.WaitGroup
 
 	mu     sync.Mutex
-	moved  time.Time // when a counter of any rank last moved
-	struck bool      // the fault has come
+	moved  time.Time   // when a counter of any rank last moved
+	moves  []time.Time // the last of these times, a tenth of a second apart
+	struck bool        // the fault has come
 }
 
 // A circle is ranks that meet in collectives.
@@ -330,8 +331,29 @@ func (r *toy) count(step int, change func(*page.Snapshot)) {
 	change(&r.knows)
 	r.mu.Unlock()
 	r.t.mu.Lock()
-	r.t.moved = time.Now()
+	r.t.move(time.Now())
 	r.t.mu.Unlock()
+}
+
+// move notes that a counter moved.
+func (t *training) move(now time.Time) {
+	t.moved = now
+	if n := len(t.moves); n > 0 && now.Sub(t.moves[n-1]) < time.Second/10 {
+		return
+	}
+	if t.moves = append(t.moves, now); len(t.moves) > 400 {
+		t.moves = append(t.moves[:0], t.moves[200:]...)
+	}
+}
+
+// movedBefore is when a counter last moved before then.
+func (t *training) movedBefore(then time.Time) (last time.Time) {
+	for _, at := range t.moves {
+		if at.Before(then) {
+			last = at
+		}
+	}
+	return last
 }
 
 // calls enters backward, or leaves it, for a hook that sees no more.

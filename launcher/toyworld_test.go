@@ -224,14 +224,14 @@ func (w *toyWorld) hear(from *watch, t *training) {
 // note counts what was found. A hang, while nothing is wrong, is false; and nothing is found while a counter moves.
 func (w *toyWorld) note(t *training, s stalled) {
 	t.mu.Lock()
-	quiet, struck := time.Since(t.moved), t.struck
-	t.mu.Unlock()
+	defer t.mu.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	f, late := s.Finding, 4*time.Second // a beat, a look, a hook's turn
+	f, late, struck := s.Finding, 4*time.Second, t.struck // a beat, a look, a hook's turn
 	if time.Since(w.rough) < 0 {
 		late += 10 * time.Second
 	}
+	quiet := time.Since(t.movedBefore(time.Now().Add(-late))) // as far as the judge can know
 	w.said[f.Stage]++
 	switch {
 	case f.Stage != heartbeat.Resumed && f.Quiet > quiet+late:

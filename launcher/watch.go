@@ -448,7 +448,8 @@ func (w *watch) stragglers(ctx context.Context) {
 
 // Times in which a worker writes where its threads are.
 const (
-	stackTime = 2 * time.Second
+	stackTime = 5 * time.Second // on a machine that is busy, too
+	stackAsk  = time.Second / 2 // until it is asked once more
 	stackPoll = 20 * time.Millisecond
 	maxStack  = 256 << 10 // bytes that are read of them
 	maxLines  = 8         // of the telling thread that are kept
@@ -486,7 +487,7 @@ func (w *watch) stack(ctx context.Context, local int) string {
 	if syscall.Kill(s.PID, page.StackSignal) != nil {
 		return ""
 	}
-	limit, again := time.After(stackTime), time.After(stackTime/4)
+	limit, again := time.After(stackTime), time.After(stackAsk)
 	for last := before; ; {
 		select {
 		case <-ctx.Done():
