@@ -28,7 +28,9 @@ func (s *stage) observe(muster, torch string, args ...string) {
 	}
 }
 
-func (s *stage) verdictFile(i int) string { return filepath.Join(s.dir, s.nodes[i].name, "verdict.json") }
+func (s *stage) verdictFile(i int) string {
+	return filepath.Join(s.dir, s.nodes[i].name, "verdict.json")
+}
 
 // ask runs a muster command on a node.
 func (s *stage) ask(i int, argv ...string) string {
