@@ -85,6 +85,9 @@ func (f *initFlags) observe(x *cli.Context, news <-chan pid1.Told) error {
 	if path := os.Getenv(terminationLog); path != "" || silent(pid1.DefaultWords) {
 		pid1.LeaveWords(path, report.Words(e.Verdict))
 	}
+	if !e.OK() {
+		return exit(e.Code)
+	}
 	return nil
 }
 

@@ -30,15 +30,21 @@ const onlooker = "MUSTER_ONLOOKER"
 // farewellTime is how long init waits for the onlooker's last word when the command has ended.
 const farewellTime = 2 * time.Second
 
-// Onlooker reports whether this process is one, and what it hears, until the channel is closed: then init is gone.
+// Onlooker reports whether this process is one, and what it hears, until the channel is closed: then init is gone. One that is orphaned
+// already hears nothing; it is an onlooker all the same, which must not start the command again.
 func Onlooker() (<-chan Told, bool) {
-	if os.Getenv(onlooker) != strconv.Itoa(os.Getppid()) {
+	parent, is := os.LookupEnv(onlooker)
+	if !is {
 		return nil, false
 	}
 	os.Unsetenv(onlooker)
+	news := make(chan Told)
+	if parent != strconv.Itoa(os.Getppid()) {
+		close(news)
+		return news, true
+	}
 	unix.CloseOnExec(3)
 	drop([]syscall.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGTERM}) // they are for the command; we end with it
-	news := make(chan Told)
 	go func() {
 		defer close(news)
 		hear := json.NewDecoder(os.NewFile(3, "init"))
