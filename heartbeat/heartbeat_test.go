@@ -131,6 +131,12 @@ func TestClasses(t *testing.T) {
 			w.enter(0, 1, 2)
 			w.stand(100, func() { w.beats[3].Sight.Output += 9 })
 		}, "slow: rank 3 (node-1, local 1, pid 103) has not entered all_reduce #1201 for 30 s; 3 others wait in it; it is writing output"},
+		{"what a rank wrote gets known", func(w *world) {
+			w.enter(0, 1, 2)
+			w.stand(25, nil)
+			w.beats[3].Sight.Output = 9000
+			w.stand(20, nil)
+		}, "hung: rank 3 (node-1, local 1, pid 103) has not entered all_reduce #1201 for 32 s; 3 others wait in it; it is asleep"},
 		{"a rank's GPU computes", func(w *world) {
 			w.enter(0, 1, 2)
 			w.beats[3].Sight.GPU, w.beats[3].Sight.GPUUsual, w.beats[3].Sight.GPUBusy = 380, 410, 100

@@ -54,7 +54,9 @@ func (t *track) sums(before, now *job.Sight, at time.Duration) {
 		m.cpu += max(now.CPU-before.CPU, 0)
 		m.disk += more(now.Disk, before.Disk)
 		m.wire += more(now.Wire, before.Wire)
-		m.said += more(now.Output, before.Output)
+		if before.Output > 0 { // else it may not have been known
+			m.said += more(now.Output, before.Output)
+		}
 	}
 	t.marks = append(t.marks, m)
 	for len(t.marks) > 2 && at-t.marks[1].at >= window {

@@ -58,8 +58,12 @@ type watch struct {
 	silent bool      // it was said that there are no heartbeats
 	unsaid []bool    // by local rank, whether a worker's output is looked at, for nothing better tells of its progress
 	deaf   int       // times in a row that nothing could be learned of the output
+	asked  time.Time // when somebody was last asked for it
+	heard  time.Time // when that was last answered
 	lags   string    // what was said of stragglers
 	how    int       // far the round has come
+
+	complained bool // that nothing can be learned of the output
 
 	clashed map[string]bool // time-outs of which was told that they do not go with each other
 
@@ -68,7 +72,7 @@ type watch struct {
 	over    []exited        // by local rank, how its last process ended
 	stacks  [][]string      // by local rank, where it was when that was last asked for
 	bundles int             // of evidence, so far
-	said    []output.Rhythm // by local rank, what their output told last; nil: it was not asked for
+	said    []output.Rhythm // by local rank, what their output told last; nil: it is not asked for, or was never told
 	last    []job.Beat      // of this node
 }
 
@@ -324,6 +328,7 @@ func (w *watch) own(now time.Time) (beats []job.Beat, ended []int) {
 		b.Stack = stacks[local]
 		if said != nil {
 			w.unsaid[local] = heardOf(&b, said[local])
+			w.deafen(&b)
 		}
 		if s.Exiting { // the interpreter's end may take long on a busy machine
 			ended = append(ended, first+local)
