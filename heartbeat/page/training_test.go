@@ -161,7 +161,34 @@ func TestTrace(t *testing.T) {
 			for range 2 {
 				r.trace(t)
 			}
+			r.traceFails(t)
+			r.trace(t)
 		})
+	}
+}
+
+// traceFails has rank 0 fail to answer: the rest that it tells stays as it is.
+func (r training) traceFails(t *testing.T) {
+	t.Helper()
+	path := r.pages[0].name
+	if err := os.Mkdir(TraceFile(path)+".new", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := AskTrace(path); err != nil {
+		t.Fatal(err)
+	}
+	began, turns := Snapshot{}, 0
+	r.until(t, "two more turns", func(all []Snapshot) bool {
+		if all[0].Helper != began.Helper {
+			began, turns = all[0], turns+1
+		}
+		return turns > 3
+	})
+	if began.Mute != "" {
+		t.Errorf("%q: one answer failed", began.Mute)
+	}
+	if err := os.Remove(TraceFile(path) + ".new"); err != nil {
+		t.Fatal(err)
 	}
 }
 

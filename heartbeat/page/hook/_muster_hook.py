@@ -261,10 +261,20 @@ class Hook:
                 self.listen()
             if self.asked != self.page.asked():
                 self.asked = self.page.asked()
-                self.answer()
+                self.try_answer()
         except Exception as e:
             self.mute = "the hook failed: %r" % (e,)
         self.tell()
+
+    def try_answer(self):
+        """One that fails, as in a memory that is full, says nothing of what else is told."""
+        try:
+            self.answer()
+        except Exception:
+            try:
+                os.unlink(self.page.path + ".trace.new")
+            except OSError:
+                pass
 
     def answer(self):
         """Leaves what the recorders hold in a file, all at once. There it takes little of the memory that is left."""
