@@ -118,17 +118,32 @@ func (p *peer) ping(now time.Time, beat json.RawMessage) {
 	}
 }
 
-// forgive leaves the time for which we stood still ourselves out of everybody's account.
+// grace is what peers have at least when we stood still ourselves, for what they told waits to be read; and at most, for who is cut off
+// may go on for the node time-out and not much longer.
+const grace = 2 * time.Second
+
+// forgive leaves it out of everybody's account that we stood still ourselves.
 func (f *Fleet) forgive(now time.Time, gap time.Duration) {
 	f.woke, f.away = now, gap
+	least := now.Add(min(0, grace-f.NodeTimeout))
 	for _, p := range f.peers {
 		p.mu.Lock()
-		p.heard = now
-		if p.broken = p.broken.Add(gap); p.joined {
-			p.broken, p.hoped = now, 0
+		p.heard = later(p.heard, least)
+		if p.joined {
+			p.broken = later(p.broken, least)
+			p.hoped = now.Sub(p.broken)
+		} else {
+			p.broken = p.broken.Add(gap)
 		}
 		p.mu.Unlock()
 	}
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // mindful adds to the reason for a loss that we stood still ourselves just before: the others may have thought the
@@ -165,7 +180,7 @@ func (p *peer) judge(now time.Time) (Event, bool) {
 		p.told = p.told || tell
 		return e, tell
 	case p.left:
-	case !p.suspected && quiet >= p.fleet.Suspect:
+	case !p.suspected && quiet >= p.fleet.Suspect && now.Sub(p.fleet.woke) >= min(grace, p.fleet.Suspect):
 		p.suspected = true
 		e.Change, e.Why = Suspect, fmt.Errorf("nothing heard for %v", quiet.Round(100*time.Millisecond))
 		poke(p.needs)

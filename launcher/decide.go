@@ -81,7 +81,7 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 		s.Ranks = append(slices.Clone(s.Ranks), e.Worker)
 		todo = s.finished(p, e)
 	case emptied:
-		s.Empty = true
+		s.emptied(p, e)
 	case noticed:
 		todo = []any{say{fmt.Sprintf("node %d (%s): %s", e.Node, s.Nodes[e.Node].Name, e.What)}}
 	case resumed:

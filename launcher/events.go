@@ -127,7 +127,9 @@ type (
 		Failure *job.Failure // nil: it ended well
 	}
 	// emptied: nothing is left of this node's workers.
-	emptied struct{}
+	emptied struct {
+		Worked time.Duration `json:",omitempty"` // how long ago they may have got something done with those of all nodes; 0: they never did
+	}
 	// noticed: an agent is silent, or heard again.
 	noticed struct {
 		Node int

@@ -127,6 +127,19 @@ func (l *line) owed(last time.Time) time.Duration {
 	return max(0, time.Until(last.Add(leaseTime)))
 }
 
+// worked is how long ago this node's workers, which have ended, may have got something done with those of all nodes; 0: they never did.
+func (l *line) worked() time.Duration {
+	if l.does == nil {
+		return 0
+	}
+	l.does.begin(0)
+	did := l.does.perhaps()
+	if did.IsZero() {
+		return 0
+	}
+	return max(1, time.Since(did))
+}
+
 // translate turns what the fleet noticed into an event for the judgement; nil: nothing that matters to it.
 func (l *line) translate(e fleet.Event) any {
 	switch e.Change {

@@ -85,6 +85,15 @@ func (s *state) bereft(p policy, e lost) []any {
 	return s.heard(p, cause{At: s.Now, Node: e.Node, Why: e.Why})
 }
 
+// emptied is the end of this node's workers. Until then a node that was lost, and may only be cut off, may have seen them work, and
+// goes on for as long as if it had heard of this one.
+func (s *state) emptied(p policy, e emptied) {
+	s.Empty = true
+	if s.Fence > 0 && e.Worked > 0 {
+		s.Fence = max(s.Fence, s.Now-e.Worked+p.fence())
+	}
+}
+
 // hurry leaves workers that are stopping no more time than those reckon with who may have lost this node, or lost the same leader, and
 // go on without it.
 func (s *state) hurry(p policy, e lost) []any {

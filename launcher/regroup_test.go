@@ -256,3 +256,19 @@ func TestRoundsBeforeTheLeader(t *testing.T) {
 		}
 	}
 }
+
+// Who is lost may have seen this node's workers work until their end.
+func TestFenceOfThoseWhoWorked(t *testing.T) {
+	p := policy{Regroups: true, StopTimeout: 5 * time.Second}
+	for _, c := range []struct{ fence, worked, want time.Duration }{
+		{0, time.Second, 0},
+		{29 * time.Second, 0, 29 * time.Second},
+		{29 * time.Second, 12 * time.Second, 29 * time.Second},
+		{29 * time.Second, time.Second, 38 * time.Second},
+	} {
+		s := state{Now: 20 * time.Second, Fence: c.fence}
+		if s.emptied(p, emptied{c.worked}); !s.Empty || s.Fence != c.want {
+			t.Errorf("%+v: %v", c, s.Fence)
+		}
+	}
+}

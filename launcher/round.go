@@ -148,7 +148,7 @@ func (r *round) loop() {
 		case e, ok := <-r.exits:
 			if !ok {
 				r.exits = nil
-				r.post(emptied{})
+				r.post(emptied{r.line.worked()})
 				continue
 			}
 			if e.Process.Lapsed {

@@ -49,22 +49,54 @@ const (
 func (t *together) begin(size int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	for key := range t.lanes {
+		t.forget(key)
+	}
 	t.size, t.lanes = size, map[lane][]reading{}
+}
+
+// ended forgets a worker that has ended, or is about to.
+func (t *together) ended(local int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.keep(local, nil)
+}
+
+// keep forgets all lanes of a worker but some.
+func (t *together) keep(local int, those map[lane]bool) {
+	for key := range t.lanes {
+		if key.local == local && !those[key] {
+			t.forget(key)
+		}
+	}
+}
+
+// forget drops a lane. What it may have got done since it was last read counts, if it got something done until then.
+func (t *together) forget(key lane) {
+	all := t.lanes[key]
+	last := all[len(all)-1]
+	for _, r := range all {
+		if r.completed < last.completed && last.at-r.at <= silent {
+			t.likely = max(t.likely, monotonic())
+			break
+		}
+	}
+	delete(t.lanes, key)
 }
 
 // note takes in a worker's page.
 func (t *together) note(local int, s page.Snapshot) {
-	if !s.Recorder || s.Exiting {
-		return
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	seen := map[lane]bool{}
 	for _, l := range s.Lanes {
 		key := lane{local, s.Claims, l.Group}
-		if all, known := t.lanes[key]; l.Members == t.size && !l.Blind && (known || len(t.lanes) < maxLanes) {
-			t.lanes[key] = t.read(all, reading{s.Helper, l.Entered, l.Completed})
+		all, known := t.lanes[key]
+		if s.Recorder && !s.Exiting && t.size > 0 && l.Members == t.size && !l.Blind && (known || len(t.lanes) < maxLanes) {
+			t.lanes[key], seen[key] = t.read(all, reading{s.Helper, l.Entered, l.Completed}), true
 		}
 	}
+	t.keep(local, seen)
 }
 
 // read takes in a later reading of a lane.

@@ -79,3 +79,33 @@ func TestTogetherAgrees(t *testing.T) {
 		}
 	}
 }
+
+// A worker that ends may have got something done since its hook last looked, unless it stood still by then.
+func TestTogetherEnds(t *testing.T) {
+	second := uint64(time.Second)
+	for _, c := range []struct {
+		name  string
+		pages []page.Snapshot
+		late  bool
+	}{
+		{"it stood still", []page.Snapshot{toldOf(time.Duration(second), 8, 10, 10), toldOf(time.Duration(2*second), 8, 12, 11), toldOf(time.Duration(7*second), 8, 12, 11)}, false},
+		{"it advanced", []page.Snapshot{toldOf(time.Duration(second), 8, 10, 10), toldOf(time.Duration(2*second), 8, 12, 11)}, true},
+	} {
+		for how, end := range map[string]func(*together){
+			"ends":            func(does *together) { does.ended(0) },
+			"says so":         func(does *together) { does.note(0, page.Snapshot{Exiting: true}) },
+			"is another":      func(does *together) { does.note(0, page.Snapshot{Claims: 1, Recorder: true}) },
+			"ends with round": func(does *together) { does.begin(0) },
+		} {
+			var does together
+			does.begin(8)
+			for _, s := range c.pages {
+				does.note(0, s)
+			}
+			end(&does)
+			if late := does.likely > time.Duration(2*second); late != c.late || len(does.lanes) > 0 {
+				t.Errorf("%s, and the worker %s: likely at %v, %d lanes", c.name, how, does.likely, len(does.lanes))
+			}
+		}
+	}
+}

@@ -320,6 +320,7 @@ func (w *watch) own(now time.Time) (beats []job.Beat, ended []int) {
 	}
 	for local, pid := range pids {
 		if pid == 0 {
+			w.does.ended(local)
 			continue
 		}
 		s := w.senses.page(local)
