@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/muster-run/muster/control"
-	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/report"
 )
 
@@ -81,16 +80,6 @@ func TestObserveEnds(t *testing.T) {
 func TestObserveNothing(t *testing.T) {
 	t.Parallel()
 	observed(t, nil, "", "/none").ends(127, "no such file")
-}
-
-// An observer whose init is gone before it hears of it does not start the command again.
-func TestObserverOrphaned(t *testing.T) {
-	t.Parallel()
-	p := observed(t, []string{"MUSTER_ONLOOKER=-1"}, "", sh("echo started")...)
-	p.ends(job.ExitRetry, "the first process is gone")
-	if strings.Contains(p.out.String(), "started") {
-		t.Error(p.out.String())
-	}
 }
 
 // Without --observe its flags say nothing; that is told. Variables may be for others.

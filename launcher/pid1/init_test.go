@@ -278,3 +278,15 @@ func TestInitTerminal(t *testing.T) {
 	x.send("\x03")
 	x.await("status 130.")
 }
+
+// An onlooker whose init is gone before it looked is one that hears nothing, not another init.
+func TestOnlookerOrphaned(t *testing.T) {
+	t.Setenv(onlooker, "-1")
+	news, is := Onlooker()
+	if !is {
+		t.Fatal("it would start the command again")
+	}
+	if told, more := <-news; more {
+		t.Errorf("heard %+v", told)
+	}
+}
