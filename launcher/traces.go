@@ -21,10 +21,17 @@ const (
 	tracePoll = 50 * time.Millisecond
 )
 
-// askTraces lets each worker of this node that has a recorder write down what that holds.
+// askTraces lets each worker of this node that has a recorder write down what that holds. Who asks second waits for the first: both would
+// take the same file.
 func (w *watch) askTraces(ctx context.Context) []trace {
 	pids, _ := w.living()
 	traces := make([]trace, len(pids))
+	select {
+	case w.asking <- struct{}{}:
+		defer func() { <-w.asking }()
+	case <-ctx.Done():
+		return traces
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, traceTime, errors.New("its helper thread does not answer; somebody may hold Python's lock"))
 	defer cancel()
 	var all sync.WaitGroup

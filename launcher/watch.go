@@ -46,6 +46,8 @@ type watch struct {
 	began   time.Time
 	found   chan any // what follows from a look, for the run loop
 
+	asking chan struct{} // holds one while workers are asked for what their recorders hold
+
 	still atomic.Bool // no worker of this node advances: it is looked at from outside
 
 	ctx   context.Context // of all its goroutines
@@ -103,7 +105,7 @@ func (r *round) newWatch() *watch {
 	w := &watch{
 		c: r.c, workers: r.group.PIDs, world: r.session.World, group: r.session.Rank, round: r.state.Round, pages: r.pages, pulse: r.line.pulse, does: r.line.does, fleet: r.line.fleet,
 		tail: r.group.Tail, rhythms: r.group.Rhythms, unsaid: make([]bool, slots), dirs: r.evidenceDir(), ras: r.h.RAS, began: time.Now(), found: make(chan any),
-		clashed: map[string]bool{}, over: make([]exited, slots), stacks: make([][]string, slots), counts: make([]uint64, slots),
+		asking: make(chan struct{}, 1), clashed: map[string]bool{}, over: make([]exited, slots), stacks: make([][]string, slots), counts: make([]uint64, slots),
 	}
 	w.senses = senses{w.told, witness.New("/").Look, monotonic}
 	w.moved = w.began
