@@ -39,7 +39,10 @@ func TestTraceOf(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), traceTime, late)
 		defer cancel()
 		done := make(chan error, 1)
-		time.AfterFunc(3*tracePoll, func() { done <- os.WriteFile(page.TraceFile(path), []byte("{}"), 0o600) })
+		time.AfterFunc(3*tracePoll, func() {
+			_ = os.WriteFile(path+".new", []byte("{}"), 0o600)
+			done <- os.Rename(path+".new", page.TraceFile(path)) // all at once
+		})
 		if text, err := traceOf(ctx, path); text != "{}" || err != nil {
 			t.Errorf("%q, %v", text, err)
 		}
