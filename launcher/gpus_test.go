@@ -56,8 +56,8 @@ func (f *fakes) start(_ context.Context, s proc.Spec) (*proc.Child, error) {
 	f.t.Cleanup(func() { cmd.Process.Kill(); <-ended })
 	go func() {
 		cmd.Wait()
-		close(ended)
 		exit <- proc.Exit{PID: cmd.Process.Pid}
+		close(ended)
 	}()
 	f.end = append(f.end, func() { cmd.Process.Kill(); <-ended })
 	return &proc.Child{PID: cmd.Process.Pid, Stdout: ours[0], Stderr: ours[1], Exit: exit}, nil

@@ -32,7 +32,7 @@ func TestExec(t *testing.T) {
 		var expected []string
 		for line := range strings.Lines(string(want)) {
 			name, _, _ := strings.Cut(line, "=")
-			if !slices.Contains([]string{"MUSTER_WORKER", "TORCHELASTIC_ERROR_FILE", "MUSTER_PAGE", "PYTHONPATH", "TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"}, name) {
+			if !slices.Contains([]string{"MUSTER_WORKER", "TORCHELASTIC_ERROR_FILE", "MUSTER_PAGE", "MUSTER_BEAT_SOCKET", "PYTHONPATH", "TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"}, name) {
 				expected = append(expected, line)
 			}
 		}
