@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -70,7 +71,7 @@ func planLookout(c Config) (Plan, error) {
 	c = c.learn()
 	p, err := lookoutPlan(c)
 	if err == nil && p.Endpoint != "" && !own {
-		p.Endpoint = beside(p.Endpoint, p.Spec.ID)
+		p.Endpoint = beside(p.Endpoint, p.Spec.ID, c.MasterPort)
 	}
 	if err == nil {
 		return p, nil
@@ -106,9 +107,14 @@ const (
 	lookPorts = 10000
 )
 
-// beside is a port on the same node as an endpoint, which all who look on find for themselves.
-func beside(endpoint job.Addr, id string) job.Addr {
+// beside is a port on the same node as an endpoint, which all who look on find for themselves. It is neither the command's own, which
+// master may be, nor one that torchrun takes when it is told of none.
+func beside(endpoint job.Addr, id string, master int) job.Addr {
 	sum := sha256.Sum256([]byte(fmt.Sprintf("%s %s", endpoint, id)))
 	port := lowPort + int(binary.BigEndian.Uint32(sum[:4])%lookPorts)
+	_, own, _ := net.SplitHostPort(string(endpoint))
+	for taken := []string{own, strconv.Itoa(master), "29400", "29500"}; slices.Contains(taken, strconv.Itoa(port)); {
+		port = lowPort + (port+1-lowPort)%lookPorts
+	}
 	return job.Addr(net.JoinHostPort(hostOf(endpoint), strconv.Itoa(port)))
 }

@@ -282,8 +282,8 @@ func (o *observer) rounds(beats []job.Beat) {
 // lapse ends what was said of a standstill, whose end will not be seen.
 func (o *observer) lapse() { o.said.Stall, o.open = nil, false }
 
-// maxStrangers bounds the ranks that are not heard of.
-const maxStrangers = 1 << 20
+// maxStrangers bounds the ranks that are not heard of: what a process calls the size of its world may be nonsense.
+const maxStrangers = 1 << 16
 
 // strangers adds the ranks of which nobody tells: they may be those that are waited for.
 func (o *observer) strangers(look *heartbeat.Look) {

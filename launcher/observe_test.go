@@ -2,7 +2,10 @@ package launcher
 
 import (
 	"log/slog"
+	"net"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -73,9 +76,19 @@ func TestPlanLookout(t *testing.T) {
 
 // All nodes find the same port.
 func TestBeside(t *testing.T) {
-	a, b := beside("h0:29500", "x"), beside("h0:29500", "y")
-	if a != beside("h0:29500", "x") || a == b || hostOf(a) != "h0" {
+	a, b := beside("h0:29500", "x", 0), beside("h0:29500", "y", 0)
+	if a != beside("h0:29500", "x", 0) || a == b || hostOf(a) != "h0" {
 		t.Errorf("%s and %s", a, b)
+	}
+	_, port, _ := net.SplitHostPort(string(a))
+	if n, _ := strconv.Atoi(port); beside("h0:29500", "x", n) == a {
+		t.Errorf("%s is the command's own", a)
+	}
+	for i := range 3 * lookPorts { // some of them come to what is taken
+		at := beside("h0:20001", strconv.Itoa(i), 0)
+		if _, port, _ := net.SplitHostPort(string(at)); slices.Contains([]string{"20001", "29400", "29500"}, port) {
+			t.Errorf("%d: %s is taken", i, at)
+		}
 	}
 }
 
