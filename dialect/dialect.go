@@ -1,0 +1,122 @@
+// Package dialect reads other launchers' command lines and says the same in muster's words: one file and one line a
+// launcher.
+package dialect
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/muster-run/muster/job"
+)
+
+// A Dialect is the words of one launcher.
+type Dialect struct {
+	Name string // by which muster has it as a command
+	Doc  string // one line
+	// Programs are the names that the launcher's own program has, and a link that takes its place. One with a
+	// blank in it launches only when its first argument is the word that follows: "accelerate launch".
+	Programs []string
+	Modules  []string // that do the same by python -m
+	// parse reads what follows the program or module that it was called as.
+	parse func(h job.Host, as string, args []string) (Request, error)
+}
+
+// dialects is every launcher that muster understands.
+var dialects = []Dialect{torchrun}
+
+// All returns every launcher that muster understands, as the help lists them.
+func All() []Dialect { return slices.Clone(dialects) }
+
+// A Request is what another launcher's command line asks for, in the words of muster run.
+type Request struct {
+	Flags   []Flag   // of muster run
+	Command []string // the script, module or program, and its arguments
+	Script  bool     // Command[0] is a Python script, whatever its name; --module and --no-python are flags
+	Env     job.Env  // that this launcher gives to every worker, over what the framework expects
+	// LocalRank is a flag by which each worker's script is told its local rank, before its own arguments:
+	// "--local_rank" for --local_rank=0; "": none is.
+	LocalRank string
+	Template  bool // ${local_rank} in the arguments stands for the local rank
+	Notes     []string
+	Help      bool // only how to use it is asked for
+}
+
+// A Flag is a flag of muster run that a word of the other launcher means.
+type Flag struct {
+	Name, Value string // without dashes; "true" for one that stands alone
+	From        string // as the user knows it: "--num_machines", "num_machines in default_config.yaml"
+	Default     bool   // nobody said so; the launcher itself does. The platform's word and muster's own variables win
+}
+
+// set adds a flag to what is asked for.
+func (r *Request) set(name, value, from string) {
+	r.Flags = append(r.Flags, Flag{Name: name, Value: value, From: from})
+}
+
+// A Call is a command line that is a launcher's.
+type Call struct {
+	Dialect
+	As   string   // the program or module, as Programs and Modules have it
+	Args []string // what follows
+}
+
+// Parse reads the command line. Its error is one of use: a line that says what is wrong and what to do.
+func (c Call) Parse(h job.Host) (Request, error) { return c.parse(h, c.As, c.Args) }
+
+// Named finds the launcher that muster has as a command, or that a link stands for, under this name. A program
+// that launches only with a certain first argument is not called without it.
+func Named(name string, args []string) (Call, bool) {
+	name = filepath.Base(name)
+	for _, d := range dialects {
+		for _, program := range d.Programs {
+			base, word, two := strings.Cut(program, " ")
+			switch {
+			case base != name:
+			case !two:
+				return Call{d, program, args}, true
+			case len(args) > 0 && args[0] == word:
+				return Call{d, program, args[1:]}, true
+			}
+		}
+	}
+	return Call{}, false
+}
+
+// Of finds the launcher that a command line calls: by its program, or as a module of Python.
+func Of(argv []string) (Call, bool) {
+	if len(argv) == 0 {
+		return Call{}, false
+	}
+	if c, ok := Named(argv[0], argv[1:]); ok {
+		return c, true
+	}
+	if !isPython(argv[0]) {
+		return Call{}, false
+	}
+	for i, arg := range argv[1:] {
+		switch {
+		case arg == "-m" && i+2 < len(argv):
+			return module(argv[i+2], argv[i+3:])
+		case strings.HasPrefix(arg, "-m") && len(arg) > 2:
+			return module(arg[2:], argv[i+2:])
+		case !strings.HasPrefix(arg, "-"): // a script; one of Python's own flags with a value is taken for one, too
+			return Named(arg, argv[i+2:])
+		}
+	}
+	return Call{}, false
+}
+
+func module(name string, args []string) (Call, bool) {
+	i := slices.IndexFunc(dialects, func(d Dialect) bool { return slices.Contains(d.Modules, name) })
+	if i < 0 {
+		return Call{}, false
+	}
+	return Call{dialects[i], name, args}, true
+}
+
+// isPython reports whether a program is an interpreter of Python by its name: python, python3, python3.12.
+func isPython(program string) bool {
+	version, ok := strings.CutPrefix(filepath.Base(program), "python")
+	return ok && strings.Trim(version, "0123456789.") == ""
+}
