@@ -152,7 +152,7 @@ func (c Config) meets() bool {
 
 // prepare is what a run begins with: who this node is, where its things go.
 func prepare(c *Config, e *report.Ending) (*heritage, error) {
-	plan, err := NewPlan(*c)
+	plan, err := planned(*c)
 	if err != nil {
 		return nil, err
 	}

@@ -66,6 +66,8 @@ func run(ctx context.Context, c Config, e *report.Ending) error {
 			return err
 		}
 		switch {
+		case h.Plan.Unfit != "":
+			return meet.aside(ctx, rendezvous.Options{LastCall: c.LastCall, Unfit: h.Plan.Unfit, Doubt: c.doubt(), Lives: lives, Say: c.say(desk)})
 		case c.meets(): // the loop does, as it did when the agent before this one died
 			talk = &line{}
 		case c.takesOver():
@@ -85,7 +87,7 @@ func run(ctx context.Context, c Config, e *report.Ending) error {
 		err = find(ctx) // it waits for nobody, and whoever asks us to stop is heard in the round: workers are to have their grace
 	}
 	if err != nil {
-		return err
+		return h.Plan.sooner(err)
 	}
 	s := runRound(c, h, meet, talk, desk, asked) // train
 	meet.quits = s.Quit != nil

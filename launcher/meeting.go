@@ -40,6 +40,7 @@ type meeting struct {
 	end     time.Time  // peers must be here by then
 	refused bool       // the meeting is over without a world that has us, and each node is to read why
 	anew    bool       // this is not the agent's first meeting
+	hosting bool       // this node serves the store
 	out     string     // why this node takes no place for a while
 	quits   bool       // this node leaves, and the others meet again
 
@@ -53,6 +54,9 @@ type meeting struct {
 func openMeeting(ctx context.Context, c Config, h *heritage, d *desk) (*meeting, error) {
 	p := h.Plan
 	m := &meeting{c: c, desk: d, plan: p, decided: make(chan struct{}, 1), spec: p.Spec, token: p.Token, port: p.Endpoint, hosts: p.Spec.Self.Addrs, end: time.Now().Add(c.JoinTimeout)}
+	if p.Unfit != "" {
+		m.end = time.Now().Add(min(c.JoinTimeout, declineTime))
+	}
 	if p.Endpoint == "" {
 		m.store = &store.Memory{}
 	}
@@ -134,7 +138,7 @@ func (m *meeting) host(ctx context.Context, ln net.Listener, host string, kept [
 	if err != nil {
 		return fail(job.ExitSystem, "", "reach the meeting point that this node hosts: %w", err)
 	}
-	m.store = client
+	m.store, m.hosting = client, true
 	return m.announce(ln.Addr(), isLoopback(host), host)
 }
 

@@ -34,6 +34,7 @@ type Plan struct {
 	Serve     bool     // this node hosts the meeting point
 	MayServe  bool     // it may, where the endpoint turns out to be this machine
 	Command   []string // what each worker runs
+	Unfit     string   // why no worker can run on this node; "": they can
 	Devices   []string // files of this node's GPUs
 	Training  []string // what it would run without --debug
 	Framework framework.Framework
@@ -44,7 +45,15 @@ type Plan struct {
 
 // NewPlan settles c. It asks the machine and the platform but opens nothing.
 func NewPlan(c Config) (Plan, error) {
-	var p Plan
+	p, err := planned(c)
+	if err == nil && p.Unfit != "" {
+		err = p.unfit()
+	}
+	return p, err
+}
+
+// planned is NewPlan also for a node on which no worker can run, if there are others.
+func planned(c Config) (p Plan, err error) {
 	found, err := find(c)
 	if err != nil {
 		return p, err
@@ -56,6 +65,9 @@ func NewPlan(c Config) (Plan, error) {
 		if err := step(c, found, &p); err != nil {
 			return p, err
 		}
+	}
+	if p.Unfit != "" && p.Endpoint == "" {
+		return p, p.unfit()
 	}
 	return p, nil
 }
@@ -199,7 +211,9 @@ func planSlots(c Config, found discovery.Finding, p *Plan) error {
 		}
 		return fail(job.ExitUsage, "", "%s %w", said, err)
 	}
-	if err != nil {
+	if ExitCode(err) == job.ExitRefused {
+		p.Unfit, slots = err.Error(), 0
+	} else if err != nil {
 		return err
 	}
 	p.Spec.Self.Slots = slots

@@ -84,11 +84,11 @@ func (n *node) fits() error {
 	if w := n.before.world; w != nil && len(w.Members) > 0 {
 		theirs := record{Protocol: own.Protocol, Terms: w.Terms, Node: w.Members[0].Node}
 		if why := contradiction(theirs, own); why != nil {
-			return &Refusal{why.Error()}
+			return &Refusal{Reason: why.Error()}
 		}
 	}
 	if why := contradiction(own, own); why != nil {
-		return &Refusal{why.Error()}
+		return &Refusal{Reason: why.Error()}
 	}
 	return nil
 }

@@ -68,12 +68,16 @@ func (n *node) look(ctx context.Context, leader *watch) (lost bool, err error) {
 		for i, id := range s.Others {
 			s.Others[i] = plain(id, maxShownID)
 		}
+		s.Unfit = s.Unfit[:min(len(s.Unfit), maxDoubts)]
+		for i, why := range s.Unfit {
+			s.Unfit[i] = plain(why, maxReason)
+		}
 		if n.before.world == nil { // it was over when we came
 			s.Running = 0
 		}
 		n.before.alive = s.Alive
 		n.tell(Status{Here: s.Here, Count: s.Count, Expected: n.spec.Nodes, Fewest: n.spec.Fewest(), Missing: s.Missing,
-			Closes: s.Closes, Running: s.Running, Alive: s.Alive, Unsaid: s.Unsaid, UnsaidFor: s.UnsaidFor, Others: s.Others})
+			Closes: s.Closes, Running: s.Running, Alive: s.Alive, Unsaid: s.Unsaid, UnsaidFor: s.UnsaidFor, Others: s.Others, Unfit: s.Unfit})
 	}
 	return s.Resigned || leader.silent(fmt.Sprint(s.Beat)), nil
 }

@@ -25,11 +25,13 @@ type leader struct {
 	guests   []*guest // who wrote a record and has not left, by ticket
 	here     int      // how many of them are alive,
 	members  int      // and of those, members of the world before
+	declined []ticket // who said that no worker can run there, the gone too
 	refused  error    // the first contradiction among the living
 	reached  int      // tickets that were read
 	doubtful int      // tickets up to this one were drawn before we led, and must show that they live
 
 	enough  time.Time // since when the fewest have been here; zero: they are not
+	invain  time.Time // since when nodes have been here for which there can be no world; zero: there may be one
 	drawn   int       // tickets that are known to be drawn,
 	since   time.Time // and since when
 	crowd   int       // tickets that were drawn, as far as we have looked
@@ -151,8 +153,12 @@ func (l *leader) take(b []byte) {
 		l.refuse(fmt.Errorf("ticket %d holds nothing that muster can read: %w", l.reached, err))
 		return
 	}
+	r.Unfit = plain(r.Unfit, maxReason)
 	g := &guest{ticket: ticket{l.reached, r}, until: time.Now().Add(r.Rest)}
 	l.guests = append(l.guests, g)
+	if r.Unfit != "" {
+		l.declined, l.changed = append(l.declined, g.ticket), true
+	}
 	l.doubt(g.ticket)
 	if r.Rest <= 0 && (l.reached > l.doubtful || l.reached == l.node.ticket) {
 		l.welcome(g)
@@ -191,6 +197,9 @@ func (l *leader) settle() *outcome {
 	}
 	if v := l.before.last(l.self); v != nil {
 		return &outcome{Ended: v}
+	}
+	if end := l.vain(); end != nil {
+		return end
 	}
 	if !l.complete(l.here) {
 		return nil
@@ -267,7 +276,7 @@ func (l *leader) patience(count int) time.Duration {
 
 // close makes the world of exactly these nodes.
 func (l *leader) close(tickets []ticket) *outcome {
-	if why := cmp.Or(wide(tickets), idle(tickets)); why != nil {
+	if why := cmp.Or(wide(tickets), idle(tickets), l.unlike(tickets)); why != nil {
 		return &outcome{Refused: why.Error()}
 	}
 	nodes := make([]job.Node, len(tickets))
@@ -450,7 +459,7 @@ func (l *leader) summarise(ctx context.Context) error {
 	b, err := json.Marshal(summary{
 		Epoch: l.epoch, Beat: l.beats, Here: s.Here, Count: s.Count, Missing: s.Missing, Replaced: some(byWhom),
 		Closes: s.Closes, Running: s.Running, Alive: s.Alive,
-		Unsaid: s.Unsaid, UnsaidFor: s.UnsaidFor, Others: s.Others, Pace: l.tempo(),
+		Unsaid: s.Unsaid, UnsaidFor: s.UnsaidFor, Others: s.Others, Pace: l.tempo(), Unfit: s.Unfit,
 	})
 	if err != nil {
 		return err
@@ -498,6 +507,8 @@ func (l *leader) tally(kept []ticket) Status {
 	if quiet := time.Since(l.since); l.reached < l.drawn && quiet >= 2*beat {
 		s.Unsaid, s.UnsaidFor = l.reached+1, quiet.Truncate(time.Second)
 	}
+	unfit, _ := l.unfit()
+	s.Unfit = reasons(unfit)
 	have := make(map[int]bool, len(kept))
 	for _, t := range kept {
 		if len(s.Here) < shown {

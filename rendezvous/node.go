@@ -36,6 +36,7 @@ type node struct {
 	next       time.Time
 	pace       time.Duration // between two signs of life; 0: not told yet
 	lingered   time.Duration // after the wait was over
+	declines   bool          // it only says that it is Unfit
 }
 
 // join goes from meeting to meeting until one ends with a world.
@@ -183,6 +184,9 @@ func (n *node) record() record {
 	if !n.NotBefore.IsZero() {
 		r.Rest = max(time.Until(n.NotBefore), 0)
 	}
+	if n.Unfit != "" {
+		r.Unfit, r.Stays, r.Rest = plain(n.Unfit, maxReason), !n.declines, forever
+	}
 	return r
 }
 
@@ -243,7 +247,7 @@ func (n *node) conclude(end *outcome) (*Session, error) {
 	case end.World != nil:
 		return n.enrol(end)
 	case end.Refused != "":
-		return nil, &Refusal{end.Refused}
+		return nil, &Refusal{Reason: end.Refused, Told: max(end.Told, 0)}
 	case end.Ended != nil:
 		return nil, &Ended{*end.Ended}
 	}
@@ -282,7 +286,7 @@ func (n *node) leftOut(w *world) error {
 		return err
 	}
 	for _, m := range w.Members {
-		if same(m.Node, n.spec.Self) {
+		if n.Unfit == "" && same(m.Node, n.spec.Self) {
 			return &Excluded{Reason: taken(n.spec.Self, fmt.Sprintf("%v, incarnation %.8s", m.Node, m.Incarnation))}
 		}
 	}

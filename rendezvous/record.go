@@ -28,6 +28,9 @@ type record struct {
 	Rest time.Duration `json:"rest,omitempty"` // for so long it takes no place
 	Node job.Node      `json:"node"`
 
+	Unfit string `json:"unfit,omitempty"` // why no worker can run there; "": they can
+	Stays bool   `json:"stays,omitempty"` // all the same, for others need it
+
 	Machine job.Machine `json:"machine,omitzero"` // on which that is
 }
 
@@ -37,6 +40,7 @@ func (r record) String() string { return r.Node.String() }
 type outcome struct {
 	World   *world `json:"world,omitempty"`
 	Refused string `json:"refused,omitempty"`
+	Told    int    `json:"told,omitempty"`  // beside Refused: how many hear by it that others cannot run workers
 	Moved   int    `json:"moved,omitempty"` // the generation in which to go on
 
 	// Ended: the world before is over, and no other one follows for those who stood by.
@@ -69,6 +73,8 @@ type summary struct {
 	Alive   time.Duration `json:"alive,omitempty"`   // how long it has been
 
 	Pace time.Duration `json:"pace,omitempty"` // between two signs of life of each node, from protocol 2 on; it only grows
+
+	Unfit []string `json:"unfit,omitempty"` // who cannot run workers, and why
 
 	Unsaid    int           `json:"unsaid,omitempty"`
 	UnsaidFor time.Duration `json:"unsaid_for,omitempty"`
@@ -237,6 +243,8 @@ func onExit(t job.Terms) string { return cmp.Or(t.OnExit, "stop") }
 func slots(a, b record) error {
 	uneven := a.Uneven && b.Uneven
 	switch {
+	case a.Unfit != "", b.Unfit != "": // who takes no part need not be like others
+		return nil
 	case b.Node.Slots < 0:
 		return fmt.Errorf("%v brings %d slots", b, b.Node.Slots)
 	case b.Node.Slots == 0 && !uneven:

@@ -60,6 +60,8 @@ type Options struct {
 	Fence    time.Duration // how long members of the world before may live without hearing its leader; without those the next one waits so long
 	// NotBefore is when this node may take a place in a world again. Until then it only stands by.
 	NotBefore time.Time
+	// Unfit says why no worker can run on this node; "": they can. Such a node takes no place in any world: it stands by until the job is over.
+	Unfit string
 	// Lives asks a member of a world that nobody ends, and of which the store hears nothing, whether it is still there: its leader
 	// may not reach the store. nil: nobody is asked.
 	Lives func(context.Context, job.Node) bool
@@ -136,8 +138,11 @@ func (e *Missing) Error() string {
 	return fmt.Sprintf("gave up after %v: %v", e.After.Round(100*time.Millisecond), e.Status)
 }
 
-// A Refusal is a contradiction between nodes. Every node of the meeting gets the same one.
-type Refusal struct{ Reason string }
+// A Refusal says why there can be no world: nodes contradict each other, or too many cannot run workers. Every node of the meeting gets the same one.
+type Refusal struct {
+	Reason string
+	Told   int // how many nodes of the job have heard now that others cannot run workers; 0: that is not the reason
+}
 
 func (e *Refusal) Error() string { return e.Reason }
 

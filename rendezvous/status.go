@@ -27,6 +27,7 @@ type Status struct {
 	Unsaid    int           // a ticket whose node has not said who it is; 0: none
 	UnsaidFor time.Duration // since when
 	Others    []string      // ids of other jobs that are meeting in the same store; at most 8
+	Unfit     []string      // nodes that said that no worker can run there, and why; at most 4
 }
 
 // String says it in a line: "3 of 4 nodes here, missing node 2".
@@ -45,6 +46,9 @@ func (s Status) String() string {
 	}
 	if s.Unsaid > 0 {
 		text += fmt.Sprintf("; ticket %d was drawn %d s ago and has not said who it is", s.Unsaid, s.UnsaidFor/time.Second)
+	}
+	for _, why := range s.Unfit {
+		text += "; " + why
 	}
 	if len(s.Others) > 0 {
 		text += fmt.Sprintf("; also meeting here: %s (were all nodes given the same job id?)", quoted(s.Others))

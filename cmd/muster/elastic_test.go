@@ -55,12 +55,65 @@ func TestOwnCheckFails(t *testing.T) {
 	t.Parallel()
 	c := newCrowd(t, "--nnodes 2 --spares 1")
 	c.joins("a")
-	broken := muster(t, t.TempDir(), []string{"CUDA_VISIBLE_DEVICES="}, "run", "--nnodes", "2", "--spares", "1", "--nproc-per-node", "gpu", "--rdzv-id", "crowd",
-		"--rdzv-endpoint", fmt.Sprint("127.0.0.1:", c.port), "--local-addr", "127.0.0.2", "--node-rank", "1", "--serve", "no", "--", "true")
-	broken.ends(67, "no GPU for the workers")
+	c.broken("b").ends(67, "no GPU for the workers")
+	c.nodes["a"].says("node 1) cannot run workers: no GPU for the workers")
 	c.joins("c")
 	c.works(0, "a", "c")
 	c.end("a", "c")
+}
+
+// broken starts an agent on a node without GPUs; the one called a serves the store.
+func (c *crowd) broken(name string) *program {
+	at, serve := 1+int(name[0]-'a'), "no"
+	if name == "a" {
+		serve = "yes"
+	}
+	args := append([]string{"run", "--nproc-per-node", "gpu", "--rdzv-id", "crowd", "--rdzv-endpoint", fmt.Sprint("127.0.0.1:", c.port),
+		"--local-addr", fmt.Sprint("127.0.0.", at), "--node-rank", fmt.Sprint(at - 1), "--serve", serve}, c.flags...)
+	return muster(c.T, c.TempDir(), []string{"CUDA_VISIBLE_DEVICES="}, append(args, "--", "true")...)
+}
+
+// A node that hosts the store stays for the others when its own check fails, over the loss of one of them, and ends with its own sentence.
+func TestOwnCheckOfTheHostFails(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, "--nnodes 2 --spares 2")
+	host := c.broken("a")
+	host.says("serves the meeting point to the others until the job is over")
+	c.joins("b")
+	c.nodes["b"].says("node 0) cannot run workers: no GPU for the workers")
+	c.joins("c")
+	c.works(0, "b", "c")
+	c.joins("d")
+	c.nodes["d"].says("generation 1 of this job has been running")
+	syscall.Kill(agentsOf(host.cmd.Process.Pid)[0], syscall.SIGKILL)
+	host.saysTimes("serves the meeting point to the others until the job is over", 2)
+	c.dies("b")
+	c.works(1, "d", "c")
+	c.end("c", "d")
+	host.ends(67, "no GPU for the workers", "the job went on without this node: all workers of all 2 nodes ended well")
+}
+
+// Without a spare all nodes end with what is wrong on the host, those that come later too.
+func TestNoJobWithoutTheHost(t *testing.T) {
+	t.Parallel()
+	const why = "node 0) cannot run workers: no GPU for the workers"
+	c := newCrowd(t, "--nnodes 3")
+	host := c.broken("a")
+	c.joins("b")
+	c.nodes["b"].ends(67, why, "the job needs 3 nodes")
+	c.joins("c")
+	c.nodes["c"].ends(67, why)
+	host.ends(67, why)
+}
+
+// Where no node has GPUs, none waits for another.
+func TestAllChecksFail(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, "--nnodes 2")
+	host := c.broken("a")
+	host.says("serves the meeting point to the others")
+	c.broken("b").ends(67, "no GPU for the workers")
+	host.ends(67, "node 1) cannot run workers: no GPU", "node 0) cannot run workers: no GPU")
 }
 
 // dies kills all of a node.

@@ -1,0 +1,58 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/rendezvous"
+)
+
+// This file is the part of a node on which no worker can run. It ends with that, whatever becomes of the job. But where it hosts the store in
+// which the others meet, it takes no place, and stays until the job is over.
+
+// declineTime is how long such a node tries to tell the others, in a store that it does not host.
+const declineTime = 2 * time.Second
+
+// unfit is the end of a node on which no worker can run.
+func (p Plan) unfit() error { return &Error{Code: job.ExitRefused, Err: errors.New(p.Unfit)} }
+
+// sooner is what a node ended of that was over before it was in a world: what was wrong with it comes first.
+func (p Plan) sooner(err error) error {
+	if p.Unfit == "" || ExitCode(err) == job.ExitRefused {
+		return err
+	}
+	return p.unfit()
+}
+
+// aside tells the others that this node runs no workers, and serves the store for them if that is up to it. It always fails.
+func (m *meeting) aside(ctx context.Context, o rendezvous.Options) error {
+	if !m.hosting {
+		ctx, cancel := context.WithDeadline(ctx, m.end)
+		defer cancel()
+		if err := rendezvous.Decline(ctx, m.store, m.spec, m.plan.Unfit); err != nil {
+			m.c.Log.Debug(err.Error())
+		}
+		return m.plan.unfit()
+	}
+	m.c.Log.Error(m.plan.Unfit + "; this node takes no place, and serves the meeting point to the others until the job is over")
+	m.end = time.Now().Add(m.c.JoinTimeout)
+	err := m.tellOthers(ctx, o)
+	if ended := new(rendezvous.Ended); errors.As(err, &ended) {
+		return fail(job.ExitRefused, "", "%s; the job went on without this node: %s", m.plan.Unfit, ended.Verdict.Sentence)
+	}
+	return err
+}
+
+// tellOthers is in one meeting after the other until the job is over, or all others have heard that without this node it cannot be.
+func (m *meeting) tellOthers(ctx context.Context, o rendezvous.Options) (err error) {
+	for others := m.spec.Nodes + m.spec.Spares - 1; others > 0; {
+		var refused *rendezvous.Refusal
+		if err = m.join(ctx, o); !errors.As(err, &refused) || refused.Told < 2 {
+			return err
+		}
+		others -= refused.Told - 1
+	}
+	return err
+}
