@@ -18,6 +18,7 @@ type Dialect struct {
 	// blank in it launches only when its first argument is the word that follows: "accelerate launch".
 	Programs []string
 	Modules  []string // that do the same by python -m
+	Whole    string   // the module that is all of the launcher's program, also where that does not launch
 	// parse reads what follows the program or module that it was called as.
 	parse func(h job.Host, as string, args []string) (Request, error)
 }
@@ -81,6 +82,51 @@ func Named(name string, args []string) (Call, bool) {
 		}
 	}
 	return Call{}, false
+}
+
+// Knows reports whether a launcher's program has this name, whatever it is told.
+func Knows(name string) bool { return Whole(name) != "" }
+
+// Programs are the names of all launchers' programs.
+func Programs() (names []string) {
+	for _, d := range dialects {
+		for _, program := range d.Programs {
+			if base, _, _ := strings.Cut(program, " "); !slices.Contains(names, base) {
+				names = append(names, base)
+			}
+		}
+	}
+	return names
+}
+
+// NameOf is the launcher that a command calls, as it is called by its bare name; "" for none.
+func NameOf(command string) string {
+	call, _ := Of(append(strings.Fields(command), "x"))
+	if len(call.Programs) == 0 {
+		return ""
+	}
+	return call.Programs[0]
+}
+
+// Whole is the module that is all of the program with this name; "": no launcher has one.
+func Whole(name string) string {
+	for _, d := range dialects {
+		for _, program := range d.Programs {
+			if base, _, _ := strings.Cut(program, " "); base == filepath.Base(name) {
+				return d.Whole
+			}
+		}
+	}
+	return ""
+}
+
+// Default returns what the launcher itself takes for a flag of muster run that nobody gave.
+func (r Request) Default(name string) Flag {
+	i := slices.IndexFunc(r.Flags, func(f Flag) bool { return f.Default && f.Name == name })
+	if i < 0 {
+		return Flag{}
+	}
+	return r.Flags[i]
 }
 
 // Of finds the launcher that a command line calls: by its program, or as a module of Python.

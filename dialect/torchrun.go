@@ -15,6 +15,7 @@ var torchrun = Dialect{
 	Doc:      "start a job as torchrun does, with its flags",
 	Programs: []string{"torchrun"},
 	Modules:  []string{"torch.distributed.run", "torch.distributed.launch"},
+	Whole:    "torch.distributed.run",
 	parse:    parseTorchrun,
 }
 
@@ -25,7 +26,7 @@ var torchrunOptions = options{abbreviate: true, known: []option{
 	{names: "--nnodes"}, {names: "--nproc-per-node"}, {names: "--node-rank"},
 	{names: "--rdzv-backend"}, {names: "--rdzv-endpoint"}, {names: "--rdzv-id"}, {names: "--rdzv-conf"},
 	{names: "--standalone", alone: true},
-	{names: "--max-restarts"}, {names: "--monitor-interval"},
+	{names: "--max-restarts", takes: whole(0)}, {names: "--monitor-interval"},
 	{names: "--start-method"}, {names: "--event-log-handler"}, {names: "--role"},
 	{names: "--module -m", alone: true}, {names: "--no-python", alone: true}, {names: "--run-path", alone: true},
 	{names: "--log-dir"}, {names: "--redirects -r"}, {names: "--tee -t"}, {names: "--local-ranks-filter"},

@@ -93,8 +93,8 @@ func TestOddPortIsTold(t *testing.T) {
 
 // What torchrun would do and muster does not is told, and nothing is told of what asks for nothing.
 func TestUnknownToUs(t *testing.T) {
-	f := Detect(host("PET_NNODES=1", "PET_LOG_DIR=/x", "PET_TEE=0", "PET_MODULE="))
-	if f.Problem != nil || len(f.Warnings) != 1 || !strings.HasPrefix(f.Warnings[0], "PET_LOG_DIR=/x ") {
+	f := Detect(host("PET_NNODES=1", "PET_RUN_PATH=1", "PET_TEE=0", "PET_MODULE="))
+	if f.Problem != nil || len(f.Warnings) != 1 || !strings.HasPrefix(f.Warnings[0], "PET_RUN_PATH=1 ") {
 		t.Errorf("%+v", f)
 	}
 }

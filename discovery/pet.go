@@ -62,8 +62,7 @@ func addPET(r *reader, f *Finding) error {
 // petUnknown are variables by which torchrun does something that muster does by its flags only, or not at all; 0, the
 // role "default" and nothing ask for nothing.
 var petUnknown = []string{
-	"PET_STANDALONE", "PET_MODULE", "PET_NO_PYTHON", "PET_RUN_PATH", "PET_LOCAL_ADDR", "PET_ROLE",
-	"PET_RDZV_CONF", "PET_LOG_DIR", "PET_REDIRECTS", "PET_TEE", "PET_LOCAL_RANKS_FILTER", "PET_VIRTUAL_LOCAL_RANK",
+	"PET_RUN_PATH", "PET_ROLE", "PET_VIRTUAL_LOCAL_RANK",
 }
 
 // petNodes reads PET_NNODES, which may be a range; a range of one number is that number.

@@ -24,7 +24,7 @@ func command(c Config) ([]string, error) {
 	if c.Module && c.NoPython {
 		return nil, fail(job.ExitUsage, "drop one of them", "%s is Python, %s is not", c.by("module"), c.by("no-python"))
 	}
-	if c.NoPython || !c.Module && !strings.HasSuffix(c.Argv[0], ".py") {
+	if c.NoPython || !c.Module && !c.Dialect.Script && !strings.HasSuffix(c.Argv[0], ".py") {
 		return c.Argv, c.executable(c.Argv[0])
 	}
 	python, err := c.interpreter()

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/muster-run/muster/dialect"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher/pid1"
 	"github.com/muster-run/muster/output"
@@ -18,10 +19,11 @@ import (
 // Config is everything that a person or a test may decide about a run. Zero values mean "not said":
 // then the platform decides, then the default.
 type Config struct {
-	Argv     []string // the script and its arguments, or any command
-	Module   bool     // --module: Argv[0] is a Python module
-	NoPython bool     // --no-python: Argv[0] is a program, also when it ends in .py
-	Debug    string   // --debug: what a shell runs in each worker's place; "": nothing
+	Argv     []string        // the script and its arguments, or any command
+	Module   bool            // --module: Argv[0] is a Python module
+	NoPython bool            // --no-python: Argv[0] is a program, also when it ends in .py
+	Dialect  dialect.Request // what another launcher's words ask for beyond flags
+	Debug    string          // --debug: what a shell runs in each worker's place; "": nothing
 
 	Nodes      int    // --nnodes: MAX of MIN:MAX
 	Least      int    // MIN; 0: the same
@@ -99,8 +101,12 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// getenv looks up the user's environment, of which the first of duplicates counts (getenv(3)).
+// getenv looks up the user's environment, of which the first of duplicates counts (getenv(3)). What another launcher would have
+// set is over it.
 func (c Config) getenv(name string) (string, bool) {
+	if value, ok := c.Dialect.Env.Lookup(name); ok {
+		return value, true
+	}
 	for _, kv := range c.Environ {
 		if len(kv) > len(name) && kv[len(name)] == '=' && kv[:len(name)] == name {
 			return kv[len(name)+1:], true

@@ -32,9 +32,9 @@ func DryRun(c Config, rank int) (Dry, error) {
 	case p.Endpoint != "":
 		host = hostOf(p.Endpoint)
 	}
-	tasks := p.Framework.Tasks(framework.Place{
+	tasks := p.Tasks(framework.Place{
 		World: world, Group: group, MasterAddr: host, MasterPort: c.WorkerPort, AgentStore: agentStore(c),
-	}, p.Command, c.getenv)
+	}, c)
 	d := Dry{Plan: p, Task: tasks[rank-world.Members[group].First], User: c.getenv}
 	d.Kept = len(d.Task.Env.Over(c.Environ)) - len(d.Task.Env.Over(nil))
 	return d, nil

@@ -411,7 +411,7 @@ func (r *round) restart() {
 // knows are among them: something that they started may live.
 func (r *round) inheritWorkers(old *pid1.Legacy) int {
 	r.place = r.placeOf(*r.state.Start)
-	tasks := r.plan.Framework.Tasks(*r.place, r.plan.Command, r.c.getenv)
+	tasks := r.plan.Tasks(*r.place, r.c)
 	r.openPages(tasks, r.state.Round)
 	for i := range tasks {
 		if m := r.state.life(tasks[i].Rank); m != nil {

@@ -28,7 +28,7 @@ func (d *desk) inside(rank *int) (any, error) {
 	}
 	place := *now.place
 	place.ErrorDir = ""
-	tasks := d.plan.Framework.Tasks(place, d.plan.Command, d.c.getenv)
+	tasks := d.plan.Tasks(place, d.c)
 	i := 0
 	if rank != nil {
 		i = slices.IndexFunc(tasks, func(t job.Task) bool { return t.Rank == *rank })
@@ -37,7 +37,7 @@ func (d *desk) inside(rank *int) (any, error) {
 		return nil, notHere(place.World, place.Group, *rank)
 	}
 	if m := now.state.life(tasks[i].Rank); m != nil {
-		tasks[i] = d.plan.Framework.Tasks(m.in(place, ""), d.plan.Command, d.c.getenv)[i]
+		tasks[i] = d.plan.Tasks(m.in(place, ""), d.c)[i]
 	}
 	dir, err := os.Getwd()
 	if err != nil {

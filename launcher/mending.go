@@ -20,7 +20,7 @@ func (m mend) in(place framework.Place, errorDir string) framework.Place {
 // task is a worker's task in its new life.
 func (r *round) task(m mend) job.Task {
 	local := m.Rank - r.session.World.Members[r.session.Rank].First
-	return r.h.withRAS(r.paged(r.plan.Framework.Tasks(m.in(*r.place, r.roundDir(m.Number)), r.plan.Command, r.c.getenv)[local]))
+	return r.h.withRAS(r.paged(r.plan.Tasks(m.in(*r.place, r.roundDir(m.Number)), r.c)[local]))
 }
 
 // mend starts a worker of this node again. On other nodes it is only counted.

@@ -128,6 +128,9 @@ func planCommand(c Config, _ discovery.Finding, p *Plan) (err error) {
 }
 
 func planNodes(c Config, found discovery.Finding, p *Plan) error {
+	if err := c.contradicted(found); err != nil {
+		return err
+	}
 	switch {
 	case c.Standalone && c.Nodes > 1:
 		return fail(job.ExitUsage, "drop one of them", "%s means one node, %s more", c.by("standalone"), c.said("nnodes", job.Terms{Nodes: c.Nodes, Least: c.Least}.Size()))
@@ -149,6 +152,23 @@ func planNodes(c Config, found discovery.Finding, p *Plan) error {
 	p.Spec.Uneven, p.Spec.Debug = c.Uneven, c.Debug != ""
 	if c.OnExit != onExitStop {
 		p.Spec.OnExit = c.OnExit
+	}
+	return nil
+}
+
+// contradicted refuses another launcher's words that say otherwise than the platform which job this is: they were written for
+// another one, or a variable in them counts something else. A flag of muster's own is the user's decision.
+func (c Config) contradicted(found discovery.Finding) error {
+	evidence := strings.Join(found.Evidence, ", ")
+	switch {
+	case c.Dialect.Command == nil || c.Standalone || found.Nodes < 2 || found.Least != 0:
+		return nil
+	case c.Nodes != 0 && c.Nodes != found.Nodes:
+		return fail(job.ExitUsage, "correct the command line, or leave the number of nodes out of it", "%s, but the platform says %d nodes (%s)",
+			c.said("nnodes", job.Terms{Nodes: c.Nodes, Least: c.Least}.Size()), found.Nodes, evidence)
+	case c.NodeRank >= 0 && found.Rank >= 0 && c.NodeRank != found.Rank:
+		return fail(job.ExitUsage, "correct the command line, or leave the node's number out of it", "%s, but the platform says this is node %d (%s)",
+			c.said("node-rank", c.NodeRank), found.Rank, evidence)
 	}
 	return nil
 }
@@ -198,7 +218,8 @@ func planSelf(c Config, found discovery.Finding, p *Plan) error {
 // planSlots decides the number of workers: one per GPU unless told otherwise. Asking for GPUs where there are none
 // is refused: a training that fell back to the CPU would look like success.
 func planSlots(c Config, found discovery.Finding, p *Plan) error {
-	asked, from := cmp.Or(c.NProc, found.NProc, "auto"), cmp.Or(found.NProcBy, "default")
+	otherwise := c.Dialect.Default("nproc-per-node")
+	asked, from := cmp.Or(c.NProc, found.NProc, otherwise.Value, "auto"), cmp.Or(found.NProcBy, otherwise.From, "default")
 	machine, err := topology.Probe(c.Root)
 	if err != nil {
 		return fail(job.ExitSystem, "", "count the GPUs: %w", err)

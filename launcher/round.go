@@ -344,7 +344,7 @@ func (r *round) begin(at start) {
 	r.place = r.placeOf(at)
 	r.heed(at.Policy)
 	r.renew()
-	tasks := r.plan.Framework.Tasks(*r.place, r.plan.Command, r.c.getenv)
+	tasks := r.plan.Tasks(*r.place, r.c)
 	r.debug(tasks)
 	r.openPages(tasks, at.Round)
 	for i := range tasks {

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/muster-run/muster/dialect"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher"
 	"github.com/muster-run/muster/launcher/pid1/early"
@@ -43,6 +45,10 @@ func commandLine(args []string) error {
 	if name, _ := standsFor(args[0]); name != "" { // Linux gives at least one
 		return dispatch(initCommand(args[0]), args[1:])
 	}
+	if linked(args) {
+		err, _ := dropIn(append([]string{filepath.Base(args[0])}, args[1:]...))
+		return err
+	}
 	if len(args) < 2 || slices.Contains([]string{"help", "--help", "-h"}, args[1]) {
 		overview(os.Stdout)
 		if len(args) < 2 {
@@ -55,6 +61,9 @@ func commandLine(args []string) error {
 	}
 	c := find(commands(), args[1])
 	if c == nil {
+		if err, ok := dropIn(args[1:]); ok {
+			return err
+		}
 		return unknownCommand("muster", args[1], commands())
 	}
 	return dispatch(c, args[2:])
@@ -110,6 +119,19 @@ func dispatch(c *cli.Command, args []string) error {
 		help(os.Stdout, c, all)
 		return nil
 	}
+	words := understood{args: args, given: given}
+	if c.Name == "run" || c.Name == "env" {
+		if words, err = understand(c, args, given); err != nil {
+			return err
+		}
+		if words.shell != nil && c.Name == "run" {
+			return runShell(args, words)
+		}
+		if words.request.Help {
+			dialectHelp(os.Stdout, words.call)
+			return nil
+		}
+	}
 	set, err := fromEnv(c.Flags, given)
 	if err != nil {
 		return wrong("%s: %v", c.Name, err)
@@ -117,16 +139,17 @@ func dispatch(c *cli.Command, args []string) error {
 	if c.Name != "run" && c.Name != "init" && early.Drop() { // nobody else reads what came before main
 		return exit(job.ExitTERM)
 	}
-	return execute(c, append(set, args...), given)
+	return execute(c, append(set, words.args...), words)
 }
 
 // execute lets the library parse what normalise prepared, and runs the command. The library looks for each flag that it
 // knows among all the others, which for those of run takes 2 ms: so it gets to know the given ones only.
-func execute(c *cli.Command, args []string, given map[string]string) error {
+func execute(c *cli.Command, args []string, words understood) error {
+	given := words.given
 	flags := slices.DeleteFunc(slices.Clone(c.Flags), func(f cli.Flag) bool { return given[f.Names()[0]] == "" })
 	app := &cli.App{
 		Name: "muster", HideHelp: true, HideVersion: true, Writer: io.Discard, ErrWriter: io.Discard,
-		Flags: flags, Action: c.Action, Metadata: map[string]any{"given": given, "flags": c.Flags},
+		Flags: flags, Action: c.Action, Metadata: map[string]any{"given": given, "flags": c.Flags, "dialect": words.request},
 		OnUsageError:   func(_ *cli.Context, err error, _ bool) error { return wrong("%s: %v", c.Name, err) },
 		ExitErrHandler: func(*cli.Context, error) {},
 	}
@@ -136,6 +159,11 @@ func execute(c *cli.Command, args []string, given map[string]string) error {
 // givenBy is who set each flag of a command: a flag's own words, or a variable.
 func givenBy(x *cli.Context) map[string]string {
 	return x.App.Metadata["given"].(map[string]string)
+}
+
+// asked is what another launcher's words ask for beyond flags.
+func asked(x *cli.Context) dialect.Request {
+	return x.App.Metadata["dialect"].(dialect.Request)
 }
 
 // allFlags are those that the command has.
@@ -148,6 +176,10 @@ func overview(w io.Writer) {
 	fmt.Fprint(w, "muster starts distributed training: a container's entrypoint, and a replacement for torchrun\n\n"+
 		"  muster run --nnodes 2 --rdzv-endpoint host0:29400 train.py --lr 1e-4\n\n")
 	list(w, commands())
+	fmt.Fprint(w, "\nOther launchers' command lines, also by links of their names:\n\n")
+	for _, d := range dialect.All() {
+		fmt.Fprintf(w, "  %-12s %s\n", d.Name, d.Doc)
+	}
 	fmt.Fprint(w, "\nmuster COMMAND --help says more about each.\n")
 }
 

@@ -64,8 +64,7 @@ func normalise(flags []cli.Flag, args []string) (out []string, given map[string]
 func fromEnv(flags []cli.Flag, given map[string]string) (out []string, err error) {
 	for _, f := range flags {
 		name := f.Names()[0]
-		by := variable(name)
-		value := os.Getenv(by)
+		by, value := setBy(name)
 		if _, seen := given[name]; seen || value == "" || strings.HasPrefix(value, "tcp://") {
 			continue
 		}
@@ -78,6 +77,20 @@ func fromEnv(flags []cli.Flag, given map[string]string) (out []string, err error
 	return out, nil
 }
 
+// fromPET are flags of torchrun that muster run has and that torchrun's own variables set, as the operators of a platform do: PET_ and the
+// name. What those say of the job itself is read with the platform's other words.
+var fromPET = strings.Fields("standalone module no-python local-addr rdzv-conf monitor-interval start-method")
+
+// setBy is the variable that sets a flag, and its value.
+func setBy(flag string) (by, value string) {
+	by = variable(flag)
+	if value = os.Getenv(by); value != "" || !slices.Contains(fromPET, flag) {
+		return by, value
+	}
+	by = "PET_" + strings.TrimPrefix(by, "MUSTER_")
+	return by, os.Getenv(by)
+}
+
 // misspelt names variables in environ that are nobody's, and whose names miss one of ours by a slip: a node that is not told how
 // many nodes there are would train alone.
 func misspelt(flags []cli.Flag, environ []string) (notes []string) {
@@ -85,7 +98,7 @@ func misspelt(flags []cli.Flag, environ []string) (notes []string) {
 	for _, f := range flags {
 		names = append(names, variable(f.Names()[0]))
 	}
-	names = append(names, terminationLog, proc.TagName, launcher.TokenVariable, "MUSTER_HOOK", "MUSTER_PAGE", "MUSTER_PAGES", "MUSTER_BEAT_SOCKET")
+	names = append(names, terminationLog, proc.TagName, launcher.TokenVariable, "MUSTER_HOOK", "MUSTER_PAGE", "MUSTER_PAGES", "MUSTER_BEAT_SOCKET", bypass)
 	for _, kv := range environ {
 		name, value, _ := strings.Cut(kv, "=")
 		if !strings.HasPrefix(name, variable("")) || slices.Contains(names, name) || strings.HasPrefix(value, "tcp://") {

@@ -36,7 +36,7 @@ func misused(args []string, err error) int {
 	if name, _ := standsFor(args[0]); name != "" {
 		return 1 // as that program
 	}
-	if args[1] == "run" {
+	if launches(args) {
 		why := launcher.VerdictOf(&launcher.Error{Code: job.ExitUsage, Err: err})
 		pid1.LeaveWords(os.Getenv(terminationLog), report.Words(why)) // there is no agent yet that could
 	}

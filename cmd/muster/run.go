@@ -67,6 +67,8 @@ func jobFlags(c *launcher.Config) []cli.Flag {
 // configure completes c with what only the process itself knows.
 func configure(x *cli.Context, c *launcher.Config) {
 	c.Argv = x.Args().Slice()
+	c.Dialect = asked(x)
+	c.Notes = append(c.Notes, c.Dialect.Notes...)
 	c.From = givenBy(x)
 	c.Host = thisHost()
 	c.Root = topology.Root("/")

@@ -54,6 +54,7 @@ func TestWrongUse(t *testing.T) {
 		{"run --no-python --module true", "", 2, "--module is Python, --no-python is not"},
 		{"run --redirects 4 true", "", 2, `"4" is none of 0 (no stream), 1 (stdout)`},
 		{"run -t 1:3 true", "", 2, "--tee names local rank 1, but this node has 1 workers"},
+		{"run true", "PET_STANDALONE=x", 2, `PET_STANDALONE: "x" is neither true nor false`},
 		{"run true", "PET_TEE=x", 2, `PET_TEE: "x" is none of 0`},
 		{"run --ranks 3-1 true", "", 2, `"3-1" names no ranks`},
 		{"run --log-quota 1 true", "", 2, `"1" is no size`},

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -40,6 +41,7 @@ type InitOptions struct {
 	ParentDeath syscall.Signal // to be sent to us when our parent dies; 0: none
 	Warn        bool           // say so for each orphan that is reaped
 	Zero        []int          // exit codes of the child that become 0
+	Linger      time.Duration  // when the command ended of a signal that we passed on: how long what it started may take to end
 	NoExec      int            // exit code when argv cannot be started; 0: a shell's, 127 or 126
 	Verbose     int            // -1: not even that orphans are lost; 1: what is started and how it ends; 2: each signal too
 
@@ -84,6 +86,7 @@ func Init(argv []string, opt InitOptions) int {
 		case <-ended:
 			if end, over := i.reap(); over {
 				code := i.codeOf(end)
+				i.linger(ended)
 				i.farewell(end, code, ended)
 				return code
 			}
@@ -95,6 +98,7 @@ type initProcess struct {
 	opt     InitOptions
 	signals chan os.Signal
 	skip    map[syscall.Signal]bool // the next one is the terminal's farewell to us
+	told    bool                    // to end
 	child   int
 	spawner spawner
 	beside  beside
@@ -207,6 +211,29 @@ func (i *initProcess) handOver() {
 	_ = unix.Kill(-i.child, unix.SIGCONT) // it may have tried to read too early
 }
 
+// linger waits for what the command started, as long as there is any, when it ended because it was told to: a shell dies of
+// a signal at once, the job that it runs has work to save. That hears the signals, if they go to the process group.
+func (i *initProcess) linger(ended <-chan os.Signal) {
+	if i.opt.Linger == 0 || !i.told {
+		return
+	}
+	late := time.NewTimer(i.opt.Linger)
+	defer late.Stop()
+	for {
+		i.reap()
+		if err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); errors.Is(err, unix.ECHILD) {
+			return
+		}
+		select {
+		case s := <-i.signals:
+			i.got(s.(syscall.Signal))
+		case <-ended:
+		case <-late.C:
+			return
+		}
+	}
+}
+
 // got handles a signal that came to us.
 func (i *initProcess) got(s syscall.Signal) {
 	if i.skip[s] {
@@ -244,6 +271,7 @@ func (i *initProcess) pass(s syscall.Signal) {
 	if i.opt.Apart == OwnSession || i.opt.Apart == OwnGroup && i.opt.Group {
 		pid = -pid
 	}
+	i.told = i.told || to == unix.SIGTERM || to == unix.SIGINT
 	i.verbose(2, "signal %d came, %d goes to %d", int(s), int(to), pid)
 	if err := unix.Kill(pid, to); err != nil && !errors.Is(err, unix.ESRCH) {
 		complain("pass on signal %d: %v", int(to), err)

@@ -1,0 +1,240 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/muster-run/muster/dialect"
+	"github.com/muster-run/muster/launcher"
+	"github.com/muster-run/muster/launcher/pid1"
+	"github.com/muster-run/muster/proc"
+)
+
+// bypass is the variable that makes every drop-in the launcher for which it stands.
+const bypass = "MUSTER_BYPASS"
+
+// dropIn runs a command line that is another launcher's, or returns false if it is none: words[0] is the name of the
+// launcher's program, by which a link to muster was called, or which stands behind muster.
+func dropIn(words []string) (error, bool) {
+	_, launches := dialect.Of(words)
+	switch {
+	case !launches && !dialect.Knows(words[0]):
+		return nil, false
+	case !launches || isSet(bypass):
+		return execReal(words), true
+	case os.Getenv(proc.TagName) != "":
+		return beScript(words), true
+	}
+	return dispatch(runCommand(), append([]string{"--"}, words...)), true
+}
+
+// isSet reports whether a variable says yes.
+func isSet(name string) bool {
+	yes, err := truth(os.Getenv(name))
+	return err == nil && yes == "true"
+}
+
+// understood is a command line of muster run in which another launcher's words were replaced by muster's own.
+type understood struct {
+	args    []string // flags, "--", the script and its arguments
+	given   map[string]string
+	call    dialect.Call // whose words they were; zero: they are muster's own
+	request dialect.Request
+	shell   *dialect.In // the launcher in the shell script that is to be run; nil: there is none
+}
+
+// understand replaces another launcher's command line, where that is what is to be run, by what it asks of muster run. args are
+// normalised.
+func understand(c *cli.Command, args []string, given map[string]string) (understood, error) {
+	u := understood{args: args, given: given}
+	flags, command := split(args)
+	if given["module"] != "" {
+		command = append([]string{"python", "-m"}, command...)
+	}
+	call, ok := dialect.Of(command)
+	if !ok {
+		if in, calls := dialect.InShell(thisHost(), command); calls && given["debug"] == "" {
+			u.shell = &in
+		}
+		return u, nil
+	}
+	request, err := call.Parse(thisHost())
+	if err != nil {
+		return u, misspoken(call, err)
+	}
+	if given["module"] != "" { // it was the launcher's
+		delete(given, "module")
+		flags = slices.DeleteFunc(flags, func(f string) bool { return f == "--module=true" || f == "-m=true" })
+	}
+	for _, f := range request.Flags {
+		if f.Default {
+			continue
+		}
+		if flags, err = agree(c.Flags, flags, given, f); err != nil {
+			return u, wrong("%s: %v", call.As, err)
+		}
+	}
+	u.call, u.request = call, request
+	u.args = slices.Concat(flags, []string{"--"}, request.Command)
+	return u, nil
+}
+
+// split parts a normalised command line into flags and what they are followed by.
+func split(args []string) (flags, command []string) {
+	i := slices.IndexFunc(args, func(a string) bool { return a == "--" || a == "-" || !strings.HasPrefix(a, "-") })
+	switch {
+	case i < 0:
+		return args, nil
+	case args[i] == "--":
+		return args[:i:i], args[i+1:]
+	}
+	return args[:i:i], args[i:]
+}
+
+// agree adds a flag that the other launcher's words mean to those of muster's own, which must not say otherwise.
+func agree(known []cli.Flag, flags []string, given map[string]string, f dialect.Flag) ([]string, error) {
+	flag := lookup(known, f.Name)
+	if flag == nil { // env and run have them all
+		return flags, fmt.Errorf("%s means --%s, which is not here", f.From, f.Name)
+	}
+	value, err := checked(flag, f.From, f.Value)
+	if err != nil {
+		return flags, err
+	}
+	if by := given[f.Name]; by != "" {
+		if !slices.Contains(flags, by+"="+value) {
+			return flags, fmt.Errorf("%s %s and muster's own %s say different things; drop one of them", f.From, f.Value, by)
+		}
+		return flags, nil
+	}
+	given[f.Name] = f.From
+	return append(flags, "--"+f.Name+"="+value), nil
+}
+
+// misspoken is what is wrong with another launcher's command line.
+func misspoken(call dialect.Call, err error) error {
+	var unknown interface{ Names() []string }
+	if errors.As(err, &unknown) {
+		said := strings.TrimLeft(err.Error()[strings.LastIndexByte(err.Error(), ' ')+1:], "-")
+		if best := nearest(said, unknown.Names()); best != "" {
+			return wrong("%s: %v; did you mean --%s?", call.As, err, best)
+		}
+	}
+	return wrong("%s: %v", call.As, err)
+}
+
+// dialectHelp says how another launcher's words are used here.
+func dialectHelp(w io.Writer, call dialect.Call) {
+	fmt.Fprintf(w, "muster %s: %s\n\n  muster %s [flags of %s] script.py [argument...]\n\n", call.Name, call.Doc, call.As, call.Name)
+	fmt.Fprintf(w, "Its flags are %s's own. What muster can do beyond is said by variables, MUSTER_ and the name of a flag\n"+
+		"of muster run, or by flags of muster run before it: muster run --spares 1 -- %s ...\n"+
+		"%s=1 runs the real %s. docs/dialects.md tells where muster differs.\n", call.Name, call.As, bypass, call.Name)
+}
+
+// execReal becomes the real program of the name words[0].
+func execReal(words []string) error {
+	path, args, err := launcher.Real(words, os.Environ())
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%s: %w", path, syscall.Exec(path, args, os.Environ()))
+}
+
+// beScript is another launcher inside a worker that muster started: it would start workers in a worker. It becomes the script
+// instead, with what its dialect adds.
+func beScript(words []string) error {
+	call, _ := dialect.Of(words)
+	request, err := call.Parse(thisHost())
+	if err != nil {
+		return misspoken(call, err)
+	}
+	if request.Help {
+		dialectHelp(os.Stdout, call)
+		return nil
+	}
+	if err := launcher.Fits(request, os.Getenv); err != nil {
+		return wrong("%s in a worker of muster: %v", call.As, err)
+	}
+	c := launcher.Config{Argv: request.Command, Dialect: request, Host: thisHost(), Environ: os.Environ()}
+	for _, f := range request.Flags {
+		c.Module = c.Module || f.Name == "module"
+		c.NoPython = c.NoPython || f.Name == "no-python"
+	}
+	argv, environ, err := launcher.Become(c, os.Getenv("LOCAL_RANK"))
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%s: %w", argv[0], syscall.Exec(argv[0], argv, environ))
+}
+
+// linked reports whether a command line calls muster by the name of another launcher's program.
+func linked(args []string) bool {
+	return filepath.Base(args[0]) != "muster" && dialect.Knows(args[0])
+}
+
+// launches reports whether a command line starts a job: its end is then to be told where the platform looks.
+func launches(args []string) bool {
+	if !linked(args) {
+		if args = args[1:]; len(args) > 0 && args[0] == "run" {
+			return true
+		}
+	}
+	_, ok := dialect.Of(args)
+	return ok
+}
+
+// runShell runs a shell script that calls a launcher: once, as it is, with links in PATH by which the launcher is muster. Flags of muster
+// run become the variables that set them there.
+func runShell(args []string, u understood) error {
+	flags, command := split(args)
+	where := cmp.Or(u.shell.Script, "the shell's command line")
+	if !u.shell.Linked {
+		return wrong("%s calls %s, which would start workers in each worker; call %s by its bare name there, or give that command line to muster run itself",
+			where, u.shell.Call, dialect.NameOf(u.shell.Call))
+	}
+	for _, f := range flags {
+		name, value, _ := strings.Cut(strings.TrimLeft(f, "-"), "=")
+		if err := os.Setenv(variable(lookup(runCommand().Flags, name).Names()[0]), value); err != nil {
+			return err
+		}
+	}
+	links, err := linkDir()
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(links)
+	if err := os.Setenv("PATH", links+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "muster: %s calls %s: that is muster in its place\n", where, u.shell.Call)
+	opt := pid1.InitOptions{Group: true, Subreaper: os.Getpid() != 1, Linger: time.Hour} // the job in it knows its own limits
+	return status(pid1.Init(command, opt))
+}
+
+// linkDir makes a directory with a link to this program for each launcher's program.
+func linkDir() (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("this program: %w", err)
+	}
+	dir, err := os.MkdirTemp("", "muster-links-")
+	if err != nil {
+		return "", fmt.Errorf("links for launchers: %w", err)
+	}
+	for _, name := range dialect.Programs() {
+		if err := os.Symlink(self, filepath.Join(dir, name)); err != nil {
+			return "", fmt.Errorf("links for launchers: %w", err)
+		}
+	}
+	return dir, nil
+}

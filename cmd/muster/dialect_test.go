@@ -1,0 +1,125 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// link makes a link to muster under another launcher's name.
+func link(t *testing.T, name string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.Symlink(executable(t), path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// places writes a script that says where it is, and returns its directory.
+func places(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	script := "import os, sys\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], os.environ['ROLE_NAME'], sys.argv[1:])\n"
+	if err := os.WriteFile(filepath.Join(dir, "train"), []byte(script), 0o644); err != nil { // torchrun needs no .py
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// torchrun's command line starts the same job behind muster, behind muster run, as a module, and by a link of its name.
+func TestTorchrunWords(t *testing.T) {
+	t.Parallel()
+	dir := places(t)
+	flags := []string{"--nproc_per_node=2", "--role", "trainer", "train", "--x", "${local_rank}", "$$5"}
+	for name, before := range map[string][]string{
+		"behind muster":     {executable(t), "torchrun"},
+		"behind muster run": {executable(t), "run", "--max-restarts", "1", "--", "torchrun"},
+		"module":            {executable(t), "python3", "-u", "-m", "torch.distributed.run"},
+		"module of run":     {executable(t), "run", "-m", "torch.distributed.run"},
+		"link":              {link(t, "torchrun")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			startProgram(t, dir, nil, append(before, flags...)...).ends(0,
+				"[rank 0] rank 0 of 2 trainer ['--x', '0', '$$5']\n", "[rank 1] rank 1 of 2 trainer ['--x', '1', '$$5']\n")
+		})
+	}
+}
+
+// torch.distributed.launch tells scripts their local rank by a flag.
+func TestTorchLaunch(t *testing.T) {
+	t.Parallel()
+	muster(t, places(t), nil, "python", "-m", "torch.distributed.launch", "--nproc_per_node", "2", "train", "a").
+		ends(0, "rank 0 of 2 default ['--local-rank=0', 'a']\n", "rank 1 of 2 default ['--local-rank=1', 'a']\n")
+}
+
+// What another launcher is asked for must agree with the rest.
+func TestWrongWords(t *testing.T) {
+	t.Parallel()
+	dir := places(t)
+	platform := []string{"PET_NNODES=4", "PET_NODE_RANK=1", "PET_MASTER_ADDR=h", "PET_MASTER_PORT=29500"}
+	for _, c := range []struct {
+		vars []string
+		args []string
+		says string
+	}{
+		{nil, []string{"torchrun"}, "torchrun: no script"},
+		{nil, []string{"torchrun", "--nproc_per_nodes", "2", "train"}, "torchrun: there is no flag --nproc_per_nodes; did you mean --nproc-per-node?"},
+		{nil, []string{"torchrun", "--nproc_per_node", "many", "train"}, "--nproc_per_node many is no number of workers"},
+		{nil, []string{"run", "--nnodes", "2", "--", "torchrun", "--nnodes", "4", "train"}, "--nnodes 4 and muster's own --nnodes say different things"},
+		{platform, []string{"torchrun", "--nnodes", "2", "train"}, "--nnodes 2, but the platform says 4 nodes (PET_NNODES=4"},
+		{platform, []string{"torchrun", "--nnodes", "4", "--node-rank", "2", "train"}, "--node-rank 2, but the platform says this is node 1"},
+		{nil, []string{"run", "--", "bash", "-c", "set -e; python3 -m torch.distributed.run train"}, "call torchrun by its bare name"},
+		{nil, []string{"run", "--", "bash", "-c", "/opt/bin/torchrun train"}, "calls /opt/bin/torchrun, which would start workers in each worker"},
+	} {
+		muster(t, dir, c.vars, c.args...).ends(2, c.says)
+	}
+}
+
+// A link called inside a worker is the script, if it asks for the world that is there, and starts nothing else.
+func TestLauncherInWorker(t *testing.T) {
+	t.Parallel()
+	dir, torchrun := places(t), link(t, "torchrun")
+	muster(t, dir, nil, "run", "--nproc-per-node", "2", "--", "env", torchrun, "--nproc-per-node", "2", "--role", "r", "train", "a").
+		ends(0, "rank 0 of 2 r ['a']\n", "rank 1 of 2 r ['a']\n")
+	muster(t, dir, nil, "run", "--nproc-per-node", "2", "--", "env", torchrun, "--nproc-per-node", "4", "train").
+		ends(2, "--nproc-per-node says 4 workers on each node, but the job has 2")
+}
+
+// A shell script that calls a launcher is run once, and the launcher in it is muster, with the flags before it. The end of the
+// shell, which dies of a signal at once, is not the end of the job.
+func TestShellScript(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	train := "import os, signal, sys, time\n" +
+		"def save(*_):\n  time.sleep(1)\n  print('saved', os.environ['RANK'])\n  sys.exit(0)\n" +
+		"signal.signal(signal.SIGTERM, save)\nprint('ready', os.environ['RANK'], os.environ['TORCHELASTIC_MAX_RESTARTS'], flush=True)\nwhile True: time.sleep(0.01)\n"
+	script := "#!/bin/bash\nset -e\nexport N=2\necho once # torchrun follows\ntorchrun --nproc-per-node $N \\\n  train.py\necho never\n"
+	for name, text := range map[string]string{"train.py": train, "train.sh": script} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := muster(t, dir, nil, "run", "--max-restarts", "3", "./train.sh")
+	p.says("ready 0 3")
+	p.says("ready 1 3")
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	p.ends(143, "./train.sh calls torchrun: that is muster in its place", "once\n", "saved 0", "saved 1", "was told to stop by SIGTERM; exit 143")
+	if left, _ := filepath.Glob(filepath.Join(p.tmp, "muster-links-*")); len(left) > 0 {
+		t.Errorf("left %q", left)
+	}
+}
+
+// MUSTER_BYPASS makes a link what it stands for: here a program of that name further on in PATH.
+func TestBypass(t *testing.T) {
+	t.Parallel()
+	real := t.TempDir()
+	if err := os.WriteFile(filepath.Join(real, "torchrun"), []byte("#!/bin/sh\necho real \"$@\"\nexit 7\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	torchrun := link(t, "torchrun")
+	path := "PATH=" + filepath.Dir(torchrun) + ":" + real + ":" + os.Getenv("PATH")
+	startProgram(t, t.TempDir(), []string{path, bypass + "=1"}, torchrun, "--nnodes", "2", "x").ends(7, "real --nnodes 2 x\n")
+}

@@ -1,0 +1,116 @@
+package launcher
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"github.com/muster-run/muster/dialect"
+	"github.com/muster-run/muster/framework"
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/launcher/pid1"
+)
+
+// This file is what remains of another launcher's words once its flags are muster's: variables and arguments of workers, and
+// that launcher in places where it must not start anything.
+
+// Tasks are those of this node in a round: what the framework expects, and over it what another launcher gives its workers.
+func (p Plan) Tasks(place framework.Place, c Config) []job.Task {
+	tasks := p.Framework.Tasks(place, p.Command, c.getenv)
+	for i := range tasks {
+		tasks[i].Env = append(tasks[i].Env, c.Dialect.Env...)
+		if c.Debug == "" {
+			tasks[i].Argv = c.arguments(tasks[i].Argv, strconv.Itoa(tasks[i].LocalRank))
+		}
+	}
+	return tasks
+}
+
+// localRank is what torchrun's users write in a script's arguments for the local rank
+// (torch/distributed/elastic/agent/server/api.py, macros).
+var localRank = regexp.MustCompile(`\$\{local_rank\}|\$local_rank\b`)
+
+// arguments is a worker's command with its local rank in it, where the other launcher puts it.
+func (c Config) arguments(command []string, local string) []string {
+	if !c.Dialect.Template && c.Dialect.LocalRank == "" {
+		return command
+	}
+	script := len(command) - len(c.Argv) + 1 // where its arguments begin
+	argv := slices.Clone(command)
+	for i := script; i < len(argv) && c.Dialect.Template; i++ {
+		argv[i] = localRank.ReplaceAllLiteralString(argv[i], local)
+	}
+	if c.Dialect.LocalRank != "" {
+		argv = slices.Insert(argv, script, c.Dialect.LocalRank+"="+local)
+	}
+	return argv
+}
+
+// Become returns the program, with its arguments and environment, that a worker becomes in which another launcher was called.
+func Become(c Config, local string) (argv, environ []string, err error) {
+	if argv, err = command(c); err != nil {
+		return nil, nil, err
+	}
+	argv = slices.Clone(c.arguments(argv, local))
+	if argv[0], err = pid1.LookPath(argv[0], "", c.Environ); err != nil {
+		return nil, nil, err
+	}
+	return argv, c.Dialect.Env.Over(c.Environ), nil
+}
+
+// Fits reports why what another launcher is asked for is not the world in which it was called as a worker.
+func Fits(r dialect.Request, getenv func(string) string) error {
+	for _, f := range r.Flags {
+		name := map[string]string{"nnodes": "GROUP_WORLD_SIZE", "nproc-per-node": "LOCAL_WORLD_SIZE"}[f.Name]
+		asked, err := strconv.Atoi(f.Value)
+		if name == "" || f.Default || err != nil { // a range, auto: it takes what there is
+			continue
+		}
+		if there := getenv(name); there != strconv.Itoa(asked) {
+			what := map[string]string{"nnodes": "nodes", "nproc-per-node": "workers on each node"}[f.Name]
+			return fmt.Errorf("%s says %d %s, but the job has %s; let muster start it: muster run -- and this command line", f.From, asked, what, there)
+		}
+	}
+	return nil
+}
+
+// Real finds the real program for a command line of another launcher, of which muster may have taken the place: the next of its name in
+// PATH, or else its module in Python.
+func Real(words, environ []string) (path string, args []string, err error) {
+	name := filepath.Base(words[0])
+	if found := Programs(name, environ); len(found) > 0 {
+		if i := slices.IndexFunc(found, func(p Program) bool { return !p.Muster }); i >= 0 {
+			return found[i].Path, words, nil
+		}
+	}
+	c := Config{Environ: environ}
+	python, err := c.interpreter()
+	if err != nil {
+		return "", nil, fail(ExitCode(err), "", "there is no real %s in PATH, and %w", name, err)
+	}
+	return python, slices.Concat([]string{python, "-m", dialect.Whole(name)}, words[1:]), nil
+}
+
+// A Program is a file that a name stands for.
+type Program struct {
+	Path   string
+	Muster bool // it is this program
+}
+
+// Programs are all files that a name in PATH stands for, the one that is run first.
+func Programs(name string, environ []string) (found []Program) {
+	self, err := os.Stat("/proc/self/exe")
+	path, _ := Config{Environ: environ}.getenv("PATH")
+	for _, dir := range filepath.SplitList(path) {
+		file := filepath.Join(dir, name)
+		info, missing := os.Stat(file)
+		if missing != nil || info.IsDir() || info.Mode()&0o111 == 0 {
+			continue
+		}
+		found = append(found, Program{Path: file, Muster: err == nil && os.SameFile(self, info)})
+	}
+	return found
+}
