@@ -43,7 +43,7 @@ func foreign(argv []string) map[string]string {
 	return said
 }
 
-// learn completes c by what the command says. What was said to us counts.
+// learn completes c by what the command says. What was said to us counts, but for an endpoint that may be meant for others.
 func (c Config) learn() Config {
 	said := foreign(c.Argv)
 	if least, nodes, err := job.ParseNodes(said["nnodes"]); err == nil && c.Nodes == 0 {
@@ -55,19 +55,24 @@ func (c Config) learn() Config {
 	if id := said["rdzv-id"]; c.JobID == "" && id != "none" {
 		c.JobID = id
 	}
-	if c.Endpoint == "" && c.MasterAddr == "" {
+	if !c.meetsOnItsOwn() && said["rdzv-endpoint"]+said["master-addr"] != "" {
 		c.Endpoint = said["rdzv-endpoint"]
-		if c.Endpoint == "" {
-			c.MasterAddr = said["master-addr"]
-			c.MasterPort, _ = strconv.Atoi(said["master-port"])
-		}
+	}
+	if c.Endpoint == "" {
+		c.MasterAddr = said["master-addr"]
+		c.MasterPort, _ = strconv.Atoi(said["master-port"])
 	}
 	return c
 }
 
+// meetsOnItsOwn reports whether the endpoint is one for us, not for the command. A variable may be meant for a `muster run` inside.
+func (c Config) meetsOnItsOwn() bool {
+	return c.Endpoint != "" && strings.HasPrefix(c.by("rdzv-endpoint"), "-")
+}
+
 // planLookout settles where this node meets the others. An error says why it looks on alone; the plan is one for that.
 func planLookout(c Config) (Plan, error) {
-	own := c.Endpoint != "" // a port for us, not for the command
+	own := c.meetsOnItsOwn()
 	c = c.learn()
 	p, err := lookoutPlan(c)
 	if err == nil && p.Endpoint != "" && !own {

@@ -67,6 +67,19 @@ func TestPlanLookout(t *testing.T) {
 			t.Errorf("%s: %+v, want to meet at %q", c.name, p, c.endpoint)
 		}
 	}
+	inside := lookout("muster run x.py", nil)
+	inside.Nodes, inside.Endpoint, inside.From = 2, "h1:4000", map[string]string{"rdzv-endpoint": "MUSTER_RDZV_ENDPOINT"}
+	if p, err := planLookout(inside); err != nil || p.Endpoint != beside("h1:4000", p.Spec.ID, 0) {
+		t.Errorf("an endpoint that is meant for what is inside: %+v, %v", p, err)
+	}
+	inside.Argv = strings.Fields("muster run --rdzv-endpoint h0:29500 x.py")
+	if p, err := planLookout(inside); err != nil || hostOf(p.Endpoint) != "h0" {
+		t.Errorf("the command knows better: %+v, %v", p, err)
+	}
+	inside.From = map[string]string{"rdzv-endpoint": "--rdzv-endpoint"}
+	if p, err := planLookout(inside); err != nil || p.Endpoint != "h1:4000" {
+		t.Errorf("a flag counts: %+v, %v", p, err)
+	}
 	own := lookout("torchrun --nnodes 2 --rdzv-endpoint h0:29500 x.py", nil)
 	own.Endpoint = "h1:4000"
 	if p, err := planLookout(own); err != nil || p.Endpoint != "h1:4000" || p.Spec.Nodes != 2 {

@@ -45,8 +45,12 @@ func (f *initFlags) alone(x *cli.Context) error {
 	return nil
 }
 
-// passive refuses what would be to act. A variable may be meant for what init starts; then evidence is kept.
+// passive refuses what would be to act. A variable may be meant for what init starts; then evidence is kept, and the verdict's file is not
+// ours.
 func (f *initFlags) passive(x *cli.Context) error {
+	if !strings.HasPrefix(givenBy(x)["verdict"], "-") {
+		f.watch.VerdictFile = ""
+	}
 	if f.watch.OnHang == "observe" || f.watch.OnHang == "dump" {
 		return nil
 	}

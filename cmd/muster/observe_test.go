@@ -89,6 +89,11 @@ func TestObserveFlags(t *testing.T) {
 	muster(t, t.TempDir(), []string{"MUSTER_EVIDENCE=x"}, "init", "-s", "--", "true").ends(0)
 	observed(t, nil, "--on-hang restart", "true").ends(2, "never does")
 	observed(t, []string{"MUSTER_ON_HANG=restart"}, "", "true").ends(0)
+	others := filepath.Join(t.TempDir(), "verdict")
+	muster(t, t.TempDir(), []string{"MUSTER_VERDICT=" + others}, "init", "-s", "--observe", "--", "true").ends(0)
+	if _, err := os.Stat(others); err == nil {
+		t.Error("the file that a variable names is for the verdict of what init starts")
+	}
 }
 
 // The command's environment is its own, but for what loads the hook.
