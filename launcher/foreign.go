@@ -76,7 +76,7 @@ func planLookout(c Config) (Plan, error) {
 	c = c.learn()
 	p, err := lookoutPlan(c)
 	if err == nil && p.Endpoint != "" && !own {
-		p.Endpoint = beside(p.Endpoint, p.Spec.ID, c.MasterPort)
+		p.Endpoint = beside(p.Endpoint, p.Spec.ID, c.trains())
 	}
 	if err == nil {
 		return p, nil
@@ -112,13 +112,18 @@ const (
 	lookPorts = 10000
 )
 
-// beside is a port on the same node as an endpoint, which all who look on find for themselves. It is neither the command's own, which
-// master may be, nor one that torchrun takes when it is told of none.
-func beside(endpoint job.Addr, id string, master int) job.Addr {
+// trains is where the command's workers may meet, which need not be where its launchers do; in digits, if anything.
+func (c Config) trains() []string {
+	return []string{foreign(c.Argv)["master-port"], c.Host.Getenv("MASTER_PORT"), c.Host.Getenv("PET_MASTER_PORT")}
+}
+
+// beside is a port on the same node as an endpoint, which all who look on find for themselves. It is neither the endpoint's own, nor one
+// of those that are taken otherwise, nor one that torchrun takes when it is told of none.
+func beside(endpoint job.Addr, id string, taken []string) job.Addr {
 	sum := sha256.Sum256([]byte(fmt.Sprintf("%s %s", endpoint, id)))
 	port := lowPort + int(binary.BigEndian.Uint32(sum[:4])%lookPorts)
 	_, own, _ := net.SplitHostPort(string(endpoint))
-	for taken := []string{own, strconv.Itoa(master), "29400", "29500"}; slices.Contains(taken, strconv.Itoa(port)); {
+	for all := append([]string{own, "29400", "29500"}, taken...); slices.Contains(all, strconv.Itoa(port)); {
 		port = lowPort + (port+1-lowPort)%lookPorts
 	}
 	return job.Addr(net.JoinHostPort(hostOf(endpoint), strconv.Itoa(port)))

@@ -69,7 +69,7 @@ func TestPlanLookout(t *testing.T) {
 	}
 	inside := lookout("muster run x.py", nil)
 	inside.Nodes, inside.Endpoint, inside.From = 2, "h1:4000", map[string]string{"rdzv-endpoint": "MUSTER_RDZV_ENDPOINT"}
-	if p, err := planLookout(inside); err != nil || p.Endpoint != beside("h1:4000", p.Spec.ID, 0) {
+	if p, err := planLookout(inside); err != nil || p.Endpoint != beside("h1:4000", p.Spec.ID, nil) {
 		t.Errorf("an endpoint that is meant for what is inside: %+v, %v", p, err)
 	}
 	inside.Argv = strings.Fields("muster run --rdzv-endpoint h0:29500 x.py")
@@ -89,16 +89,23 @@ func TestPlanLookout(t *testing.T) {
 
 // All nodes find the same port.
 func TestBeside(t *testing.T) {
-	a, b := beside("h0:29500", "x", 0), beside("h0:29500", "y", 0)
-	if a != beside("h0:29500", "x", 0) || a == b || hostOf(a) != "h0" {
+	a, b := beside("h0:29500", "x", nil), beside("h0:29500", "y", nil)
+	if a != beside("h0:29500", "x", nil) || a == b || hostOf(a) != "h0" {
 		t.Errorf("%s and %s", a, b)
 	}
-	_, port, _ := net.SplitHostPort(string(a))
-	if n, _ := strconv.Atoi(port); beside("h0:29500", "x", n) == a {
-		t.Errorf("%s is the command's own", a)
+	_, port, _ := net.SplitHostPort(string(a)) // workers may have it
+	for _, c := range []Config{
+		lookout("torchrun --nnodes 2 --rdzv-endpoint h0:29500 --rdzv-id x --master-port "+port, nil),
+		lookout("torchrun --nnodes 2 --rdzv-endpoint h0:29500 --rdzv-id x", map[string]string{"MASTER_PORT": port}),
+		lookout("torchrun --rdzv-endpoint h0:29500 --rdzv-id x", map[string]string{"PET_NNODES": "2", "PET_MASTER_PORT": port}),
+	} {
+		p, err := planLookout(c)
+		if err != nil || hostOf(p.Endpoint) != "h0" || strings.HasSuffix(string(p.Endpoint), ":"+port) {
+			t.Errorf("%s: %s is the command's own, %v", c.Argv, p.Endpoint, err)
+		}
 	}
 	for i := range 3 * lookPorts { // some of them come to what is taken
-		at := beside("h0:20001", strconv.Itoa(i), 0)
+		at := beside("h0:20001", strconv.Itoa(i), nil)
 		if _, port, _ := net.SplitHostPort(string(at)); slices.Contains([]string{"20001", "29400", "29500"}, port) {
 			t.Errorf("%d: %s is taken", i, at)
 		}
