@@ -65,18 +65,19 @@ type shown struct {
 	here   *watch
 }
 
-// Observe looks on until the command has ended, and returns how it did. news is of the first process.
-func Observe(c Config, news <-chan pid1.Told) report.Ending {
+// Observe looks on until the command has ended. It calls leave with how it did as soon as it knows: what is open then may take longer to
+// close than the first process waits. news is of that one.
+func Observe(c Config, news <-chan pid1.Told, leave func(report.Ending)) {
 	e := report.Ending{Host: c.Host.Hostname, Node: -1, Version: c.Version, Began: time.Now()}
 	first, ok := <-news
 	if !ok {
 		e.Ended = time.Now()
 		e.Verdict = VerdictOf(fail(job.ExitRetry, "", "the first process is gone"))
-		return e
+		leave(e)
+		return
 	}
 	o := newObserver(c, first, e.Began)
-	o.run(news)
-	return o.ending(e)
+	o.run(news, func() { leave(o.ending(e)) })
 }
 
 func newObserver(c Config, first pid1.Told, began time.Time) *observer {
@@ -97,8 +98,8 @@ func newObserver(c Config, first pid1.Told, began time.Time) *observer {
 	return o
 }
 
-// run is the observer's loop. It ends with the command, or with the first process.
-func (o *observer) run(news <-chan pid1.Told) {
+// run is the observer's loop. It ends with the command, or with the first process, and calls ended before anything is closed.
+func (o *observer) run(news <-chan pid1.Told, ended func()) {
 	server, err := control.Listen(o.out.Dir, o.handle, o.c.Log)
 	if err != nil {
 		o.c.Log.Warn(fmt.Sprintf("no control socket, so muster status will not find this observer: %v", err))
@@ -120,6 +121,7 @@ func (o *observer) run(news <-chan pid1.Told) {
 				o.command = t
 			}
 			if !ok || t.End != nil {
+				ended()
 				return
 			}
 		case now := <-looks.C:
@@ -146,14 +148,15 @@ func (o *observer) close() {
 	o.roll.close()
 }
 
-// search leaves the others, if there are any, and looks for them anew.
+// search leaves the others, if there are any, and looks for them anew. The loop waits for neither.
 func (o *observer) search(ctx context.Context) {
-	o.with.close()
+	before := o.with
 	o.join(nil)
 	if o.plan.Endpoint == "" {
 		return
 	}
 	o.finding.Go(func() {
+		before.close()
 		with := findCompany(ctx, o.c, o.plan, func(text string) { o.c.Log.Info(text) })
 		select {
 		case o.met <- with:

@@ -3,10 +3,13 @@ package launcher
 import (
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +17,8 @@ import (
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher/pid1"
 	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/report"
+	"github.com/muster-run/muster/topology"
 )
 
 func TestForeign(t *testing.T) {
@@ -129,6 +134,33 @@ func TestTurnover(t *testing.T) {
 // observing is an observer of a command that exited with a code.
 func observing(code int) *observer {
 	return &observer{c: lookout("python3 -m torch.distributed.run x.py", nil), command: pid1.Told{PID: 5, Code: code, End: &proc.Exit{PID: 5, Code: code}}}
+}
+
+// The verdict waits for nothing that is to be closed.
+func TestObserverLeavesVerdict(t *testing.T) {
+	c := lookout("sh train.sh", nil)
+	c.Root, c.VerdictFile = topology.Root(t.TempDir()), filepath.Join(t.TempDir(), "verdict")
+	news, closing, left := make(chan pid1.Told), make(chan struct{}), make(chan bool)
+	o := newObserver(c, pid1.Told{Note: t.TempDir(), PID: 5}, time.Now())
+	o.finding.Go(func() { <-closing })
+	var ran sync.WaitGroup
+	ran.Go(func() {
+		o.run(news, func() {
+			o.ending(report.Ending{})
+			close(left)
+		})
+	})
+	news <- pid1.Told{PID: 5, Code: 3, End: &proc.Exit{PID: 5, Code: 3}}
+	select {
+	case <-left:
+	case <-time.After(time.Minute):
+		t.Error("nothing is left before all is closed")
+	}
+	if b, err := os.ReadFile(c.VerdictFile); !strings.Contains(string(b), `"exit_code": 3`) {
+		t.Errorf("%s, %v", b, err)
+	}
+	close(closing)
+	ran.Wait()
 }
 
 func hung(s heartbeat.Stage, quiet time.Duration) stalled {

@@ -79,20 +79,37 @@ func observing(x *cli.Context, c *launcher.Config) {
 	c.Log = newLog(os.Stderr)
 }
 
+// closeTime bounds how long what an observer has open keeps the container from its end.
+const closeTime = time.Second
+
 // observe is the second process of `muster init --observe`.
 func (f *initFlags) observe(x *cli.Context, news <-chan pid1.Told) error {
 	observing(x, &f.watch)
-	e := launcher.Observe(f.watch, news)
+	left, closed := make(chan report.Ending, 1), make(chan struct{})
+	go func() {
+		defer close(closed)
+		launcher.Observe(f.watch, news, func(e report.Ending) { left <- e })
+	}()
+	e := <-left
+	f.lastWords(e)
+	select {
+	case <-closed:
+	case <-time.After(closeTime):
+	}
+	if !e.OK() {
+		return exit(e.Code)
+	}
+	return nil
+}
+
+// lastWords are on standard error, and where the platform looks for them.
+func (f *initFlags) lastWords(e report.Ending) {
 	if !e.OK() {
 		f.watch.Log.Error(e.Sentence)
 	}
 	if path := os.Getenv(terminationLog); path != "" || silent(pid1.DefaultWords) {
 		pid1.LeaveWords(path, report.Words(e.Verdict))
 	}
-	if !e.OK() {
-		return exit(e.Code)
-	}
-	return nil
 }
 
 // silent reports whether nothing stands in a file: what the command itself left there for the platform stays.

@@ -24,12 +24,13 @@ func observed(t *testing.T, vars []string, flags string, argv ...string) *progra
 	return muster(t, dir, append(vars, terminationLog+"="+filepath.Join(dir, "words")), line...)
 }
 
-// observer is its status, once it observes and is as it should be.
+// observer is its status, once it observes and is as it should be. Before it listens another test's may be found.
 func (p *program) observer(is func(report.Status) bool) (s report.Status) {
 	p.t.Helper()
 	if !comes(patience, func() bool {
 		all := control.Find(p.tmp)
-		return len(all) == 1 && all[0].Ask(context.Background(), control.Request{Do: "status"}, &s) == nil && is(s)
+		s = report.Status{}
+		return len(all) == 1 && strings.HasPrefix(all[0].Path, p.tmp) && all[0].Ask(context.Background(), control.Request{Do: "status"}, &s) == nil && is(s)
 	}) {
 		p.t.Fatalf("the observer is never so: %+v\n%s", s, p.out.String())
 	}

@@ -28,7 +28,7 @@ type Told struct {
 const onlooker = "MUSTER_ONLOOKER"
 
 // farewellTime is how long init waits for the onlooker's last word when the command has ended.
-const farewellTime = 2 * time.Second
+const farewellTime = 5 * time.Second
 
 // Onlooker reports whether this process is one, and what it hears, until the channel is closed: then init is gone. One that is orphaned
 // already hears nothing; it is an onlooker all the same, which must not start the command again.
