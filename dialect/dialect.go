@@ -24,7 +24,7 @@ type Dialect struct {
 }
 
 // dialects is every launcher that muster understands.
-var dialects = []Dialect{torchrun}
+var dialects = []Dialect{torchrun, deepspeed}
 
 // All returns every launcher that muster understands, as the help lists them.
 func All() []Dialect { return slices.Clone(dialects) }
@@ -39,8 +39,13 @@ type Request struct {
 	// "--local_rank" for --local_rank=0; "": none is.
 	LocalRank string
 	Template  bool // ${local_rank} in the arguments stands for the local rank
-	Notes     []string
-	Help      bool // only how to use it is asked for
+	// Without are variables that the framework's contract gives to workers where the user does not, and this launcher
+	// leaves alone.
+	Without []string
+	PIDFile string // is for the number of muster's process, while it runs, and has it in its name for %d; "": none
+	Idle    string // why the job is to run without this node, which then ends at once, and well; "": it takes part
+	Notes   []string
+	Help    bool // only how to use it is asked for
 }
 
 // A Flag is a flag of muster run that a word of the other launcher means.

@@ -81,6 +81,15 @@ func told(words []string) string {
 	for _, note := range r.Notes {
 		fmt.Fprintf(&b, "  note: %s\n", note)
 	}
+	if r.PIDFile != "" {
+		fmt.Fprintf(&b, "  pid file %s\n", r.PIDFile)
+	}
+	if len(r.Without) > 0 {
+		fmt.Fprintf(&b, "  without %s\n", strings.Join(r.Without, " "))
+	}
+	if r.Idle != "" {
+		fmt.Fprintf(&b, "  idle: %s\n", r.Idle)
+	}
 	fmt.Fprintf(&b, "  command %q script=%v template=%v local-rank=%q\n", r.Command, r.Script, r.Template, r.LocalRank)
 	return b.String()
 }
