@@ -17,6 +17,7 @@ var deepspeed = Dialect{
 	Doc:      "start a job as deepspeed does, with its flags and its hostfile",
 	Programs: []string{"deepspeed", "ds", "deepspeed.pt"},
 	Modules:  []string{"deepspeed.launcher.runner"},
+	Whole:    "deepspeed.launcher.runner",
 	parse:    parseDeepspeed,
 }
 
