@@ -19,7 +19,11 @@ import (
 
 // Tasks are those of this node in a round: what the framework expects, and over it what another launcher gives its workers.
 func (p Plan) Tasks(place framework.Place, c Config) []job.Task {
-	tasks := p.Framework.Tasks(place, p.Command, c.getenv)
+	given := func(name string) (string, bool) { // what the launcher leaves alone is as the user has it
+		value, set := c.getenv(name)
+		return value, set || slices.Contains(c.Dialect.Without, name)
+	}
+	tasks := p.Framework.Tasks(place, p.Command, given)
 	for i := range tasks {
 		tasks[i].Env = append(tasks[i].Env, c.Dialect.Env...)
 		if c.Debug == "" {

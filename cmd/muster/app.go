@@ -131,6 +131,10 @@ func dispatch(c *cli.Command, args []string) error {
 			dialectHelp(os.Stdout, words.call)
 			return nil
 		}
+		if words.request.Idle != "" {
+			fmt.Fprintln(os.Stderr, "muster: "+words.request.Idle)
+			return nil
+		}
 	}
 	set, err := fromEnv(c.Flags, given)
 	if err != nil {

@@ -177,6 +177,24 @@ func beScript(words []string) error {
 	return fmt.Errorf("%s: %w", argv[0], syscall.Exec(argv[0], argv, environ))
 }
 
+// savePID leaves the number of the first process, which whoever started muster knows it by, in a file with that number in its
+// name: %d of pattern. One of that name is from a process that is gone.
+func savePID(pattern string) (remove func(), err error) {
+	if pattern == "" {
+		return func() {}, nil
+	}
+	file := fmt.Sprintf(pattern, os.Getppid())
+	if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("file for the process' number: %w", err)
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("file for the process' number: %w", err)
+	}
+	_, err = fmt.Fprint(f, os.Getppid())
+	return func() { os.Remove(file) }, errors.Join(err, f.Close())
+}
+
 // linked reports whether a command line calls muster by the name of another launcher's program.
 func linked(args []string) bool {
 	return filepath.Base(args[0]) != "muster" && dialect.Knows(args[0])

@@ -55,6 +55,26 @@ func TestTorchLaunch(t *testing.T) {
 		ends(0, "rank 0 of 2 default ['--local-rank=0', 'a']\n", "rank 1 of 2 default ['--local-rank=1', 'a']\n")
 }
 
+// deepspeed tells scripts their local rank, too, leaves threads alone, and says which process muster is. A node that the job
+// is to run without ends at once, and well.
+func TestDeepspeedWords(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	script := "import os, sys\nsee = lambda name: os.environ.get(name, '-')\n" +
+		"print(sys.argv[1:], see('RANK'), see('OMP_NUM_THREADS'), see('CUDA_VISIBLE_DEVICES'))\n" +
+		"pid = os.environ.get('PARENT'); print('saved', open('/tmp/' + pid + '.deepspeed').read() == pid if pid else '')\n"
+	hosts := "localhost slots=2\nelsewhere slots=2\n"
+	for name, text := range map[string]string{"train.py": script, "hosts": hosts, "start.sh": "PARENT=$$ exec \"$@\"\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	startProgram(t, dir, nil, "/bin/sh", "start.sh", executable(t), "deepspeed", "--num_gpus=2", "--save_pid", "train.py", "--x").
+		ends(0, "['--local_rank=0', '--x'] 0 - 0,1\n", "['--local_rank=1', '--x'] 1 - 0,1\n", "saved True")
+	muster(t, dir, nil, "deepspeed", "-H", "hosts", "-i", "elsewhere", "train.py").ends(0, "localhost, but the job is to run without it")
+	muster(t, dir, nil, "deepspeed", "-H", "hosts", "-i", "nowhere", "train.py").ends(2, `-i nowhere: there is no node "nowhere"; there is localhost, elsewhere`)
+}
+
 // What another launcher is asked for must agree with the rest.
 func TestWrongWords(t *testing.T) {
 	t.Parallel()

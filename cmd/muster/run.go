@@ -125,6 +125,11 @@ func run(x *cli.Context, c launcher.Config) (err error) {
 	if err := styled(&c); err != nil {
 		return err
 	}
+	remove, err := savePID(c.Dialect.PIDFile)
+	if err != nil {
+		return err
+	}
+	defer remove()
 	c.First = first
 	if c.Console, err = first.OpenConsole(0, os.Stdout, os.Stderr, c.Style); err != nil {
 		return err
