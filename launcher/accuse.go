@@ -25,6 +25,12 @@ type accuse struct {
 	Why     string
 }
 
+// A charge is what members found about their leader. Each brings it to the next world, whose leader keeps it once.
+type charge struct {
+	Accuse     accuse `json:"accuse"`
+	Generation int    `json:"generation"` // of the world that lost its leader
+}
+
 // faults are the kinds of evidence that speak of the machine and not of the program.
 var faults = []string{"gpu-ecc", "gpu-lost", "gpu-xid", "gpu-fabric", "nvlink"}
 
@@ -38,7 +44,7 @@ func (s *state) isHere(p policy) []any {
 	if s.leads() {
 		to = everyone
 	}
-	return []any{tell{to, news{Kind: newsHere, Machine: m}}}
+	return []any{tell{to, news{Kind: newsHere, Machine: m, Charge: s.Charge}}}
 }
 
 // accuse is a finding about a node.
@@ -49,12 +55,49 @@ func (s *state) accuse(p policy, n int, kind, why string) []any {
 	return nil
 }
 
-// accuseLost is about a node that was lost and had not said goodbye. One node keeps it: the leader, or the next one.
+// accuseLost is about a node that was lost and had not said goodbye. One node keeps it: the leader; about the leader, the next one, or, where
+// none follows, the first of those who are left.
 func (s *state) accuseLost(p policy, e lost) []any {
-	if e.Why == leftJob || !s.leads() && (s.Self != 1 || e.Node != 0) {
+	if e.Why == leftJob || !s.leads() && e.Node != 0 {
 		return nil
 	}
-	return s.accuse(p, e.Node, foundLost, lostVerdict(s.Nodes[e.Node].Name, e.Node, e.Why).Sentence)
+	found := s.accuse(p, e.Node, foundLost, lostVerdict(s.Nodes[e.Node].Name, e.Node, e.Why).Sentence)
+	if s.leads() || found == nil {
+		return found
+	}
+	s.Charge = &charge{found[0].(accuse), s.Generation}
+	if p.Regroups {
+		return nil
+	}
+	return s.lastCharge("")
+}
+
+// brought is the charge that this node brings from the world that it left.
+func (s *state) brought() *charge {
+	if s.Charge == nil || s.Charge.Generation != s.Generation {
+		return nil
+	}
+	return s.Charge
+}
+
+// charged is the leader's: somebody says that an earlier leader was lost. Of itself it knows better, unless it came anew.
+func (s *state) charged(p policy, c *charge) []any {
+	if !p.Suspects || c == nil || c.Accuse.Kind != foundLost || slices.ContainsFunc(s.Charged, c.Accuse.Machine.Is) {
+		return nil
+	}
+	if me := s.Nodes[s.Self].Machine; me != nil && me.Is(c.Accuse.Machine) && s.Was == c.Generation {
+		return nil
+	}
+	s.Charged = append(slices.Clone(s.Charged), c.Accuse.Machine)
+	return []any{c.Accuse}
+}
+
+// lastCharge is that of a job which has no other leader: first is who came first to the meeting that failed; "": nobody knows.
+func (s *state) lastCharge(first string) []any {
+	if s.brought() == nil || first != "" && first != s.Nodes[s.Self].ID || first == "" && s.Self != 1 {
+		return nil
+	}
+	return []any{s.Charge.Accuse}
 }
 
 // accuseFailed is the leader's, about the node where a worker failed first, if the machine was at fault.

@@ -54,9 +54,14 @@ func TestAccusations(t *testing.T) {
 		happen func(*world)
 		want   []string
 	}{
-		"a member is lost":        {regroups, func(w *world) { w.feed(1, death{}) }, []string{"node 0 {Machine:gpu1 Kind:lost Why:node 1 (host-1) was lost: connection refused}"}},
-		"and the job with it":     {func(*world) {}, func(w *world) { w.feed(1, death{}) }, []string{"node 0 {Machine:gpu1 Kind:lost Why:node 1 (host-1) was lost: connection refused}"}},
-		"the leader is lost":      {regroups, func(w *world) { w.feed(0, death{}) }, []string{"node 1 {Machine:gpu0 Kind:lost Why:node 0 (host-0) was lost: connection refused}"}},
+		"a member is lost":     {regroups, func(w *world) { w.feed(1, death{}) }, []string{"node 0 {Machine:gpu1 Kind:lost Why:node 1 (host-1) was lost: connection refused}"}},
+		"and the job with it":  {func(*world) {}, func(w *world) { w.feed(1, death{}) }, []string{"node 0 {Machine:gpu1 Kind:lost Why:node 1 (host-1) was lost: connection refused}"}},
+		"the leader is lost":   {regroups, func(w *world) { w.feed(0, death{}) }, []string{"node 1 {Machine:gpu0 Kind:lost Why:node 0 (host-0) was lost: connection refused}"}},
+		"and the job with him": {func(*world) {}, func(w *world) { w.feed(0, death{}) }, []string{"node 1 {Machine:gpu0 Kind:lost Why:node 0 (host-0) was lost: connection refused}"}},
+		"and the next leader": {func(w *world) { regroups(w); w.policy.Fewest, w.fewest = 1, 1 }, func(w *world) { w.feed(0, death{}); w.feed(1, death{}) },
+			[]string{"node 2 {Machine:gpu0 Kind:lost Why:node 0 (host-0) was lost: connection refused}"}},
+		"and nobody follows": {func(w *world) { regroups(w); w.policy.Fewest, w.fewest = 3, 3 }, func(w *world) { w.feed(0, death{}) },
+			[]string{"node 1 {Machine:gpu0 Kind:lost Why:node 0 (host-0) was lost: connection refused}"}},
 		"a member says goodbye":   {func(*world) {}, func(w *world) { w.dead[1] = true; w.feed(0, departed{1}) }, nil},
 		"a GPU is broken":         {regroups, fails("gpu-ecc"), []string{"node 0 {Machine:gpu1 Kind:fault Why:rank 2 on host-1 (node 1, local rank 0, pid 100) exited with code 3; }"}},
 		"a program is":            {regroups, fails("syntax"), nil},
@@ -89,6 +94,64 @@ func TestMachinesAreTold(t *testing.T) {
 		}
 		if todo := s.standing(p, 1-self); len(todo) == 0 || todo[0].(tell).News.Kind != newsHere {
 			t.Errorf("node %d says again %+v", self, todo)
+		}
+	}
+}
+
+// What members found about a leader that was lost is kept once by the next, even if that was not there; but not by one that was never gone.
+func TestChargesAreBrought(t *testing.T) {
+	p := policy{Suspects: true, Regroups: true}
+	gone, other := job.Machine{Name: "gpu0"}, job.Machine{Name: "gpu7"}
+	c := &charge{accuse{gone, foundLost, "node 0 was lost"}, 3}
+	for name, test := range map[string]struct {
+		leader job.Machine
+		was    int
+		want   int
+	}{
+		"a spare leads":           {other, 0, 1},
+		"it has come back":        {gone, 0, 1},
+		"it was not gone":         {gone, 3, 0},
+		"a member of before does": {other, 3, 1},
+	} {
+		s := state{Generation: test.was}
+		s, _ = decide(p, s, 0, met{Generation: 4, Nodes: []string{"a", "b", "c"}, Machine: &test.leader, Hold: true})
+		kept := 0
+		for from := 1; from < 3; from++ {
+			var todo []any
+			s, todo = decide(p, s, 0, told{from, news{Kind: newsHere, Machine: &other, Charge: c}})
+			kept += len(todo)
+		}
+		if kept != test.want {
+			t.Errorf("%s: it is kept %d times, want %d", name, kept, test.want)
+		}
+	}
+}
+
+// A charge comes to the next world and no further, and where there is none, who came first to the meeting keeps it.
+func TestChargesLastOneWorld(t *testing.T) {
+	p, at := policy{Suspects: true, Regroups: true, Nodes: 3}, &job.Machine{Name: "gpu2"}
+	meets := met{Generation: 3, Self: 2, Nodes: []string{"a", "b", "c"}, IDs: []string{"a", "b", "c (node 2)"}, Machine: at}
+	s, _ := decide(p, state{}, 0, meets)
+	s, _ = decide(p, s, 0, told{0, news{Kind: newsHere, Machine: &job.Machine{Name: "gpu0"}}})
+	s, _ = decide(p, s, 0, lost{Node: 0, Why: "silent", Certain: true})
+	for first, want := range map[string]int{"": 0, "b": 0, "c (node 2)": 1} {
+		kept := 0
+		_, todo := decide(p, s, 0, unmet{Verdict: job.Verdict{Code: job.ExitRetry}, First: first})
+		for _, deed := range todo {
+			if _, ok := deed.(accuse); ok {
+				kept++
+			}
+		}
+		if kept != want {
+			t.Errorf("after %q came first it is kept %d times, want %d", first, kept, want)
+		}
+	}
+	meets.Self = 1
+	for meets.Generation = 4; meets.Generation < 6; meets.Generation++ {
+		var todo []any
+		s, todo = decide(p, s, 0, meets)
+		if c := todo[0].(tell).News.Charge; (c != nil) != (meets.Generation == 4) {
+			t.Errorf("generation %d hears the charge %+v", meets.Generation, c)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/muster-run/muster/rendezvous"
@@ -45,7 +46,11 @@ func (r *round) meet(d meet) {
 	r.show()
 	asked, err := r.meetAgain(d, left)
 	if err != nil {
-		r.post(unmet{VerdictOf(err)})
+		e := unmet{Verdict: VerdictOf(err)}
+		if missing := new(rendezvous.Missing); errors.As(err, &missing) && len(missing.Status.Here) > 0 {
+			e.First = missing.Status.Here[0]
+		}
+		r.post(e)
 		return
 	}
 	r.begins(asked)

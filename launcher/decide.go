@@ -105,7 +105,7 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 	case met:
 		todo = s.met(p, e)
 	case unmet:
-		todo = s.unmet(p, e.Verdict)
+		todo = s.unmet(p, e)
 	case queued:
 		s.Queue = max(e.Nodes, 0)
 	case lapsed:
@@ -650,6 +650,9 @@ func (s *state) told(p policy, from int, n news) []any {
 		return append(s.stop(stop{Within: p.StopTimeout}), expire{p.StopTimeout + 2*leaveTime})
 	case n.Kind == newsHere && (s.leads() || from == 0):
 		s.Nodes[from].Machine = n.Machine
+		if s.leads() {
+			return s.charged(p, n.Charge)
+		}
 	case from == 0 && n.Kind == newsMend:
 		return s.mendedAll(p, n.Mends)
 	case from == 0 && n.Kind == newsMeet && n.Past != nil:

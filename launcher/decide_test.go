@@ -224,7 +224,7 @@ func (w *world) meets(n, expect int) {
 	if w.waits = append(w.waits, n); expect > 0 && w.expect == 0 && !w.cut[n] {
 		w.expect, w.heard = expect, w.now
 	}
-	w.timers = append(w.timers, timer{at: w.now + 10*time.Minute, node: n, event: unmet{job.Verdict{Code: job.ExitRetry, Class: job.Lost, Sentence: "nobody came"}}})
+	w.timers = append(w.timers, timer{at: w.now + 10*time.Minute, node: n, event: unmet{Verdict: job.Verdict{Code: job.ExitRetry, Class: job.Lost, Sentence: "nobody came"}}})
 	w.gather()
 }
 
@@ -272,7 +272,7 @@ func (w *world) gather() {
 		return late && slices.Contains(members, t.node)
 	})
 	for rank, i := range members {
-		e.Self = rank
+		e.Self, e.Machine = rank, w.states[i].Nodes[w.states[i].Self].Machine
 		w.later(i, time.Millisecond, e)
 	}
 }
@@ -316,7 +316,7 @@ func (w *world) do(n int, deed any) {
 	case meet:
 		if d.Rest > 0 {
 			w.goodbye(n)
-			w.later(n, d.Rest, unmet{job.Verdict{Code: job.ExitRetry, Class: job.Lost, Sentence: d.Out}})
+			w.later(n, d.Rest, unmet{Verdict: job.Verdict{Code: job.ExitRetry, Class: job.Lost, Sentence: d.Out}})
 		} else {
 			w.meets(n, d.Expect)
 		}

@@ -80,6 +80,10 @@ type state struct {
 	Expect     int            `json:"expect,omitempty"`     // so many of them do; 0: another node says it
 	Meeting    bool           `json:"meeting,omitempty"`    // they do now
 
+	Charge  *charge       `json:"charge,omitempty"`  // about the leader that this world, or the one before, has lost
+	Charged []job.Machine `json:"charged,omitempty"` // the leader's: whose were kept
+	Was     int           `json:"was,omitempty"`     // generation of the world that this node was in before; 0: none
+
 	Reached int `json:"reached,omitempty"` // the leader's: how far this round has come
 	Idle    int `json:"idle,omitempty"`    // rounds in a row that failed before the first step
 
@@ -175,7 +179,10 @@ type (
 		Hold       bool         // no round is to be opened: the end of the job is asked for already
 	}
 	// unmet: they have not, and will not.
-	unmet struct{ Verdict job.Verdict }
+	unmet struct {
+		Verdict job.Verdict
+		First   string `json:",omitempty"` // who was the first of those that waited for the others; "": nobody knows
+	}
 	// queued: so many nodes wait for the next world.
 	queued struct{ Nodes int }
 	// lapsed: this agent stood still, and its workers were killed for that.

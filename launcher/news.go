@@ -28,6 +28,7 @@ type news struct {
 
 	Evidence json.RawMessage `json:"evidence,omitempty"`
 	Machine  *job.Machine    `json:"machine,omitempty"` // on which the teller is
+	Charge   *charge         `json:"charge,omitempty"`  // that it brings from the world before
 }
 
 // start lets a member start its workers.

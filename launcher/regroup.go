@@ -31,7 +31,7 @@ func (p policy) fence() time.Duration { return leaseTime + p.StopTimeout + fence
 
 // met begins a world. What was of another one is forgotten, but for what a verdict tells.
 func (s *state) met(p policy, e met) []any {
-	*s = state{Now: s.Now, Self: e.Self, Generation: e.Generation, Past: s.Past, CtrlC: s.CtrlC, Blame: s.Blame, Flaps: s.Flaps, Idle: s.Idle, Policy: s.Policy,
+	*s = state{Charge: s.brought(), Was: s.Generation, Now: s.Now, Self: e.Self, Generation: e.Generation, Past: s.Past, CtrlC: s.CtrlC, Blame: s.Blame, Flaps: s.Flaps, Idle: s.Idle, Policy: s.Policy,
 		Round: max(e.Past.Rounds, 0), Free: min(max(e.Past.Free, 0), max(e.Past.Rounds, 0))}
 	for i, name := range e.Nodes {
 		n := node{Name: name, ID: name}
@@ -42,6 +42,9 @@ func (s *state) met(p policy, e met) []any {
 	}
 	s.Nodes[s.Self].Machine = e.Machine
 	todo := s.isHere(p)
+	if s.leads() {
+		todo = append(todo, s.charged(p, s.Charge)...)
+	}
 	if !s.leads() || e.Hold {
 		return todo
 	}
@@ -49,11 +52,12 @@ func (s *state) met(p policy, e met) []any {
 }
 
 // unmet ends a job for which there is no other world. Why it needed one is said first.
-func (s *state) unmet(p policy, v job.Verdict) []any {
+func (s *state) unmet(p policy, e unmet) []any {
+	v := e.Verdict
 	if v.Class == job.Lost && len(s.Past) > 0 {
 		v.Sentence = s.Past[len(s.Past)-1].Message + "; " + v.Sentence
 	}
-	return s.conclude(p, v)
+	return append(s.lastCharge(e.First), s.conclude(p, v)...)
 }
 
 // present is how many nodes of this world have not left it, and come to the next.

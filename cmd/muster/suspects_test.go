@@ -42,6 +42,25 @@ func TestSuspects(t *testing.T) {
 	}
 }
 
+// When the leader is lost, whoever leads next keeps that, once: also where the one who came after it was lost with it, or the leader is a newcomer.
+func TestSuspectLeader(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "suspects")
+	c := newCrowd(t, "--nnodes 3 --max-restarts 1 --suspects "+dir)
+	c.joins("a", "b", "c")
+	c.works(0, "a", "b", "c")
+	c.dies("a")
+	c.nodes["b"].says("was lost")
+	c.nodes["c"].says("was lost")
+	c.dies("b")
+	c.joins("a", "b")
+	c.works(1, "a", "b", "c")
+	c.end("a", "b", "c")
+	if out := c.said(); strings.Count(out, "machine-a is suspect from now on") != 1 {
+		t.Errorf("the loss of the leader is kept by none, or by many:\n%s", out)
+	}
+}
+
 // A directory that can be neither read nor written is no reason to fail.
 func TestSuspectsWithoutADirectory(t *testing.T) {
 	t.Parallel()
