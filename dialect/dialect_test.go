@@ -63,6 +63,7 @@ func told(words []string) string {
 		return "  no launcher\n"
 	}
 	h := host(env["HOSTNAME"], env, nil)
+	h.Dir = "/here"
 	h.ReadFile = func(path string) ([]byte, error) { return os.ReadFile(filepath.Join("testdata", path)) }
 	r, err := c.Parse(h)
 	if err != nil {

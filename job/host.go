@@ -6,4 +6,5 @@ type Host struct {
 	Getenv   func(name string) string                   // "" when unset
 	ReadFile func(path string) (data []byte, err error) // absolute paths
 	Hostname string
+	Dir      string // in which commands are run, absolute; "": nobody knows
 }

@@ -82,7 +82,8 @@ func thisHost() job.Host {
 	if err != nil {
 		hostname = "localhost" // a name for people; nothing depends on it
 	}
-	return job.Host{Getenv: os.Getenv, ReadFile: os.ReadFile, Hostname: hostname}
+	dir, _ := os.Getwd() // which may have been removed
+	return job.Host{Getenv: os.Getenv, ReadFile: os.ReadFile, Hostname: hostname, Dir: dir}
 }
 
 func runCommand() *cli.Command {
