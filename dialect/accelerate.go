@@ -17,6 +17,7 @@ var accelerate = Dialect{
 	Doc:      "start a job as accelerate launch does, with its flags and its configuration file",
 	Programs: []string{"accelerate launch", "accelerate-launch"},
 	Modules:  []string{"accelerate.commands.launch"},
+	Whole:    "accelerate.commands.accelerate_cli",
 	parse:    parseAccelerate,
 }
 
