@@ -131,7 +131,7 @@ func (s *settings) heedFile() error {
 		}
 	}
 	if len(unknown) > 0 {
-		return fmt.Errorf("muster does not know %s: was it written by a newer accelerate, or is it misspelt?", strings.Join(unknown, ", "))
+		return fmt.Errorf("muster does not know %s: written by a newer accelerate, or misspelt", strings.Join(unknown, ", "))
 	}
 	return s.whole()
 }
@@ -139,7 +139,7 @@ func (s *settings) heedFile() error {
 // whole reports what a configuration file lacks, or has that is not in muster.
 func (s *settings) whole() error {
 	if _, ok := s.byName["distributed_type"]; !ok {
-		return errors.New("distributed_type is missing, which accelerate wants in such a file: NO, MULTI_GPU, FSDP, DEEPSPEED, ...")
+		return errors.New("distributed_type is missing, which accelerate wants in such a file: NO, MULTI_GPU, FSDP, DEEPSPEED and so on")
 	}
 	if e := s.byName["compute_environment"]; e.value != "" && e.value != "LOCAL_MACHINE" {
 		return fmt.Errorf("compute_environment %s is not in muster: %s", e.value, noSageMaker)
