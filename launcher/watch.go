@@ -62,6 +62,7 @@ type watch struct {
 	deaf   int       // times in a row that nothing could be learned of the output
 	asked  time.Time // when somebody was last asked for it
 	heard  time.Time // when that was last answered
+	apart  apart     // what was said of workers that are not in this world
 	lags   string    // what was said of stragglers
 	how    int       // far the round has come
 
@@ -316,6 +317,7 @@ func (w *watch) own(now time.Time) (beats []job.Beat, ended []int) {
 	w.mu.Unlock()
 	first, clock := w.world.Members[w.group].First, w.senses.clock()
 	var helpless []bool
+	var pages []page.Snapshot
 	said := w.listen(now.Sub(w.moved) >= lookCloser)
 	for _, local := range done {
 		ended = append(ended, first+local)
@@ -327,6 +329,7 @@ func (w *watch) own(now time.Time) (beats []job.Beat, ended []int) {
 		}
 		s := w.senses.page(local)
 		w.does.note(local, s)
+		pages = append(pages, s)
 		b := beatOf(first+local, local, pid, s, clock)
 		b.Stack = stacks[local]
 		if said != nil {
@@ -340,6 +343,11 @@ func (w *watch) own(now time.Time) (beats []job.Beat, ended []int) {
 			w.counts[local], w.moved = b.Count, now
 		}
 		beats, helpless = append(beats, b), append(helpless, held(s, clock))
+	}
+	if len(done) == 0 && len(pages) == len(pids) {
+		for _, text := range w.apart.note(first, w.world.Size(), pages) {
+			w.c.Log.Warn(text)
+		}
 	}
 	still := now.Sub(w.moved) >= lookCloser
 	w.still.Store(still)

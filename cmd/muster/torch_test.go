@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 )
 
@@ -153,6 +154,45 @@ func torchrun(t *testing.T, exe string, args ...string) {
 	for _, cmd := range all {
 		if err := cmd.Wait(); err != nil {
 			t.Fatalf("torchrun: %v", err)
+		}
+	}
+}
+
+// Workers that train without the others are told of while they do: those that make no process group, and those in whose group
+// there are not all.
+func TestTrainsApart(t *testing.T) {
+	t.Parallel()
+	train := `
+import os, sys, time, torch
+import torch.distributed as dist
+if sys.argv[1] == "single":
+    os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_PORT="0")
+    dist.init_process_group("gloo", init_method="tcp://127.0.0.1:" + str(21000 + os.getpid() % 10000), rank=0, world_size=1)
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+while True:
+    model(torch.ones(2)).sum().backward()
+    optimizer.step()
+    time.sleep(0.1)
+`
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "train.py"), []byte(train), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{"debian", "newest"} {
+		for how, says := range map[string][]string{
+			"none":   {"the workers of this node train alone: rank 0 has made "},
+			"single": {"rank 0 (pid ", "is in a process group of 1, but the job has 2 ranks: it trains apart"},
+		} {
+			t.Run(kind+" "+how, func(t *testing.T) {
+				t.Parallel()
+				p := muster(t, dir, []string{"PYTHON_EXEC=" + python(t, kind)}, "run", "--nproc-per-node", "2", "train.py", how)
+				for _, text := range says {
+					p.says(text)
+				}
+				p.cmd.Process.Signal(syscall.SIGTERM)
+				p.ends(143)
+			})
 		}
 	}
 }

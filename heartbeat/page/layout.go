@@ -70,6 +70,7 @@ const (
 	flagHooks
 	flagStack
 	flagExiting
+	flagGrouped
 )
 
 const flagBlind = 1 // of a lane
@@ -87,6 +88,7 @@ type Snapshot struct {
 	Hooks       bool          // Calls counts
 	StackReady  bool          // StackSignal has a handler
 	Exiting     bool          // the interpreter is about to end, and the helper thread has
+	Grouped     bool          // the framework has a process group; World is then its size
 	Optimizer   uint64        // steps of optimizers
 	Helper      time.Duration // when its thread last had a turn, by CLOCK_MONOTONIC
 	Spent       time.Duration // CPU time of that thread
@@ -178,6 +180,7 @@ func (s *Snapshot) hook(b []byte) {
 	flags := order.Uint32(b[hookFlags:])
 	s.Recorder, s.Hooks = flags&flagRecorder != 0, flags&flagHooks != 0
 	s.StackReady, s.Exiting = flags&flagStack != 0, flags&flagExiting != 0
+	s.Grouped = flags&flagGrouped != 0
 	s.Optimizer, s.Helper, s.Limit = order.Uint64(b[hookSteps:]), instant(b[hookHelper:]), instant(b[hookLimit:])
 	s.Spent = instant(b[hookSpent:])
 	s.Calls, s.Mute = laneFrom(b[hookCalls:]), text(b[hookMute:hookMute+128])

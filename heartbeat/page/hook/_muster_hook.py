@@ -11,7 +11,7 @@ import sys
 # The layout of the page's part that is ours; page/layout.go has the same.
 SIZE, VERSION = 4096, 1
 ASK_AT, HOOK_AT, LANES_AT, LANE, MAX_LANES = 16, 256, 768, 104, 32
-RECORDER, HOOKS, STACK, EXITING = 1, 2, 4, 8
+RECORDER, HOOKS, STACK, EXITING, GROUPED = 1, 2, 4, 8, 16
 BLIND = 1
 STACK_SIGNAL = 52
 MAX_RECORDING = 2 << 20
@@ -293,7 +293,7 @@ class Hook:
     def tell(self):
         part = bytearray(SIZE - HOOK_AT)
         pack, groups = self.page.pack, self.groups
-        flags = self.flags | (RECORDER if groups.recorded else 0) | (STACK if self.stack else 0)
+        flags = self.flags | (RECORDER if groups.recorded else 0) | (STACK if self.stack else 0) | (GROUPED if groups.known else 0)
         pack("<II", part, 8, self.pid, flags)
         pack("<Q", part, 16, self.start)
         pack("<ii", part, 24, *groups.place())

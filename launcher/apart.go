@@ -1,0 +1,43 @@
+package launcher
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/muster-run/muster/heartbeat/page"
+)
+
+// This file notices workers that are not in the world that they were given: many trainings of one rank each look like success, and
+// are the worst that a launcher can do.
+
+// alone is how many steps a worker may train before it should be in a process group.
+const alone = 3
+
+// apart is what was said of that in a round.
+type apart struct {
+	sizes []int // ranks whose group has another size
+	alone bool
+}
+
+// note returns what there is to say of this node's workers, whose pages say what they do. first is the rank of the first of them, size
+// the world's.
+func (a *apart) note(first, size int, all []page.Snapshot) (said []string) {
+	lone := 0
+	for local, s := range all {
+		rank := first + local
+		if s.Grouped && s.World > 0 && s.World != size && !slices.Contains(a.sizes, rank) {
+			a.sizes = append(a.sizes, rank)
+			said = append(said, fmt.Sprintf("rank %d (pid %d) is in a process group of %d, but the job has %d ranks: it trains apart from them; "+
+				"does the script, or a launcher in it, set WORLD_SIZE or RANK?", rank, s.PID, s.World, size))
+		}
+		if s.PID != 0 && !s.Grouped && s.Optimizer >= alone {
+			lone++
+		}
+	}
+	if lone > 0 && lone == len(all) && size > 1 && !a.alone {
+		a.alone = true
+		said = append(said, fmt.Sprintf("the workers of this node train alone: rank %d has made %d steps, and PyTorch has no process group, though the job has %d ranks; "+
+			"does the script call init_process_group, or its framework need to be told (accelerate without GPUs: ACCELERATE_USE_CPU=true)?", first, all[0].Optimizer, size))
+	}
+	return said
+}

@@ -1,0 +1,43 @@
+package launcher
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/muster-run/muster/heartbeat/page"
+)
+
+func TestApart(t *testing.T) {
+	in := page.Snapshot{PID: 7, Grouped: true, World: 4, Optimizer: 9}
+	single := page.Snapshot{PID: 7, Grouped: true, World: 1}
+	lone := page.Snapshot{PID: 7, World: 4, Optimizer: 3}
+	for name, c := range map[string]struct {
+		size int
+		all  []page.Snapshot
+		want []string
+	}{
+		"together":                       {4, []page.Snapshot{in, in}, nil},
+		"a group of one":                 {4, []page.Snapshot{in, single}, []string{"rank 3 (pid 7) is in a process group of 1, but the job has 4 ranks"}},
+		"both alone":                     {4, []page.Snapshot{lone, lone}, []string{"rank 2 has made 3 steps"}},
+		"one alone is the script's will": {4, []page.Snapshot{in, lone}, nil},
+		"one has not begun":              {4, []page.Snapshot{lone, {}}, nil},
+		"a world of one":                 {1, []page.Snapshot{lone}, nil},
+		"no steps yet":                   {4, []page.Snapshot{{PID: 7}, {PID: 7, Optimizer: 2}}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var a apart
+			said := a.note(2, c.size, c.all)
+			if len(said) != len(c.want) {
+				t.Fatalf("said %q, want %q", said, c.want)
+			}
+			for i := range said {
+				if !strings.Contains(said[i], c.want[i]) {
+					t.Errorf("said %q, want %q", said[i], c.want[i])
+				}
+			}
+			if again := a.note(2, c.size, c.all); again != nil {
+				t.Errorf("said again: %q", again)
+			}
+		})
+	}
+}
