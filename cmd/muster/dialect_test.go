@@ -3,8 +3,12 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/muster-run/muster/dialect"
 )
 
 // link makes a link to muster under another launcher's name.
@@ -142,4 +146,40 @@ func TestBypass(t *testing.T) {
 	torchrun := link(t, "torchrun")
 	path := "PATH=" + filepath.Dir(torchrun) + ":" + real + ":" + os.Getenv("PATH")
 	startProgram(t, t.TempDir(), []string{path, bypass + "=1"}, torchrun, "--nnodes", "2", "x").ends(7, "real --nnodes 2 x\n")
+}
+
+// A real launcher in a worker is refused by name, before it starts anything; where a node has one worker it may be meant so.
+func TestRealLauncherInWorker(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"torchrun", "accelerate"} {
+		script := "import sys\nprint('real', sys.argv[1:])\n"
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	muster(t, dir, nil, "run", "--nproc-per-node", "2", "--", "env", "python3", "-u", "./torchrun", "x").
+		ends(2, "torchrun in a worker would start workers in each of this node's 2")
+	muster(t, dir, nil, "run", "--nproc-per-node", "2", "--", "env", "python3", "accelerate", "launch", "x").
+		ends(2, "accelerate in a worker would start workers in each of this node's 2")
+	muster(t, dir, nil, "run", "--nproc-per-node", "2", "--", "env", "python3", "-m", "torch.distributed.run", "x").
+		ends(2, "python -m torch.distributed.run in a worker would start workers")
+	muster(t, dir, nil, "run", "--nproc-per-node", "2", "--", "env", "python3", "accelerate", "env").ends(0, "real ['env']")
+	muster(t, dir, nil, "run", "--nproc-per-node", "1", "--", "env", "python3", "torchrun", "x").ends(0, "real ['x']")
+	muster(t, dir, []string{bypass + "=1"}, "run", "--nproc-per-node", "2", "--", "env", "python3", "torchrun", "x").ends(0, "real ['x']")
+}
+
+// The hook knows every launcher that muster knows.
+func TestHookKnowsLaunchers(t *testing.T) {
+	hook, err := os.ReadFile("../../heartbeat/page/hook/_muster_hook.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range dialect.All() {
+		for _, name := range append(slices.Clone(d.Modules), dialect.Programs()...) {
+			if name != "paddle" && !strings.Contains(string(hook), `"`+name+`"`) { // which is no program of Paddle's
+				t.Errorf("the hook does not know %s", name)
+			}
+		}
+	}
 }

@@ -30,6 +30,38 @@ def wanted():
     return bool(os.environ.get("MUSTER_PAGE") or os.environ.get("MUSTER_PAGES")) and os.environ.get("MUSTER_HOOK") != "off"
 
 
+LAUNCHERS = "torchrun", "accelerate", "accelerate-launch", "deepspeed", "ds", "fleetrun"
+MODULES = (
+    "torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch",
+    "deepspeed.launcher.runner", "paddle.distributed.launch",
+)  # fmt: skip
+
+
+def refuse_launcher():
+    """Ends a process that is another launcher, called in one of several workers of a node: it would start workers in each of them."""
+    if not wanted() or os.environ.get("LOCAL_WORLD_SIZE", "1") == "1" or os.environ.get("MUSTER_BYPASS", "0") not in ("", "0"):
+        return
+    with open("/proc/self/cmdline", "rb") as f:
+        name = launcher(f.read().decode("utf-8", "replace").split("\0")[1:-1])
+    if name:
+        text = "muster: %s in a worker would start workers in each of this node's %s; let muster start it (muster run -- %s ...), or make %s a link to muster"
+        os.write(2, (text % (name, os.environ["LOCAL_WORLD_SIZE"], name, name.split()[-1]) + "; MUSTER_BYPASS=1 allows it\n").encode())
+        os._exit(2)
+
+
+def launcher(args):
+    """Which launcher Python was called for; None if for something else. args are Python's own."""
+    for i, arg in enumerate(args):
+        if arg == "-m":
+            return "python -m " + args[i + 1] if args[i + 1 : i + 2] and args[i + 1] in MODULES else None
+        if not arg.startswith("-"):
+            name = os.path.basename(arg)
+            if name not in LAUNCHERS or name == "accelerate" and args[i + 1 : i + 2] != ["launch"]:
+                return None
+            return name
+    return None
+
+
 class Watch:
     """A finder that finds only torch, where the others find it, to learn when it has been imported."""
 

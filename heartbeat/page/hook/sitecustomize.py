@@ -22,6 +22,7 @@ def _begin(here):
         if sys.version_info >= (3, 6):
             import _muster_hook
 
+            _muster_hook.refuse_launcher()
             _muster_hook.watch()
     except Exception:
         pass  # a training without heartbeats is better than none
