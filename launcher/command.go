@@ -80,6 +80,9 @@ func (c Config) interpreter() (string, error) {
 	return "", fail(job.ExitNotFound, "set PYTHON_EXEC", "no Python: neither python3 nor python is in PATH, and there is no virtual environment")
 }
 
+// Interpreter is the Python that runs scripts with this environment.
+func Interpreter(environ []string) (string, error) { return Config{Environ: environ}.interpreter() }
+
 // executable reports, in a shell's codes, why name cannot be run with the user's environment, which is the workers'.
 func (c Config) executable(name string) error {
 	_, err := pid1.LookPath(name, "", c.Environ)

@@ -183,3 +183,24 @@ func TestHookKnowsLaunchers(t *testing.T) {
 		}
 	}
 }
+
+// muster doctor tells links to muster from the real programs, and knows which Python those are of.
+func TestDoctor(t *testing.T) {
+	t.Parallel()
+	dir, torchrun := t.TempDir(), link(t, "torchrun")
+	python := filepath.Join(dir, "python3")
+	for path, text := range map[string]string{
+		python:                          "#!/bin/sh\necho torch 2.9\n",
+		filepath.Join(dir, "torchrun"):  "#!" + python + "\n",
+		filepath.Join(dir, "deepspeed"): "#!" + python + "\n",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := "PATH=" + filepath.Dir(torchrun) + ":" + dir
+	muster(t, dir, []string{path}, "doctor").ends(0,
+		torchrun+" (muster)", "behind it: "+filepath.Join(dir, "torchrun"), filepath.Join(dir, "deepspeed")+", torch 2.9",
+		"advice: deepspeed is not muster: write muster deepspeed", "scripts are run by                  "+python)
+	muster(t, dir, []string{path}, "doctor", "--json").ends(0, `{"word":"torchrun","runs":"`+torchrun+`","muster":true`)
+}
