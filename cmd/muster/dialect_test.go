@@ -201,6 +201,6 @@ func TestDoctor(t *testing.T) {
 	path := "PATH=" + filepath.Dir(torchrun) + ":" + dir
 	muster(t, dir, []string{path}, "doctor").ends(0,
 		torchrun+" (muster)", "behind it: "+filepath.Join(dir, "torchrun"), filepath.Join(dir, "deepspeed")+", torch 2.9",
-		"advice: deepspeed is not muster: write muster deepspeed", "scripts are run by                  "+python)
+		"advice: deepspeed is not muster: write muster deepspeed", "scripts are run by", python+"\n")
 	muster(t, dir, []string{path}, "doctor", "--json").ends(0, `{"word":"torchrun","runs":"`+torchrun+`","muster":true`)
 }

@@ -30,7 +30,7 @@ def wanted():
     return bool(os.environ.get("MUSTER_PAGE") or os.environ.get("MUSTER_PAGES")) and os.environ.get("MUSTER_HOOK") != "off"
 
 
-LAUNCHERS = "torchrun", "accelerate", "accelerate-launch", "deepspeed", "ds", "fleetrun"
+LAUNCHERS = "torchrun", "accelerate", "accelerate-launch", "deepspeed", "deepspeed.pt", "ds", "fleetrun"
 MODULES = (
     "torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch",
     "deepspeed.launcher.runner", "paddle.distributed.launch",
