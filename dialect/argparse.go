@@ -52,6 +52,32 @@ func (l line) last(name string) (said, bool) {
 // has reports whether an option was given.
 func (l line) has(name string) bool { _, ok := l.last(name); return ok }
 
+// given is an option that says something: neither nothing nor -1 nor None, which are often defaults.
+func (l line) given(name string) said {
+	if s, ok := l.last(name); ok && s.value != "" && s.value != "-1" && s.value != "None" {
+		return s
+	}
+	return said{}
+}
+
+// A without is some options, separated by blanks, that change nothing, and why.
+type without struct{ names, why string }
+
+// notes tells of those options that were given.
+func (r *Request) notes(l line, table []without) {
+	for _, w := range table {
+		var as []string
+		for _, name := range strings.Fields(w.names) {
+			if s := l.given(name); s.as != "" {
+				as = append(as, s.as)
+			}
+		}
+		if len(as) > 0 {
+			r.Notes = append(r.Notes, strings.Join(as, ", ")+": without effect, for "+w.why)
+		}
+	}
+}
+
 // parse reads args up to the first one that is no option.
 func (o options) parse(args []string) (line, error) {
 	var l line

@@ -83,7 +83,7 @@ func parseDeepspeed(h job.Host, _ string, args []string) (r Request, err error) 
 	}
 	r.Command = l.rest
 	deepspeedScript(l, &r)
-	deepspeedNotes(l, &r)
+	r.notes(l, deepspeedIdle)
 	path, hosts, err := deepspeedHosts(h, l, &r)
 	switch {
 	case err != nil:
@@ -120,14 +120,6 @@ func deepspeedRefused(l line) error {
 	return nil
 }
 
-// given is an option that says something: neither nothing nor -1 nor None, which are DeepSpeed's defaults.
-func (l line) given(name string) said {
-	if s, ok := l.last(name); ok && s.value != "" && s.value != "-1" && s.value != "None" {
-		return s
-	}
-	return said{}
-}
-
 // deepspeedScript says how each worker is started.
 func deepspeedScript(l line, r *Request) {
 	r.Script = !l.has("module") && !l.has("no_python")
@@ -149,23 +141,11 @@ func deepspeedScript(l line, r *Request) {
 	r.Without = []string{"OMP_NUM_THREADS"} // ZeRO-Offload steps on the processor, with all its threads
 }
 
-// deepspeedNotes are options that change nothing, and why.
-func deepspeedNotes(l line, r *Request) {
-	for _, n := range []struct{ names, why string }{
-		{"launcher launcher_args no_ssh_check force_multi ssh_port", "each node's muster starts its own workers, and no ssh"},
-		{"bind_cores_to_rank bind_core_list", "workers may run on all cores of their node"},
-		{"log_level", "it is for DeepSpeed's launcher, which does not run"},
-	} {
-		var as []string
-		for _, name := range strings.Fields(n.names) {
-			if s, ok := l.last(name); ok {
-				as = append(as, s.as)
-			}
-		}
-		if len(as) > 0 {
-			r.Notes = append(r.Notes, strings.Join(as, ", ")+": without effect, for "+n.why)
-		}
-	}
+// deepspeedIdle are options that change nothing.
+var deepspeedIdle = []without{
+	{"launcher launcher_args no_ssh_check force_multi ssh_port", "each node's muster starts its own workers, and no ssh"},
+	{"bind_cores_to_rank bind_core_list", "workers may run on all cores of their node"},
+	{"log_level", "it is for DeepSpeed's launcher, which does not run"},
 }
 
 // deepspeedHosts reads the hostfile; none: there is no such file, and DeepSpeed knows of this node alone.
@@ -261,7 +241,7 @@ func deepspeedListed(h job.Host, l line, file string, hosts []slotted, r *Reques
 		r.set("node-rank", strconv.Itoa(me), cmp.Or(l.given("node_rank").as, file))
 	}
 	deepspeedSlots(h, active[me].slots, from, r)
-	if slices.ContainsFunc(active, func(host slotted) bool { return len(host.slots) != len(active[0].slots) }) {
+	if uneven(active) {
 		r.set("uneven", "true", file)
 	}
 	if many && l.given("master_addr").as == "" {

@@ -158,6 +158,11 @@ func some(hosts []slotted) []slotted {
 	return slices.DeleteFunc(slices.Clone(hosts), func(h slotted) bool { return len(h.slots) == 0 })
 }
 
+// uneven reports whether nodes have different numbers of slots.
+func uneven(hosts []slotted) bool {
+	return slices.ContainsFunc(hosts, func(h slotted) bool { return len(h.slots) != len(hosts[0].slots) })
+}
+
 // names lists the first few hosts, for messages.
 func names(hosts []slotted) string {
 	var list []string

@@ -24,7 +24,7 @@ type Dialect struct {
 }
 
 // dialects is every launcher that muster understands.
-var dialects = []Dialect{torchrun, accelerate, deepspeed}
+var dialects = []Dialect{torchrun, accelerate, deepspeed, paddle}
 
 // All returns every launcher that muster understands, as the help lists them.
 func All() []Dialect { return slices.Clone(dialects) }
