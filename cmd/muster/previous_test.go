@@ -117,6 +117,22 @@ func TestPreviousReleaseKnowsLess(t *testing.T) {
 	}
 }
 
+// An agent of the release before that makes way for this one leaves it all that the job was told, in its own words.
+func TestUpgradeFromPrevious(t *testing.T) {
+	t.Parallel()
+	fail, end := filepath.Join(t.TempDir(), "fail"), filepath.Join(t.TempDir(), "end")
+	p := startProgram(t, t.TempDir(), nil, previous(t), "run", "--standalone", "--nproc-per-node", "2", "--clean", "none", "--", "sh", "-c",
+		fmt.Sprintf(`echo "up $RANK"; [ $RANK = 0 ] && { until [ -e %s ]; do sleep 0.02; done; exit 3; }; until [ -e %s ]; do sleep 0.02; done; echo "end $RANK"`, fail, end))
+	p.says("up 0")
+	p.says("up 1")
+	muster(t, t.TempDir(), []string{"TMPDIR=" + p.tmp}, "ctl", "upgrade", executable(t)).ends(0, "makes way for muster")
+	p.says(tookOver)
+	signalFile(t, fail)
+	muster(t, t.TempDir(), []string{"TMPDIR=" + p.tmp}, "status", "--watch").says("exited with code 3")
+	signalFile(t, end)
+	p.ends(3, "end 1")
+}
+
 // In an etcd it is the same.
 func etcdPrevious(t *testing.T, exe string) {
 	old := previous(t)
