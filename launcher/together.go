@@ -16,7 +16,11 @@ import (
 // likely one when it reckons for how long those may go on. That of one node is never earlier than the sure one of another.
 
 // depth is how many collectives others can be ahead of a rank: they get none done that it has not entered, except those in which it
-// only receives, such as broadcasts, of which a few may follow each other.
+// only receives, such as broadcasts, of which two may follow each other.
+//
+// A loop of nothing but broadcasts, or reduces, is not covered, and no other number would do: a root is done when what it sends lies in
+// buffers, and pages do not tell of which kind a collective was. There a node that lags behind by more than the fence's margin, and is cut
+// off, may take what it was sent before for a sign that all are there, and work until it has got all of it.
 const depth = 4
 
 // together keeps account of what this node's workers get done with all others. Its times are those of CLOCK_MONOTONIC, as in pages.

@@ -50,15 +50,18 @@ func TestTogetherAgrees(t *testing.T) {
 		b.begin(2)
 		sides := [2]*together{&a, &b}
 		var entered, completed [2]uint64
+		underWay := 1 + seed%3
+		alone := depth - underWay         // of so many collectives one is of both: the others are broadcasts by the first, which waits for nobody
 		mayComplete := func(i int) bool { // all_gather is the worst: what the other sent is enough
-			return completed[i] < entered[i] && completed[i] < entered[1-i]
+			broadcast := seed/3%2 == 0 && completed[i]%alone != 0
+			return completed[i] < entered[i] && (completed[i] < entered[1-i] || broadcast && i == 0)
 		}
 		for now := time.Duration(1); now < 400; now++ {
 			i := r.IntN(2)
 			switch {
 			case mayComplete(i) && r.IntN(2) == 0:
 				completed[i]++
-			case entered[i]-completed[i] < 1+seed%3: // as many as are under way at once
+			case entered[i]-completed[i] < underWay:
 				entered[i]++
 			}
 			if r.IntN(3) == 0 {
