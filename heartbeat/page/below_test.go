@@ -12,19 +12,25 @@ import (
 var below = []struct {
 	scene
 	ranks []int // that should have made a page
+	steps uint64
 }{
-	{scene{name: "a launcher", seen: true, script: "import torch; look()"}, nil},
-	{scene{name: "its workers", seen: true, script: launcher + "import torch; look(); run('import torch', 0, 1)"}, []int{0, 1}},
-	{scene{name: "workers that run more", script: launcher + "run('import torch, subprocess; subprocess.run([sys.executable, \"-c\", \"import torch\"])', 0, 3)"}, []int{0, 3}},
-	{scene{name: "a platform that counts nodes by RANK", vars: []string{"RANK=1", "WORLD_SIZE=2"}, seen: true, script: "import torch; look()"}, nil},
-	{scene{name: "a training alone", script: "import torch; " + step + "; look()"}, []int{0}},
-	{scene{name: "an older PyTorch", vars: []string{"FAKE_TORCH=old"}, script: "import torch; " + step + "; look()"}, []int{0}},
-	{scene{name: "off", vars: []string{"MUSTER_HOOK=off"}, script: launcher + "run('import torch', 0)"}, nil},
-	{scene{name: "a directory that is not there", vars: []string{"MUSTER_PAGES=/none/of/that"}, script: launcher + "run('import torch', 0)"}, nil},
+	{scene{name: "a launcher", seen: true, script: "import torch; look()"}, nil, 0},
+	{scene{name: "its workers", seen: true, script: launcher + "import torch; look(); run('import torch', 0, 1)"}, []int{0, 1}, 0},
+	{scene{name: "workers that run more", script: launcher + "run('import torch, subprocess; subprocess.run([sys.executable, \"-c\", \"import torch\"])', 0, 3)"}, []int{0, 3}, 0},
+	{scene{name: "a platform that counts nodes by RANK", vars: []string{"RANK=1", "WORLD_SIZE=2"}, seen: true, script: "import torch; look()"}, nil, 0},
+	{scene{name: "a training alone", script: "import torch; " + step + "; look()"}, []int{0}, 1},
+	{scene{name: "an older PyTorch", vars: []string{"FAKE_TORCH=old"}, script: "import torch; " + step + "; look()"}, []int{0}, 1},
+	{scene{name: "steps that another hooks, too", script: "import torch; " + hooked + "; " + step + "; " + step + "; look()"}, []int{0}, 2},
+	{scene{name: "steps of an older PyTorch", vars: []string{"FAKE_TORCH=old"}, script: "import torch; " + step + "; " + step + "; " + step + "; look()"}, []int{0}, 3},
+	{scene{name: "off", vars: []string{"MUSTER_HOOK=off"}, script: launcher + "run('import torch', 0)"}, nil, 0},
+	{scene{name: "a directory that is not there", vars: []string{"MUSTER_PAGES=/none/of/that"}, script: launcher + "run('import torch', 0)"}, nil, 0},
 }
 
 // step does a step of an optimizer.
 const step = "torch.optim.optimizer.Optimizer().step()"
+
+// hooked has a program's own function called after each.
+const hooked = "torch.optim.optimizer.register_optimizer_step_post_hook(lambda *_: None)"
 
 // launcher is a function that starts ranks as launchers do, one after the other.
 const launcher = `
@@ -52,16 +58,16 @@ func TestBelow(t *testing.T) {
 				if got != want {
 					t.Errorf("without the hook:\n%s\nwith it:\n%s", want, got)
 				}
-				if made := ranksIn(t, pages); !slices.Equal(made, s.ranks) {
-					t.Errorf("pages of ranks %v, want %v", made, s.ranks)
+				if made, steps := ranksIn(t, pages); !slices.Equal(made, s.ranks) || steps != s.steps {
+					t.Errorf("pages of ranks %v and %d steps, want %v and %d", made, steps, s.ranks, s.steps)
 				}
 			})
 		}
 	}
 }
 
-// ranksIn are those whose page is in dir, and was filled.
-func ranksIn(t *testing.T, dir string) (ranks []int) {
+// ranksIn are those whose page is in dir, and was filled, and how many steps they did.
+func ranksIn(t *testing.T, dir string) (ranks []int, steps uint64) {
 	t.Helper()
 	files, err := os.ReadDir(dir)
 	if err != nil {
@@ -80,13 +86,15 @@ func ranksIn(t *testing.T, dir string) (ranks []int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if said, err := p.Read(); err != nil || said.PID == 0 || said.Claims != 1 {
+		said, err := p.Read()
+		if err != nil || said.PID == 0 || said.Claims != 1 {
 			t.Errorf("rank %d says %+v, %v", rank, said, err)
 		}
+		steps += said.Optimizer
 		p.Close()
 		ranks = append(ranks, rank)
 	}
-	return ranks
+	return ranks, steps
 }
 
 func TestOfRank(t *testing.T) {

@@ -705,13 +705,25 @@ def around(module, name, hook, compiling):
     setattr(module, name, call)
 
 
+STEPPED = []  # what is called after each step of an optimizer
+
+
 def after_steps(do):
-    """Calls do after each step of an optimizer: newer versions of PyTorch offer it, in older ones each class is changed when it is used."""
+    """Calls do after each step of an optimizer from now on, the one that ends included. PyTorch is told of us only once: its hooks may be
+    running, and an optimizer is changed but once."""
+    STEPPED.append(do)
+    if len(STEPPED) == 1:
+        hook_steps()
+
+
+def hook_steps():
+    """Newer versions of PyTorch offer to call us, in older ones each class is changed when it is used."""
     compiling = is_compiling()
 
     def stepped(*_):
         if not compiling():  # the compiler would compile us, and compile again whenever a count has changed
-            do()
+            for do in STEPPED:
+                do()
 
     optim = sys.modules.get("torch.optim.optimizer") or sys.modules["torch.optim"].optimizer
     if hasattr(optim, "register_optimizer_step_post_hook"):

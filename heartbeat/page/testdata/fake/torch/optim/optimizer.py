@@ -1,3 +1,14 @@
+import os
+from collections import OrderedDict
+
+_hooks = OrderedDict()  # which must not change while they are called
+
+if os.environ.get("FAKE_TORCH") != "old":
+
+    def register_optimizer_step_post_hook(hook):
+        _hooks[len(_hooks)] = hook
+
+
 class Optimizer:
     def __init__(self):
         self._hook_for_profile()
@@ -6,4 +17,5 @@ class Optimizer:
         pass
 
     def step(self):
-        pass
+        for hook in _hooks.values():
+            hook(self, (), {})
