@@ -480,3 +480,37 @@ while sys.stdin.readline():
 		t.Errorf("%+v", s)
 	}
 }
+
+// What fails is told until it works again, each cause once, and mutes nothing else.
+func TestMute(t *testing.T) {
+	_, path := newPage(t)
+	hook := unpacked(t)
+	got := scene{script: `
+import torch
+hook = sys._muster_hook
+hook.rest()
+def told():
+    hook.turn()
+    size = hook.page.mem[512]
+    print(hook.page.mem[513 : 513 + size].decode())
+def fails(name, why):
+    def part(): raise why
+    part.__name__ = name
+    return part
+look, again = hook.groups.look, hook.listen_again
+told()
+hook.groups.look, hook.listen_again = fails("look", KeyError(1)), fails("listen_again", OSError(2))
+told()
+hook.groups.look = fails("look", ValueError(3))
+told()
+hook.groups.look, hook.listen_again = look, again
+told()
+`}.run(t, python(t, "debian"), func(given func(string) (string, bool)) []Var { return Env(hook, path, given) })
+	const want = "no process group yet\n" +
+		"the hook failed to look: KeyError(1); the hook failed to listen again: OSError(2); no process group yet\n" +
+		"the hook failed to look: ValueError(3); the hook failed to listen again: OSError(2); no process group yet\n" +
+		"no process group yet\n"
+	if !strings.HasPrefix(got, want) {
+		t.Errorf("told:\n%s\nwant:\n%s", got, want)
+	}
+}

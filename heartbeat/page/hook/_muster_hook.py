@@ -207,7 +207,7 @@ class Hook:
         self.now = getattr(time, "clock_gettime_ns", None) and (lambda: time.clock_gettime_ns(time.CLOCK_MONOTONIC))
         self.now = self.now or (lambda: int(time.clock_gettime(time.CLOCK_MONOTONIC) * 1e9))
         self.start = start_time()
-        self.flags, self.stack, self.mute = 0, None, ""
+        self.flags, self.stack, self.failed = 0, None, {}
         self.steps, self.calls, self.inside = 0, 0, {}
         self.spent, self.clock = 0, getattr(time, "thread_time_ns", int)
         self.groups = Groups(self.now)
@@ -219,10 +219,7 @@ class Hook:
         os.register_at_fork(before=self.rest, after_in_parent=self.go_on, after_in_child=self.let_go)
         atexit.register(self.finish)
         for part in (take_old_name, self.listen, self.count_steps, self.count_calls, self.stay_over_exec):
-            try:
-                part()
-            except Exception as e:
-                self.mute = "%s: %r" % (part.__name__, e)
+            self.attempt(part)
         self.tell()
         self.go_on()
 
@@ -287,19 +284,32 @@ class Hook:
             done.release()
 
     def turn(self):
-        try:
-            self.groups.look()
-            if self.stack and not self.stack.there():
-                self.listen()
-            if self.asked != self.page.asked():
-                self.asked = self.page.asked()
-                self.try_answer()
-        except Exception as e:
-            self.mute = "the hook failed: %r" % (e,)
+        for part in (self.groups.look, self.listen_again, self.try_answer):
+            self.attempt(part)
         self.tell()
+
+    def attempt(self, part):
+        """Of what fails the page says so until it works again, and the rest is told all the same."""
+        try:
+            part()
+            self.failed.pop(part.__name__, None)
+        except Exception as e:
+            self.failed[part.__name__] = "the hook failed to %s: %r" % (part.__name__.replace("_", " "), e)
+
+    def why_mute(self):
+        """Each cause once."""
+        causes = list(self.failed.values()) + [self.groups.mute]
+        return "; ".join(cause for cause in causes if cause)
+
+    def listen_again(self):
+        if self.stack and not self.stack.there():
+            self.listen()
 
     def try_answer(self):
         """One that fails, as in a memory that is full, says nothing of what else is told."""
+        if self.asked == self.page.asked():
+            return
+        self.asked = self.page.asked()
         try:
             self.answer()
         except Exception:
@@ -333,7 +343,7 @@ class Hook:
         pack("<II", part, 32, self.page.claims, len(lanes))
         pack("<QQQQ", part, 40, self.steps, self.now(), groups.limit, self.spent)
         put_lane(pack, part, 128, self.call())
-        put_text(part, 256, 128, self.mute or groups.mute)
+        put_text(part, 256, 128, self.why_mute())
         for i, lane in enumerate(lanes):
             put_lane(pack, part, LANES_AT - HOOK_AT + i * LANE, lane)
         self.page.write(part)
