@@ -164,7 +164,7 @@ func (j *Judge) limit(v view) time.Duration {
 	switch {
 	case !j.trains():
 	case v.busy || v.late:
-		t = max(j.within(j.limits.Busy), j.learned())
+		t = max(j.busy(), j.learned())
 	default:
 		t = j.learned()
 	}

@@ -2,6 +2,7 @@ package heartbeat
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/muster-run/muster/job"
@@ -27,7 +28,7 @@ func (j *Judge) own() Timeout {
 			first = b
 		}
 	}
-	return Timeout{first.Limit, "PyTorch gives up on a collective", fmt.Sprintf("the process group's time-out, as rank %d has it", first.Rank), "give init_process_group a longer timeout"}
+	return Timeout{first.Limit, "PyTorch gives up on a collective", fmt.Sprintf("the default process group's time-out, as rank %d has it", first.Rank), "give init_process_group a longer timeout"}
 }
 
 // within shortens a limit so that a hang is told before the framework ends the job.
@@ -37,6 +38,32 @@ func (j *Judge) within(limit time.Duration) time.Duration {
 	}
 	return limit
 }
+
+// busy is the limit for culprits that are at work. What was asked for is not shortened where only other groups are waited in: their
+// time-outs are not known.
+func (j *Judge) busy() time.Duration {
+	if j.asked.Busy > 0 && j.elsewhere() {
+		return j.limits.Busy
+	}
+	return j.within(j.limits.Busy)
+}
+
+// elsewhere reports whether ranks wait in collectives, none of them in one of the default group.
+func (j *Judge) elsewhere() bool {
+	waits := false
+	for _, t := range j.ranks {
+		for _, l := range t.beat.Lanes {
+			if l.Waits() && ofAll(l) {
+				return false
+			}
+			waits = waits || l.Waits()
+		}
+	}
+	return waits
+}
+
+// ofAll reports whether a lane is the default group's, by PyTorch's names for it, or may be.
+func ofAll(l job.Lane) bool { return slices.Contains([]string{"0", "default_pg", ""}, l.Name) }
 
 // before is the last moment to tell a hang, when the framework gives up after so long.
 func before(own time.Duration) time.Duration { return max(own-margin, own/2) }
