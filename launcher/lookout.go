@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/muster-run/muster/heartbeat/page"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/proc"
@@ -12,16 +14,21 @@ import (
 
 // A Lookout is from where another launcher's workers are seen: the private directory of this run, and the one in which each rank
 // makes its page.
-type Lookout struct{ Dir, Pages, hook string }
+type Lookout struct {
+	Dir, Pages, hook string
+	owner            *os.File // locked while this process lives; nil: by another, or nobody tidies up after us
+}
 
-// OpenLookout makes both, and writes down what fills pages.
+// OpenLookout makes both, and writes down what fills pages. What others left in memory when they were killed it removes.
 func OpenLookout(c Config) (l Lookout, err error) {
-	if err := runDir(c, "observe", func(dir string) { l.Dir = dir }); err != nil {
+	tidy(memory)
+	if err := runDir(c, lookoutID, func(dir string) { l.Dir = dir }); err != nil {
 		return l, err
 	}
 	h := heritage{Dir: l.Dir, Pages: pageDir(l.Dir)}
 	h.makePages()
 	l.Pages = h.Pages
+	l.owner, _ = own(l.Pages)
 	if l.hook, err = page.Unpack(l.Dir); err != nil {
 		l.Close()
 	}
@@ -50,6 +57,52 @@ func (l Lookout) Environ(c Config) []string {
 func (l Lookout) Close() {
 	removeRun(l.Dir)
 	removeRun(l.Pages)
+	l.owner.Close() // of none, too
+}
+
+const (
+	lookoutID = "observe" // in the names of directories
+	ownerFile = "owner"   // in one, locked: it is somebody's
+)
+
+// own locks a file in dir. The kernel lets go of it when this process ends, however it does, and no other process has it: a PID would
+// say nothing to who is in another namespace. The file has its name only once it is locked.
+func own(dir string) (*os.File, error) {
+	f, err := os.CreateTemp(dir, ownerFile+"-")
+	if err != nil {
+		return nil, err
+	}
+	if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
+		err = os.Rename(f.Name(), filepath.Join(dir, ownerFile))
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// tidy removes from place what is this user's, and whose owner is gone. Where no owner was ever noted there is no telling.
+func tidy(place string) {
+	all, _ := filepath.Glob(filepath.Join(place, runPrefix+lookoutID+"-*"))
+	for _, dir := range all {
+		if orphaned(dir) {
+			removeRun(dir)
+		}
+	}
+}
+
+func orphaned(dir string) bool {
+	var info unix.Stat_t
+	if unix.Lstat(dir, &info) != nil || info.Mode&unix.S_IFMT != unix.S_IFDIR || int(info.Uid) != os.Geteuid() {
+		return false
+	}
+	f, err := os.OpenFile(filepath.Join(dir, ownerFile), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
 }
 
 // A roll is the pages that ranks have made in a directory.

@@ -117,6 +117,40 @@ func TestBeside(t *testing.T) {
 	}
 }
 
+// Only what is known to be nobody's any more is removed.
+func TestTidy(t *testing.T) {
+	place := t.TempDir()
+	made := func(name string) string {
+		dir := filepath.Join(place, name)
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	owned := func(name string) *os.File {
+		f, err := own(made(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	defer owned("muster-observe-lives").Close()
+	owned("muster-observe-killed").Close()
+	owned("muster-job-7-killed").Close()
+	made("muster-observe-older")
+	if err := os.Symlink("muster-job-7-killed", filepath.Join(place, "muster-observe-elsewhere")); err != nil {
+		t.Fatal(err)
+	}
+	tidy(place)
+	left, _ := filepath.Glob(filepath.Join(place, "*"))
+	for i := range left {
+		left[i] = filepath.Base(left[i])
+	}
+	if want := []string{"muster-job-7-killed", "muster-observe-elsewhere", "muster-observe-lives", "muster-observe-older"}; !slices.Equal(left, want) {
+		t.Errorf("%q are left, want %q", left, want)
+	}
+}
+
 func TestTurnover(t *testing.T) {
 	var o turnover
 	for i, c := range []struct {

@@ -33,7 +33,10 @@ func unpackHook(run string) func() (string, error) {
 }
 
 // pageDir is where a run's pages are: in memory, for a training that writes to a page of a file waits when its disk does.
-func pageDir(run string) string { return filepath.Join("/dev/shm", filepath.Base(run)) }
+func pageDir(run string) string { return filepath.Join(memory, filepath.Base(run)) }
+
+// memory is where files are that no disk has.
+const memory = "/dev/shm"
 
 // makePages makes that directory. Where there is no such memory the run's own does.
 func (h *heritage) makePages() {

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -144,6 +146,35 @@ func TestObserverDies(t *testing.T) {
 			}
 			p.ends(9, "got it")
 		})
+	}
+}
+
+// What one leaves in memory that is killed with all of its namespace, the next one removes.
+func TestObserverTidiesUp(t *testing.T) {
+	t.Parallel()
+	p := observed(t, nil, "", sh("echo up $$; while :; do sleep 0.1; done")...)
+	p.says("up")
+	p.observer(observes)
+	dirs, _ := filepath.Glob(filepath.Join(p.tmp, "muster-observe-*"))
+	if len(dirs) != 1 {
+		t.Fatalf("%q, want one", dirs)
+	}
+	pages := filepath.Join("/dev/shm", filepath.Base(dirs[0]))
+	observed(t, nil, "", "true").ends(0)
+	if _, err := os.Stat(pages); err != nil {
+		t.Fatalf("of one that lives: %v", err)
+	}
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if child := regexp.MustCompile(`up (\d+)`).FindStringSubmatch(p.out.String()); child != nil {
+		pid, _ := strconv.Atoi(child[1])
+		syscall.Kill(pid, syscall.SIGKILL)
+	}
+	<-p.done
+	observed(t, nil, "", "true").ends(0)
+	if _, err := os.Stat(pages); err == nil {
+		t.Errorf("%s is still there", pages)
 	}
 }
 
