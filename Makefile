@@ -64,7 +64,7 @@ cover: ## test coverage, as an HTML page in bin/cover.html
 	mkdir -p bin && go test -coverprofile bin/cover.out ./... && go tool cover -html bin/cover.out -o bin/cover.html
 
 golden: ## write the golden files anew; read the diff before you commit it
-	go test ./framework -update
+	go test ./framework ./dialect -update
 	go test ./cmd/muster -run Golden -update
 	go test ./rendezvous/torchrun -update
 

@@ -1,0 +1,9 @@
+#!/usr/bin/env python3
+"""Writes what a worker sees of its launcher, one JSON file per rank, in $DUMPS."""
+import json
+import os
+import sys
+
+name = os.environ.get("RANK", "alone")
+with open(os.path.join(os.environ["DUMPS"], name + ".json"), "w") as f:
+    json.dump({"argv": sys.argv, "env": dict(os.environ), "dir": os.getcwd()}, f)
