@@ -25,6 +25,9 @@ type Finding struct {
 	NProcBy  string   // the variable that says NProc
 	JobIDBy  string   // the variable that says JobID
 	RankZero bool     // Host is where node 0 runs, so that node 0 may know itself by its number
+	// Framework is that of the training, where the system runs trainings of one only; FrameworkBy is the variable that tells.
+	Framework, FrameworkBy string
+
 	Evidence []string // NAME=VALUE of everything that the finding rests on
 	// Problem is what is wrong with the values, nil if nothing is. It matters unless flags settle nodes, rank and
 	// endpoint, for flags win over the platform.
@@ -68,6 +71,7 @@ func (f Finding) complete(r *reader, err error) Finding {
 		err = addPET(r, &f)
 	}
 	f.Evidence, f.Warnings = r.evidence, r.warnings
+	f.Framework, f.FrameworkBy = trains(r.host)
 	if err != nil {
 		f.Problem = fmt.Errorf("%s: %w", f.Rule, err)
 	} else {

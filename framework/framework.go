@@ -3,7 +3,9 @@ package framework
 
 import (
 	"fmt"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/muster-run/muster/job"
@@ -12,11 +14,14 @@ import (
 // A Place is one node's position in a round: the world, which member this node is, and where the ranks meet.
 type Place struct {
 	World       job.World
-	Group       int    // this node's group rank
-	MasterAddr  string // rank 0's node, as this node reaches it
-	MasterPort  int    // where rank 0 or the agent hosts the workers' store
-	AgentStore  bool   // the store on MasterPort is muster's, so rank 0 must not host one
-	Restarts    int    // rounds before this one
+	Group       int      // this node's group rank
+	Hosts       []string // of all nodes, by group rank, as this node reaches them; nil where the framework makes no Calls
+	MasterAddr  string   // rank 0's node, as this node reaches it
+	MasterPort  int      // where rank 0 or the agent hosts the workers' store
+	AgentStore  bool     // the store on MasterPort is muster's, so rank 0 must not host one
+	GPUs        int      // that this node's workers see, all of them
+	Servers     int      // how many nodes, the last ones, are parameter servers
+	Restarts    int      // rounds before this one
 	MaxRestarts int
 	ErrorDir    string // of this round on this node, for ErrorDir/LOCAL_RANK/error.json; "" in a dry run
 }
@@ -25,13 +30,27 @@ type Place struct {
 type Framework struct {
 	Name string
 	Doc  string // one line
+	// Whole: one process a node, with all its GPUs, is usual.
+	Whole bool
+	// Master: rank 0 serves a protocol of the framework's own at MasterAddr:MasterPort, if anybody serves there.
+	Master bool
+	// Listens: each worker listens at a port of its own, which all others are told.
+	Listens bool
+	// Calls: workers are told where all nodes are, as Place.Hosts.
+	Calls bool
+	// Servers: nodes may be parameter servers, and Success then says whose end is the job's, in the words of --success.
+	Servers bool
+	Success string
 	// env returns the variables of the worker with this local rank. given looks up the user's own environment,
 	// of which nothing but per-process variables may be overwritten.
 	env func(p Place, local int, given func(string) (string, bool)) job.Env
 }
 
 // frameworks is every framework that muster knows, the default first.
-var frameworks = []Framework{torch}
+var frameworks = []Framework{torch, none, jax, tensorflow, paddle}
+
+// Default is the framework of those who say nothing.
+const Default = "torch"
 
 // Lookup returns the framework with this name; "" is the default.
 func Lookup(name string) (Framework, error) {
@@ -40,16 +59,40 @@ func Lookup(name string) (Framework, error) {
 	}
 	i := slices.IndexFunc(frameworks, func(f Framework) bool { return f.Name == name })
 	if i < 0 {
-		var names []string
-		for _, f := range frameworks {
-			names = append(names, f.Name)
-		}
-		return Framework{}, fmt.Errorf("no framework %q; there is %s", name, strings.Join(names, ", "))
+		return Framework{}, fmt.Errorf("no framework %q; there is %s", name, strings.Join(Names(), ", "))
 	}
 	return frameworks[i], nil
 }
 
-// Tasks returns one task for each slot of this node, in the order of local ranks.
+// Names are those of all frameworks, the default first.
+func Names() []string {
+	var names []string
+	for _, f := range frameworks {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
+// Ports is how many ports of a node with so many slots all others are to be told.
+func (f Framework) Ports(slots int) int {
+	if !f.Listens {
+		return 0
+	}
+	return slots
+}
+
+// Check reports which node of a world did not tell what the workers of all must know of it.
+func (f Framework) Check(w job.World) error {
+	for i, m := range w.Members {
+		if got, want := len(m.Ports), f.Ports(m.Slots); got < want {
+			return fmt.Errorf("node %d (%s) told %d ports for its %d workers, and %s needs one for each: "+
+				"does it run with another --framework, or an older muster?", i, m.Name, got, m.Slots, f.Name)
+		}
+	}
+	return nil
+}
+
+// Tasks returns one task for each slot of this node, in the order of local ranks. The world is one that Check has seen.
 func (f Framework) Tasks(p Place, argv []string, given func(string) (string, bool)) []job.Task {
 	me := p.World.Members[p.Group]
 	tasks := make([]job.Task, me.Slots)
@@ -63,3 +106,77 @@ func (f Framework) Tasks(p Place, argv []string, given func(string) (string, boo
 	}
 	return tasks
 }
+
+// ranks are the per-process variables that scripts of all frameworks may read: always ours, for a platform fills the same names
+// with numbers of nodes.
+func (p Place) ranks(local int) job.Env {
+	me := p.World.Members[p.Group]
+	return job.Env{
+		{Name: "RANK", Value: strconv.Itoa(me.First + local), Why: "global rank of this worker"},
+		{Name: "WORLD_SIZE", Value: strconv.Itoa(p.World.Size()), Why: "workers on all nodes"},
+		{Name: "LOCAL_RANK", Value: strconv.Itoa(local), Why: "rank of this worker on its node; scripts choose the GPU by it"},
+		{Name: "LOCAL_WORLD_SIZE", Value: strconv.Itoa(me.Slots), Why: "workers on this node"},
+		{Name: "NODE_RANK", Value: strconv.Itoa(p.Group), Why: "group rank of this node (Composer, MaxText)"},
+	}
+}
+
+// meeting says where the ranks meet, and who serves there.
+func (p Place) meeting() job.Env {
+	why := "port on which rank 0 hosts the workers' store, fresh each round"
+	if p.AgentStore {
+		why = "port of the workers' store that the agent hosts, fresh each round"
+	}
+	return job.Env{
+		{Name: "MASTER_ADDR", Value: p.MasterAddr, Why: "rank 0's node, by the address at which this node reached it"},
+		{Name: "MASTER_PORT", Value: strconv.Itoa(p.MasterPort), Why: why},
+	}
+}
+
+// master is where rank 0 serves.
+func (p Place) master() string { return net.JoinHostPort(p.MasterAddr, strconv.Itoa(p.MasterPort)) }
+
+// endpoints are where the workers of some nodes listen, by rank.
+func (p Place) endpoints(from, to int) []string {
+	var all []string
+	for group := from; group < to; group++ {
+		for local := range p.World.Members[group].Slots {
+			all = append(all, p.endpoint(group, local))
+		}
+	}
+	return all
+}
+
+func (p Place) endpoint(group, local int) string {
+	return net.JoinHostPort(p.Hosts[group], strconv.Itoa(p.World.Members[group].Ports[local]))
+}
+
+// trainers is how many nodes train: the first ones, for those that are parameter servers are the last.
+func (p Place) trainers() int { return len(p.World.Members) - p.Servers }
+
+// devices are a worker's GPUs, as indexes into those that its node's workers see: an equal share, or one in turn where there are
+// more workers than GPUs; "" where there are none.
+func (p Place) devices(local int) string {
+	slots := p.World.Members[p.Group].Slots
+	if p.GPUs == 0 || slots == 0 {
+		return ""
+	}
+	var mine []string
+	share := max(p.GPUs/slots, 1)
+	for i := range share {
+		mine = append(mine, strconv.Itoa((local*share+i)%p.GPUs))
+	}
+	return strings.Join(mine, ",")
+}
+
+// unset are those of defaults that the user did not set himself.
+func unset(given func(string) (string, bool), defaults ...job.Var) (e job.Env) {
+	for _, v := range defaults {
+		if _, set := given(v.Name); !set {
+			e = append(e, v)
+		}
+	}
+	return e
+}
+
+// unbuffered is a default of all Python.
+var unbuffered = job.Var{Name: "PYTHONUNBUFFERED", Value: "1", Why: "lines of output when they are printed, not 8 KiB later"}

@@ -17,27 +17,162 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 func twoByTwo(group int) Place {
 	return Place{
 		World: job.World{ID: "job1", Generation: 1, Members: []job.Member{
-			{Node: job.Node{Name: "ann", Slots: 2}, First: 0},
-			{Node: job.Node{Name: "lee", Slots: 2}, First: 2},
+			{Node: job.Node{Name: "ann", Slots: 2, Ports: []int{23458, 23459}}, First: 0},
+			{Node: job.Node{Name: "lee", Slots: 2, Ports: []int{23460, 23461}}, First: 2},
 		}},
-		Group: group, MasterAddr: "10.0.0.1", MasterPort: 23457, ErrorDir: "/run/muster/job1",
+		Hosts: []string{"10.0.0.1", "fd00::2"}, Group: group, MasterAddr: "10.0.0.1", MasterPort: 23457, ErrorDir: "/run/muster/job1",
 	}
 }
 
-// The golden file of a framework holds the whole environment of every rank of a 2x2 world.
+// served is a world of three nodes, the last of which is a parameter server.
+func served(group int) Place {
+	p := twoByTwo(group)
+	p.World.Members = append(p.World.Members, job.Member{Node: job.Node{Name: "eve", Slots: 2, Ports: []int{23462, 23463}}, First: 4})
+	p.Hosts, p.Servers = append(p.Hosts, "eve"), 1
+	return p
+}
+
+// nothing is the environment of a user who set nothing.
+func nothing(string) (string, bool) { return "", false }
+
+// The golden file of a framework holds the whole environment of every rank of a 2x2 world, and another that of a world with
+// parameter servers.
 func TestEnvOfEveryRank(t *testing.T) {
-	none := func(string) (string, bool) { return "", false }
 	for _, f := range frameworks {
-		var b strings.Builder
-		for group := range 2 {
-			for _, task := range f.Tasks(twoByTwo(group), []string{"python3", "-u", "train.py"}, none) {
-				fmt.Fprintf(&b, "rank %d, local rank %d: %s\n", task.Rank, task.LocalRank, strings.Join(task.Argv, " "))
-				for _, v := range task.Env {
-					fmt.Fprintf(&b, "  %s=%s  # %s\n", v.Name, v.Value, v.Why)
-				}
+		golden(t, f.Name+".want", environments(f, twoByTwo))
+		if f.Servers {
+			golden(t, f.Name+"-ps.want", environments(f, served))
+		}
+	}
+}
+
+func environments(f Framework, seen func(group int) Place) string {
+	var b strings.Builder
+	for group := range seen(0).World.Members {
+		for _, task := range f.Tasks(seen(group), []string{"python3", "-u", "train.py"}, nothing) {
+			fmt.Fprintf(&b, "rank %d, local rank %d: %s\n", task.Rank, task.LocalRank, strings.Join(task.Argv, " "))
+			for _, v := range task.Env {
+				fmt.Fprintf(&b, "  %s=%s  # %s\n", v.Name, v.Value, v.Why)
 			}
 		}
-		golden(t, f.Name+".want", b.String())
+	}
+	return b.String()
+}
+
+// Each worker chooses among the GPUs that its node's workers see.
+func TestDevices(t *testing.T) {
+	for _, c := range []struct {
+		gpus, slots int
+		want        string // of each slot
+	}{
+		{0, 2, " "},
+		{2, 2, "0 1"},
+		{8, 2, "0,1,2,3 4,5,6,7"},
+		{8, 1, "0,1,2,3,4,5,6,7"},
+		{2, 4, "0 1 0 1"},
+		{3, 2, "0 1"},
+	} {
+		p := twoByTwo(0)
+		p.GPUs, p.World.Members[0].Slots = c.gpus, c.slots
+		var got []string
+		for local := range c.slots {
+			got = append(got, p.devices(local))
+		}
+		if text := strings.Join(got, " "); text != c.want {
+			t.Errorf("%d GPUs for %d workers: %q, want %q", c.gpus, c.slots, text, c.want)
+		}
+	}
+}
+
+// What a framework says of GPUs, and what it says where there are none.
+func TestEnvOfGPUs(t *testing.T) {
+	for _, c := range []struct {
+		f    Framework
+		name string
+		want [2]string // without GPUs, with four; "-": nothing
+	}{
+		{jax, "JAX_LOCAL_DEVICE_IDS", [2]string{"-", "2,3"}},
+		{paddle, "FLAGS_selected_gpus", [2]string{"-", "2,3"}},
+		{paddle, "PADDLE_DISTRI_BACKEND", [2]string{"gloo", "-"}},
+		{tensorflow, "TF_FORCE_GPU_ALLOW_GROWTH", [2]string{"-", "true"}},
+		{torch, "CUDA_VISIBLE_DEVICES", [2]string{"-", "-"}},
+	} {
+		for i, gpus := range []int{0, 4} {
+			p := twoByTwo(0)
+			p.GPUs = gpus
+			got, ok := c.f.Tasks(p, nil, nothing)[1].Env.Lookup(c.name)
+			if !ok {
+				got = "-"
+			}
+			if got != c.want[i] {
+				t.Errorf("%s with %d GPUs: %s=%s, want %s", c.f.Name, gpus, c.name, got, c.want[i])
+			}
+		}
+	}
+}
+
+// A proxy is for the world outside.
+func TestProxy(t *testing.T) {
+	for _, c := range []struct{ set, want string }{
+		{"https_proxy=http://proxy:3128", "10.0.0.1,fd00::2"},
+		{"https_proxy=", "-"},
+		{"", "-"},
+		{"https_proxy=http://proxy:3128 no_grpc_proxy=.cluster", "-"},
+	} {
+		given := func(name string) (string, bool) {
+			for _, kv := range strings.Fields(c.set) {
+				if n, v, _ := strings.Cut(kv, "="); n == name {
+					return v, true
+				}
+			}
+			return "", false
+		}
+		for _, f := range []Framework{jax, tensorflow} {
+			got, ok := f.Tasks(twoByTwo(0), nil, given)[0].Env.Lookup("no_grpc_proxy")
+			if !ok {
+				got = "-"
+			}
+			if got != c.want {
+				t.Errorf("%s, %q: no_grpc_proxy %s, want %s", f.Name, c.set, got, c.want)
+			}
+		}
+	}
+}
+
+// A node that told too few ports is named.
+func TestCheck(t *testing.T) {
+	w := twoByTwo(0).World
+	for _, f := range frameworks {
+		if err := f.Check(w); err != nil {
+			t.Errorf("%s: %v", f.Name, err)
+		}
+	}
+	w.Members[1].Ports = w.Members[1].Ports[:1]
+	if err := torch.Check(w); err != nil {
+		t.Error(err)
+	}
+	if err := paddle.Check(w); err == nil || !strings.Contains(err.Error(), "node 1 (lee) told 1 ports for its 2 workers") {
+		t.Error(err)
+	}
+}
+
+func TestGuess(t *testing.T) {
+	for _, c := range []struct{ script, want string }{
+		{"import os\n", ""},
+		{"import tensorflow as tf\n", "tensorflow"},
+		{"from tensorflow.keras import layers\nimport tensorflow\n", "tensorflow"},
+		{"import paddle.distributed as dist", "paddle"},
+		{"def main():\n    import jax\n", "jax"},
+		{"import tensorflow as tf\nimport torch\n", ""},
+		{"import tensorflow as tf\nfrom accelerate import Accelerator\n", ""},
+		{"import jax\nimport tensorflow as tf\n", "jax tensorflow"},
+		{"import tensorflow_datasets as tfds\n", ""},
+		{"# import jax\nprint('import paddle')\n", ""},
+		{"\x80\x00import jax", ""},
+	} {
+		if got := strings.Join(Guess([]byte(c.script)), " "); got != c.want {
+			t.Errorf("%q: %q, want %q", c.script, got, c.want)
+		}
 	}
 }
 
@@ -75,7 +210,7 @@ func TestUserWins(t *testing.T) {
 func TestAgentStore(t *testing.T) {
 	p := twoByTwo(0)
 	p.AgentStore = true
-	env := torch.Tasks(p, nil, func(string) (string, bool) { return "", false })[0].Env
+	env := torch.Tasks(p, nil, nothing)[0].Env
 	if v, _ := env.Lookup("TORCHELASTIC_USE_AGENT_STORE"); v != "True" {
 		t.Errorf("TORCHELASTIC_USE_AGENT_STORE=%s", v)
 	}
@@ -84,7 +219,7 @@ func TestAgentStore(t *testing.T) {
 func TestOneSlotKeepsThreads(t *testing.T) {
 	p := twoByTwo(0)
 	p.World.Members[0].Slots = 1
-	env := torch.Tasks(p, nil, func(string) (string, bool) { return "", false })[0].Env
+	env := torch.Tasks(p, nil, nothing)[0].Env
 	if v, ok := env.Lookup("OMP_NUM_THREADS"); ok {
 		t.Errorf("OMP_NUM_THREADS=%s for a single worker", v)
 	}

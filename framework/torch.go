@@ -15,47 +15,36 @@ var torch = Framework{
 }
 
 func torchEnv(p Place, local int, given func(string) (string, bool)) job.Env {
-	e := append(torchRanks(p, local), torchMeeting(p)...)
+	e := append(p.ranks(local), torchRanks(p, local)...)
+	e = append(e, p.meeting()...)
+	e = append(e, torchStore(p))
 	e = append(e, torchElastic(p, local)...)
 	return append(e, torchDefaults(p.World.Members[p.Group].Slots, given)...)
 }
 
-// torchRanks are the per-process variables: always ours, for a platform fills the same names with numbers of nodes.
+// torchRanks are further names for the same numbers.
 func torchRanks(p Place, local int) job.Env {
 	me := p.World.Members[p.Group]
 	rank, size := strconv.Itoa(me.First+local), strconv.Itoa(p.World.Size())
 	group, groups := strconv.Itoa(p.Group), strconv.Itoa(len(p.World.Members))
-	slots := strconv.Itoa(me.Slots)
 	return job.Env{
-		{Name: "RANK", Value: rank, Why: "global rank of this worker"},
-		{Name: "WORLD_SIZE", Value: size, Why: "workers on all nodes"},
-		{Name: "LOCAL_RANK", Value: strconv.Itoa(local), Why: "rank of this worker on its node; scripts choose the GPU by it"},
-		{Name: "LOCAL_WORLD_SIZE", Value: slots, Why: "workers on this node"},
-		{Name: "NODE_RANK", Value: group, Why: "group rank of this node (Composer, MaxText)"},
 		{Name: "GROUP_RANK", Value: group, Why: "group rank of this node (torchrun, Lightning)"},
 		{Name: "GROUP_WORLD_SIZE", Value: groups, Why: "number of nodes"},
 		{Name: "ROLE_NAME", Value: "default", Why: "torchrun's role; muster has one"},
 		{Name: "ROLE_RANK", Value: rank, Why: "rank within the role, which is all of the world"},
 		{Name: "ROLE_WORLD_SIZE", Value: size, Why: "size of the role, which is all of the world"},
-		{Name: "LOCAL_SIZE", Value: slots, Why: "DeepSpeed's name for LOCAL_WORLD_SIZE"},
+		{Name: "LOCAL_SIZE", Value: strconv.Itoa(me.Slots), Why: "DeepSpeed's name for LOCAL_WORLD_SIZE"},
 		{Name: "CROSS_RANK", Value: group, Why: "DeepSpeed's name for GROUP_RANK"},
 		{Name: "CROSS_SIZE", Value: groups, Why: "DeepSpeed's name for GROUP_WORLD_SIZE"},
 	}
 }
 
-// torchMeeting says where the ranks meet, and who hosts that store.
-func torchMeeting(p Place) job.Env {
-	port, why := strconv.Itoa(p.MasterPort), "port on which rank 0 hosts the workers' store, fresh each round"
-	use := job.Var{Name: "TORCHELASTIC_USE_AGENT_STORE", Value: "False", Why: "rank 0 hosts the workers' store"}
+// torchStore says who hosts the store where the ranks meet.
+func torchStore(p Place) job.Var {
 	if p.AgentStore {
-		why = "port of the workers' store that the agent hosts, fresh each round"
-		use.Value, use.Why = "True", "the agent hosts the workers' store: rank 0 is a client like the others"
+		return job.Var{Name: "TORCHELASTIC_USE_AGENT_STORE", Value: "True", Why: "the agent hosts the workers' store: rank 0 is a client like the others"}
 	}
-	return job.Env{
-		{Name: "MASTER_ADDR", Value: p.MasterAddr, Why: "rank 0's node, by the address at which this node reached it"},
-		{Name: "MASTER_PORT", Value: port, Why: why},
-		use,
-	}
+	return job.Var{Name: "TORCHELASTIC_USE_AGENT_STORE", Value: "False", Why: "rank 0 hosts the workers' store"}
 }
 
 func torchElastic(p Place, local int) job.Env {
@@ -75,16 +64,10 @@ func torchDefaults(slots int, given func(string) (string, bool)) job.Env {
 	defaults := job.Env{
 		{Name: "TORCH_NCCL_ASYNC_ERROR_HANDLING", Value: "1", Why: "torchrun's default: a failed NCCL collective ends the worker"},
 		{Name: "NCCL_ASYNC_ERROR_HANDLING", Value: "1", Why: "the same for PyTorch before 2.2"},
-		{Name: "PYTHONUNBUFFERED", Value: "1", Why: "lines of output when they are printed, not 8 KiB later"},
+		unbuffered,
 	}
 	if slots > 1 {
 		defaults = append(defaults, job.Var{Name: "OMP_NUM_THREADS", Value: "1", Why: "torchrun's default for several workers a node"})
 	}
-	var e job.Env
-	for _, v := range defaults {
-		if _, set := given(v.Name); !set {
-			e = append(e, v)
-		}
-	}
-	return e
+	return unset(given, defaults...)
 }

@@ -18,6 +18,7 @@ type Node struct {
 	Slots int    `json:"slots"`           // workers that this node will run
 	Addrs []Addr `json:"addrs,omitempty"` // where peers may reach its agent, best first
 	Place Place  `json:"place,omitzero"`  // where it stands, for ranks that are near
+	Ports []int  `json:"ports,omitempty"` // where its workers listen, by local rank, if the framework wants them known to all
 	// Incarnation tells two lives of one node apart: random, new with every agent process.
 	Incarnation string `json:"incarnation"`
 	Version     string `json:"version,omitempty"` // of the muster binary
@@ -52,13 +53,15 @@ type Spec struct {
 
 // Terms are what all nodes of a job must have been told alike.
 type Terms struct {
-	Nodes  int    `json:"nodes"`             // how many nodes make the world, at most
-	Least  int    `json:"least,omitempty"`   // how many make one if need be; 0: all Nodes
-	Spares int    `json:"spares,omitempty"`  // how many beyond the world stand by, to take a lost node's place
-	Uneven bool   `json:"uneven,omitempty"`  // nodes may bring different numbers of slots, or none
-	Debug  bool   `json:"debug,omitempty"`   // nothing is trained
-	OnExit string `json:"on_exit,omitempty"` // what follows when a worker fails, as --on-worker-exit says it; "": stop
-	Token  string `json:"token,omitempty"`   // by what the job's token is recognised; it does not give it away
+	Nodes     int    `json:"nodes"`               // how many nodes make the world, at most
+	Least     int    `json:"least,omitempty"`     // how many make one if need be; 0: all Nodes
+	Spares    int    `json:"spares,omitempty"`    // how many beyond the world stand by, to take a lost node's place
+	Uneven    bool   `json:"uneven,omitempty"`    // nodes may bring different numbers of slots, or none
+	Debug     bool   `json:"debug,omitempty"`     // nothing is trained
+	OnExit    string `json:"on_exit,omitempty"`   // what follows when a worker fails, as --on-worker-exit says it; "": stop
+	Servers   int    `json:"servers,omitempty"`   // how many of them, the last ones, are parameter servers
+	Framework string `json:"framework,omitempty"` // of the training; "": PyTorch
+	Token     string `json:"token,omitempty"`     // by what the job's token is recognised; it does not give it away
 }
 
 // Fewest is with how many nodes a world may begin.

@@ -45,7 +45,8 @@ type Config struct {
 	Etcd     Etcd
 	OpenEtcd func(EtcdJob) (store.Store, error) // opens a store at once, which its first call connects
 
-	Framework   string // --framework
+	Framework   string // --framework; "": what the platform or the script says
+	Servers     int    // --ps: how many nodes are parameter servers
 	WorkerStore string // --worker-store: auto, agent, rank0
 	WorkerPort  int    // --worker-port; 0: a free one
 
@@ -75,7 +76,7 @@ type Config struct {
 	SignalScope   proc.Scope     // --signal-scope: who of a worker's processes is told
 	Deadline      time.Duration  // --deadline: from this agent's start to the job's end; 0: none
 	StartTimeout  time.Duration  // --start-timeout: from this agent's start to the workers'; 0: none
-	Success       string         // --success: all, rank0, node0
+	Success       string         // --success: all, rank0, node0; or trainers
 	OnExit        string         // --on-worker-exit: stop, restart, leave; --clean says it in other words
 	SignalExit    string         // --signal-exit: fixed, posix
 	Grace         time.Duration  // when this node is told to stop: from TERM to KILL

@@ -211,14 +211,25 @@ func (s *state) done(p policy, n int) []any {
 	if !s.leads() {
 		return []any{tell{0, news{Kind: newsDone, Ranks: s.Ranks}}}
 	}
-	if slices.ContainsFunc(s.Nodes, func(n node) bool { return !n.Done }) {
+	if slices.ContainsFunc(s.Nodes[:s.awaited(p)], func(n node) bool { return !n.Done }) {
 		return nil
 	}
-	return s.conclude(p, job.Verdict{Class: job.Succeeded, Sentence: s.success()})
+	return s.conclude(p, job.Verdict{Class: job.Succeeded, Sentence: s.success(p)})
 }
 
-func (s *state) success() string {
-	if len(s.Nodes) == 1 {
+// awaited is how many nodes must end their work, the first ones: parameter servers have none of their own.
+func (s *state) awaited(p policy) int {
+	if p.Success != "trainers" {
+		return len(s.Nodes)
+	}
+	return max(len(s.Nodes)-p.Servers, 0)
+}
+
+func (s *state) success(p policy) string {
+	switch n := s.awaited(p); {
+	case n < len(s.Nodes):
+		return fmt.Sprintf("all workers of the %d nodes that train ended well", n)
+	case len(s.Nodes) == 1:
 		return "all workers ended well"
 	}
 	return fmt.Sprintf("all workers of all %d nodes ended well", len(s.Nodes))

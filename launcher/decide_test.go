@@ -733,6 +733,37 @@ func TestSuccess(t *testing.T) {
 	}
 }
 
+// Parameter servers do not end by themselves: the job ends with those who train.
+func TestTrainers(t *testing.T) {
+	for _, c := range []struct {
+		trained []int // nodes whose workers end well
+		want    string
+	}{
+		{[]int{0}, ""},
+		{[]int{1}, ""},
+		{[]int{2}, ""},
+		{[]int{0, 1}, "all workers of the 2 nodes that train ended well"},
+		{[]int{2, 1, 0}, "all workers of the 2 nodes that train ended well"},
+	} {
+		w := newWorld(t, 3)
+		w.policy.Success, w.policy.Servers = "trainers", 1
+		w.begin()
+		for _, n := range c.trained {
+			for local := range 2 {
+				w.feed(n, finished{Worker: job.Ended{Rank: 2*n + local, LocalRank: local}})
+			}
+			w.later(n, 0, emptied{})
+		}
+		w.run()
+		if v := w.states[0].Verdict; (v == nil) != (c.want == "") || v != nil && (!v.OK() || v.Sentence != c.want) {
+			t.Errorf("%v: %+v\n%s", c.trained, v, strings.Join(w.log, "\n"))
+		}
+		if c.want != "" {
+			w.all(0)
+		}
+	}
+}
+
 // With --on-worker-exit leave a failure stops nobody; when all have ended it is the job's.
 func TestLeave(t *testing.T) {
 	for restarts := range 2 {

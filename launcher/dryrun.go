@@ -1,6 +1,8 @@
 package launcher
 
 import (
+	"fmt"
+
 	"github.com/muster-run/muster/framework"
 	"github.com/muster-run/muster/job"
 )
@@ -20,7 +22,7 @@ func DryRun(c Config, rank int) (Dry, error) {
 	if err != nil {
 		return Dry{}, err
 	}
-	world := alike(p.Spec)
+	world := uniform(p)
 	group, ok := world.MemberOf(rank)
 	if !ok {
 		return Dry{}, fail(job.ExitUsage, "", "rank %d: the world would have ranks 0 to %d", rank, world.Size()-1)
@@ -32,16 +34,22 @@ func DryRun(c Config, rank int) (Dry, error) {
 	case p.Endpoint != "":
 		host = hostOf(p.Endpoint)
 	}
-	tasks := p.Tasks(framework.Place{
-		World: world, Group: group, MasterAddr: host, MasterPort: c.WorkerPort, AgentStore: agentStore(c),
-	}, c)
+	place := framework.Place{
+		World: world, Group: group, MasterAddr: host, MasterPort: c.WorkerPort, AgentStore: agentStore(c), GPUs: p.GPUs, Servers: p.Spec.Servers,
+	}
+	for n := range world.Members {
+		place.Hosts = append(place.Hosts, fmt.Sprintf("<node %d>", n))
+	}
+	tasks := p.Tasks(place, c)
 	d := Dry{Plan: p, Task: tasks[rank-world.Members[group].First], User: c.getenv}
 	d.Kept = len(d.Task.Env.Over(c.Environ)) - len(d.Task.Env.Over(nil))
 	return d, nil
 }
 
-// alike is a world of nodes that are all like the one of s.
-func alike(s job.Spec) job.World {
+// uniform is a world of nodes that are all like this one. Their ports are 0: nobody has taken any.
+func uniform(p Plan) job.World {
+	s := p.Spec
+	s.Self.Ports = make([]int, p.Framework.Ports(s.Self.Slots))
 	w := job.World{ID: s.ID, Generation: 1}
 	for n := range s.Nodes {
 		w.Members = append(w.Members, job.Member{Node: s.Self, First: n * s.Self.Slots})

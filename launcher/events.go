@@ -18,7 +18,8 @@ type policy struct {
 	Backoff     time.Duration `json:"backoff,omitempty"` // the longest pause between failures in a row and another round
 	// JobEnd is when the platform will end the job, since the loop began; 0: it did not say.
 	JobEnd  time.Duration `json:"job_end,omitempty"`
-	Success string        `json:"success,omitempty"` // what makes the job a success: all (or ""), rank0, node0
+	Success string        `json:"success,omitempty"` // what makes the job a success: all (or ""), rank0, node0, trainers
+	Servers int           `json:"servers,omitempty"` // the last so many nodes do not train
 	OnExit  string        `json:"on_exit,omitempty"` // what follows when a worker fails: stop (or ""), restart, leave
 	Posix   bool          `json:"posix,omitempty"`   // a worker's death by signal n is told as 128+n
 

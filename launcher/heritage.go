@@ -65,6 +65,8 @@ type heritage struct {
 	Loop   int64      `json:"loop"` // clock when the run loop began
 	Policy policy     `json:"policy"`
 
+	held []int // sockets that keep the ports of this node's workers
+
 	hook func() (string, error) // waits until what fills pages is written down, and says where
 }
 
@@ -112,7 +114,7 @@ func inherit(c *Config, e *report.Ending) (*heritage, error) {
 		os.Exit(job.ExitInternal) // without a goodbye: perhaps the first process has a program that can
 	}
 	var err error
-	if h.Plan.Framework, err = framework.Lookup(c.Framework); err != nil {
+	if h.Plan.Framework, err = framework.Lookup(h.Plan.Framework.Name); err != nil {
 		return nil, err
 	}
 	if err := os.Mkdir(h.Dir, 0o700); h.World == nil && err != nil && !errors.Is(err, fs.ErrExist) {
@@ -168,6 +170,9 @@ func prepare(c *Config, e *report.Ending) (*heritage, error) {
 		return nil, err
 	}
 	h := &heritage{Form: heritageForm, Began: clock() - int64(time.Since(e.Began)), LogDir: c.Output.Dir, Plan: plan}
+	if err = h.reserve(); err != nil {
+		return h, err
+	}
 	return h, runDir(*c, plan.Spec.ID, func(dir string) {
 		h.Dir, h.Pages = dir, pageDir(dir)
 		c.keep(keptRun, h)

@@ -39,6 +39,9 @@ func run(ctx context.Context, c Config, e *report.Ending) error {
 	if h == nil && err == nil {
 		h, err = prepare(&c, e) // who am I, how many are we, what is to run
 	}
+	if h != nil {
+		defer h.release()
+	}
 	if err != nil {
 		return err
 	}

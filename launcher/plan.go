@@ -38,6 +38,8 @@ type Plan struct {
 	Devices   []string // files of this node's GPUs
 	Training  []string // what it would run without --debug
 	Framework framework.Framework
+	GPUs      int       // that the workers see
+	Success   string    // whose end is the job's, as --success says it
 	Restarts  int       // rounds that may follow the first
 	Settings  []Setting // for `muster env`
 	Notes     []string  // what a person should know
@@ -60,7 +62,7 @@ func planned(c Config) (p Plan, err error) {
 	}
 	p.Notes = slices.Concat(c.Notes, found.Warnings)
 	for _, step := range []func(Config, discovery.Finding, *Plan) error{
-		planCommand, planNodes, planSelf, planSlots, planEndpoint, planID, planToken, planFramework, planRestarts,
+		planCommand, planFramework, planNodes, planServers, planSelf, planSlots, planEndpoint, planID, planToken, planRestarts,
 	} {
 		if err := step(c, found, &p); err != nil {
 			return p, err
@@ -85,7 +87,7 @@ func find(c Config) (discovery.Finding, error) {
 		return found, &Error{Code: job.ExitUsage, Err: found.Problem}
 	}
 	if found.Problem != nil { // half of a platform's word is no word
-		found = discovery.Finding{Rule: found.Rule, Rank: -1, Restarts: -1, Warnings: append(found.Warnings, found.Problem.Error()+" (flags decide)")}
+		found = discovery.Finding{Rule: found.Rule, Rank: -1, Restarts: -1, Framework: found.Framework, FrameworkBy: found.FrameworkBy, Warnings: append(found.Warnings, found.Problem.Error()+" (flags decide)")}
 	}
 	if len(found.Leftover) > 0 && c.Nodes == 0 {
 		return found, fail(job.ExitUsage, "say --nnodes N --rdzv-endpoint HOST:PORT, or --nnodes 1 for a run of this node alone",
@@ -220,6 +222,9 @@ func planSelf(c Config, found discovery.Finding, p *Plan) error {
 func planSlots(c Config, found discovery.Finding, p *Plan) error {
 	otherwise := c.Dialect.Default("nproc-per-node")
 	asked, from := cmp.Or(c.NProc, found.NProc, otherwise.Value, "auto"), cmp.Or(found.NProcBy, otherwise.From, "default")
+	if p.Framework.Whole && c.NProc == "" {
+		asked, from = "1", p.Framework.Name+" has one process a node"
+	}
 	machine, err := topology.Probe(c.Root)
 	if err != nil {
 		return fail(job.ExitSystem, "", "count the GPUs: %w", err)
@@ -238,6 +243,7 @@ func planSlots(c Config, found discovery.Finding, p *Plan) error {
 		return err
 	}
 	p.Spec.Self.Slots = slots
+	p.GPUs, _ = topology.Visible(machine.GPUs, c.getenv)
 	for _, g := range machine.GPUs {
 		p.Devices = append(p.Devices, g.Device)
 	}
@@ -394,14 +400,6 @@ func planID(c Config, found discovery.Finding, p *Plan) error {
 		return fail(job.ExitUsage, "give each job a name of its own, of at most 256 characters", "%s cannot name a job", said)
 	}
 	p.set(c, "rdzv-id", p.Spec.ID, from)
-	return nil
-}
-
-func planFramework(c Config, _ discovery.Finding, p *Plan) (err error) {
-	if p.Framework, err = framework.Lookup(c.Framework); err != nil {
-		return fail(job.ExitUsage, "", "%s: %w", c.said("framework", c.Framework), err)
-	}
-	p.set(c, "framework", p.Framework.Name, "default")
 	return nil
 }
 

@@ -340,6 +340,10 @@ func (r *round) begin(at start) {
 		r.unbegun(err)
 		return
 	}
+	if err := r.contract(); err != nil {
+		r.unbegun(err)
+		return
+	}
 	r.scene = openScene(r.c)
 	r.place = r.placeOf(at)
 	r.heed(at.Policy)
@@ -391,11 +395,15 @@ func (r *round) renew() {
 
 // placeOf is this node's place in a round.
 func (r *round) placeOf(at start) *framework.Place {
-	return &framework.Place{
-		World: r.session.World, Group: r.session.Rank,
+	p := &framework.Place{
+		World: r.session.World, Group: r.session.Rank, GPUs: r.plan.GPUs, Servers: r.plan.Spec.Servers,
 		MasterAddr: r.line.host, MasterPort: at.Port, AgentStore: at.AgentStore, ErrorDir: r.dir,
 		Restarts: at.Round, MaxRestarts: at.MaxRestarts,
 	}
+	if r.plan.Framework.Calls {
+		p.Hosts = hosts(p.World, r.line.host)
+	}
+	return p
 }
 
 // unbegun tells why this node's workers were not started.

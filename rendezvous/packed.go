@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/muster-run/muster/job"
@@ -36,7 +37,7 @@ func pack(members []job.Member) ([]job.Member, packed) {
 			table = append(table, '\n')
 		}
 		m.Incarnation = ""
-		table = appendMember(table, m)
+		table = appendPorts(appendMember(table, m), m.Ports)
 	}
 	if len(table) > maxLine*len(others) {
 		return members, packed{}
@@ -68,11 +69,11 @@ func (p packed) append(b []byte) []byte {
 func unhook(table []byte) ([]byte, packed) {
 	tab, newline := []byte{'\t'}, []byte{'\n'}
 	first, others, more := bytes.Cut(table, newline)
-	words := bytes.SplitN(first, tab, fields+3)
+	words := bytes.Split(first, tab)
 	if len(words) < fields+2 || !bytes.HasPrefix(words[fields], []byte{' '}) {
 		return table, packed{}
 	}
-	plain := bytes.Join(words[:fields], tab)
+	plain := bytes.Join(slices.Concat(words[:fields], words[fields+2:]), tab)
 	if more {
 		plain = append(append(plain, '\n'), others...)
 	}

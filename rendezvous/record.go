@@ -90,9 +90,11 @@ func decode[T any](b []byte, limit int) (T, error) {
 }
 
 // What a node says of itself ends on the terminals of all. Names of hosts and pods have at most 253 bytes (RFC 1123).
+// A node has at most so many ports to tell as it may have workers.
 const (
 	maxName   = 253
 	maxReason = 4 << 10
+	maxPorts  = 4096
 )
 
 // check refuses a node whose words cannot be shown as they are. Of an incarnation people see eight bytes.
@@ -104,6 +106,16 @@ func check(n job.Node) error {
 		if plain(text, len(text)) != text {
 			return fmt.Errorf("a node has characters in its name, version or incarnation that cannot be shown: %.64q", text)
 		}
+	}
+	return checkPorts(n)
+}
+
+func checkPorts(n job.Node) error {
+	if len(n.Ports) > maxPorts {
+		return fmt.Errorf("%v has %d ports, more than %d", n, len(n.Ports), maxPorts)
+	}
+	if i := slices.IndexFunc(n.Ports, func(port int) bool { return port < 1 || port > 65535 }); i >= 0 {
+		return fmt.Errorf("%v has %d for a port", n, n.Ports[i])
 	}
 	return nil
 }
@@ -229,6 +241,9 @@ func contradiction(a, b record) error {
 		}
 		return fmt.Errorf("%v was started with --debug, %v without; say it on all nodes or on none", with, without)
 	}
+	if a.Framework != b.Framework || a.Servers != b.Servers {
+		return fmt.Errorf("%v is to train with %s, %v with %s; give all nodes the same --framework and --ps", a, training(a.Terms), b, training(b.Terms))
+	}
 	if a.OnExit != b.OnExit {
 		return fmt.Errorf("%v was started with --on-worker-exit %s, %v with %s; give all nodes the same", a, onExit(a.Terms), b, onExit(b.Terms))
 	}
@@ -236,6 +251,15 @@ func contradiction(a, b record) error {
 		return fmt.Errorf("%v has an index beyond the last of %d nodes, which is %d", b, all, all-1)
 	}
 	return slots(a, b)
+}
+
+// training is what a node was told of the framework.
+func training(t job.Terms) string {
+	text := cmp.Or(t.Framework, "torch")
+	if t.Servers > 0 {
+		text += fmt.Sprintf(" and %d parameter servers", t.Servers)
+	}
+	return text
 }
 
 func onExit(t job.Terms) string { return cmp.Or(t.OnExit, "stop") }

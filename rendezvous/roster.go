@@ -15,11 +15,11 @@ import (
 // An outcome travels as JSON, except for the members of a world, which follow as a table: a table of a thousand nodes is read
 // twenty times faster than their JSON.
 //
-// A line is a node: first rank, index, slots, name, incarnation, version, block, rack, domain, switch, addresses.
-// Fields are separated by tabs, addresses by blanks. A later version may add fields at the end of a line.
+// A line is a node: first rank, index, slots, name, incarnation, version, block, rack, domain, switch, addresses, and ports if there are any.
+// Fields are separated by tabs, addresses by blanks, ports by commas. A later version may add fields at the end of a line.
 //
 // Only the first members have lines that everybody reads, or n nodes would read n lines each. From protocol 2 on the others are
-// packed behind the first line, in two more fields: their incarnations, by which each finds its rank, and all else of them,
+// packed in the first line, in two more fields behind the addresses: their incarnations, by which each finds its rank, and all else of them,
 // which is read by those who must know it.
 
 const fields = 11
@@ -52,10 +52,22 @@ func encodeOutcome(end *outcome) ([]byte, error) {
 		if i == 0 {
 			b = rest.append(b)
 		}
+		b = appendPorts(b, m.Ports)
 	}
 	return b, nil
 }
 
+// appendPorts adds the last field.
+func appendPorts(b []byte, ports []int) []byte {
+	between := byte('\t')
+	for _, port := range ports {
+		b = strconv.AppendInt(append(b, between), int64(port), 10)
+		between = ','
+	}
+	return b
+}
+
+// appendMember adds what every line has.
 func appendMember(b []byte, m job.Member) []byte {
 	for _, n := range []int{m.First, m.Index, m.Slots} {
 		b = append(strconv.AppendInt(b, int64(n), 10), '\t')
@@ -135,6 +147,25 @@ func (r *roster) read(m *job.Member) error {
 		*text = r.unmarked(word[3+i])
 	}
 	m.Addrs = r.addresses(word[10])
+	return readPorts(line, m)
+}
+
+// readPorts reads the field behind those that every line has, if it is there.
+func readPorts(rest string, m *job.Member) error {
+	text, _, _ := strings.Cut(rest, "\t")
+	if text == "" || text[0] == ' ' { // none, or packed members
+		return nil
+	}
+	if n := strings.Count(text, ","); n >= maxPorts {
+		return fmt.Errorf("%d ports, more than %d", n+1, maxPorts)
+	}
+	for _, word := range strings.Split(text, ",") {
+		port, err := strconv.Atoi(word)
+		if err != nil {
+			return err
+		}
+		m.Ports = append(m.Ports, port)
+	}
 	return nil
 }
 

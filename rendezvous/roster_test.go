@@ -153,6 +153,7 @@ func TestPackedByAnother(t *testing.T) {
 		{[]byte(" a "), nil, "unexpected EOF"},
 		{[]byte(" a "), deflate(nil), "member 0: 1 fields, want 11"},
 		{[]byte(" \033 "), deflate([]byte(line)), "cannot be shown"},
+		{[]byte(" a "), deflate([]byte(line + "\t65536")), "n (node 1) has 65536 for a port"},
 		{[]byte(" a "), deflate([]byte("8\t1\t8\t\033\t\tv\t\t\t\t\t")), "cannot be shown"},
 	} {
 		err := (&world{rest: packed{c.lives, c.lines}}).unpack()
@@ -171,7 +172,10 @@ func TestOutcomeOfAnother(t *testing.T) {
 		{world + "0\t0\t1\tn\ti\tv\t\t\t\t", "member 0: 10 fields, want 11"},
 		{world + "0\t0\tx\tn\ti\tv\t\t\t\t\t", "member 0: strconv.Atoi"},
 		{world + "-1\t0\t1\tn\ti\tv\t\t\t\t\t", "member 0: a negative rank"},
-		{world + "0\t0\t1\tn\ti\tv\t\t\t\t\ta:1\tlater", ""},
+		{world + "0\t0\t1\tn\ti\tv\t\t\t\t\ta:1\t\tlater", ""},
+		{world + "0\t0\t1\tn\ti\tv\t\t\t\t\ta:1\t23457,23458\tlater", ""},
+		{world + "0\t0\t1\tn\ti\tv\t\t\t\t\ta:1\t23457,", "member 0: strconv.Atoi"},
+		{world + "0\t0\t1\tn\ti\tv\t\t\t\t\ta:1\t1" + strings.Repeat(",1", maxPorts), "member 0: 4097 ports, more than 4096"},
 	} {
 		_, err := decodeOutcome([]byte(c.text))
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {

@@ -429,6 +429,8 @@ func TestContradictions(t *testing.T) {
 	}{
 		{"nodes", numberedAgent(1, 4), "host0 (node 0) expects 3 nodes, host1 (node 1) expects 4; give all nodes the same --nnodes"},
 		{"index", with(func(s *job.Spec) { s.Self.Index = 3 }), "host1 (node 3) has an index beyond the last of 3 nodes, which is 2"},
+		{"framework", with(func(s *job.Spec) { s.Framework = "jax" }), "host0 (node 0) is to train with torch, host1 (node 1) with jax; give all nodes the same --framework and --ps"},
+		{"servers", with(func(s *job.Spec) { s.Servers = 1 }), "host0 (node 0) is to train with torch, host1 (node 1) with torch and 1 parameter servers"},
 		{"none", with(func(s *job.Spec) { s.Self.Slots = 0 }), "host1 (node 1) brings no slots, so no worker would run there"},
 		{"less", with(func(s *job.Spec) { s.Self.Slots = -1 }), "host1 (node 1) brings -1 slots"},
 		{"uneven", with(func(s *job.Spec) { s.Self.Slots = 4 }), "host0 (node 0) brings 8 slots, host1 (node 1) brings 4; say --uneven on all nodes if that is meant"},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/muster-run/muster/framework"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher"
 	"github.com/muster-run/muster/launcher/pid1"
@@ -46,7 +47,8 @@ func jobFlags(c *launcher.Config) []cli.Flag {
 		&cli.GenericFlag{Name: "serve", Value: choice{&c.Serve, "auto yes no"}, Hidden: true, Usage: "`auto|yes|no` whether this node hosts the meeting point"},
 		&cli.GenericFlag{Name: "worker-port", Value: port(&c.WorkerPort), Hidden: true, Usage: "`PORT` of the workers' store; a free one"},
 		&cli.BoolFlag{Name: "uneven", Destination: &c.Uneven, Hidden: true, Usage: "nodes may have different numbers of workers"},
-		&cli.StringFlag{Name: "framework", Destination: &c.Framework, Hidden: true, Usage: "`NAME` of the contract with the workers: torch"},
+		&cli.StringFlag{Name: "framework", Destination: &c.Framework, Hidden: true, Usage: "`NAME` of the contract with the workers: " + strings.Join(framework.Names(), ", ") + "; else what the platform or the script says"},
+		&cli.GenericFlag{Name: "ps", Value: number{&c.Servers, 0, 1 << 16}, Hidden: true, Usage: "`N` of the nodes, the last ones, are parameter servers (0): tensorflow, paddle"},
 		&cli.BoolFlag{Name: "no-python", Destination: &c.NoPython, Hidden: true, Usage: "run even a .py as a program of its own"},
 		&cli.GenericFlag{Name: "max-restarts", Value: number{&c.MaxRestarts, 0, 1 << 20}, Usage: "`N` times a job whose worker failed is started again on all nodes (0)"},
 		&cli.GenericFlag{Name: "restart-window", Value: seconds{&c.RestartWindow}, Hidden: true, Usage: "`TIME` after which a round that ran so long makes the count of restarts begin anew (none)"},

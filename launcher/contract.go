@@ -1,0 +1,196 @@
+package launcher
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/muster-run/muster/discovery"
+	"github.com/muster-run/muster/framework"
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/ports"
+)
+
+// This file is the contract with the workers: which framework they are, which nodes of it are parameter servers, and where workers
+// find each other.
+
+// planFramework decides what the workers are: as flags or the dialect say, else the platform, else the script itself.
+func planFramework(c Config, found discovery.Finding, p *Plan) (err error) {
+	name, from := c.Framework, ""
+	switch {
+	case name != "":
+	case c.Dialect.Command != nil:
+		from = "the launcher in whose words it was called"
+	case found.Framework != "":
+		name, from = found.Framework, found.FrameworkBy
+	default:
+		name, from = p.guess(c)
+	}
+	if p.Framework, err = framework.Lookup(name); err != nil {
+		return fail(job.ExitUsage, "", "%s: %w", c.said("framework", name), err)
+	}
+	if p.Framework.Master && agentStore(c) {
+		return fail(job.ExitUsage, "drop one of them", "%s: rank 0 of %s serves where that store would be", c.said("worker-store", c.WorkerStore), p.Framework.Name)
+	}
+	if name = p.Framework.Name; name != framework.Default {
+		p.Spec.Framework = name
+	}
+	p.set(c, "framework", name, cmp.Or(from, "default"))
+	return nil
+}
+
+// guess looks at the script: what it imports says only what is likely.
+func (p *Plan) guess(c Config) (name, from string) {
+	if c.Module || c.NoPython || len(c.Argv) == 0 || !strings.HasSuffix(c.Argv[0], ".py") {
+		return "", ""
+	}
+	path := c.Argv[0]
+	switch likely := framework.Guess(beginning(path)); len(likely) {
+	case 0:
+		return "", ""
+	case 1:
+		p.Notes = append(p.Notes, fmt.Sprintf("%s imports %s: --framework %[2]s; say --framework %[3]s if that is wrong", path, likely[0], framework.Default))
+		return likely[0], path + " imports it"
+	default:
+		p.Notes = append(p.Notes, fmt.Sprintf("%s imports %s: --framework %s; say --framework if that is wrong", path, strings.Join(likely, " and "), framework.Default))
+		return "", ""
+	}
+}
+
+// maxScript bounds what is read of a script.
+const maxScript = 1 << 20
+
+// beginning is that of a script; empty where it is no file, or cannot be read, which others will say.
+func beginning(path string) []byte {
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+		return nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	text, _ := io.ReadAll(io.LimitReader(f, maxScript))
+	return text
+}
+
+// planServers makes parameter servers of some nodes. Then the job ends with those who train, for the servers would go on.
+func planServers(c Config, _ discovery.Finding, p *Plan) error {
+	p.Success = c.Success
+	if c.Servers == 0 {
+		return nil
+	}
+	said := c.said("ps", c.Servers)
+	switch {
+	case !p.Framework.Servers:
+		return fail(job.ExitUsage, "say --framework, or drop it", "%s: %s has no parameter servers", said, p.Framework.Name)
+	case c.Servers >= p.Spec.Fewest():
+		return fail(job.ExitUsage, "is --nnodes right?", "%s: of %s nodes, none would be left to train", said, p.Spec.Size())
+	}
+	p.Spec.Servers = c.Servers
+	if c.From["success"] == "" {
+		p.Success = p.Framework.Success
+	}
+	p.set(c, "ps", fmt.Sprintf("%d of %s nodes, the last", c.Servers, p.Spec.Size()), "")
+	p.set(c, "success", p.Success, p.Framework.Name+" with parameter servers")
+	return nil
+}
+
+// reserve takes the ports at which this node's workers will listen, where others must know them. They stay the same in all rounds.
+func (h *heritage) reserve() error {
+	self := &h.Plan.Spec.Self
+	for range h.Plan.Framework.Ports(self.Slots) {
+		fd, port, err := ports.Take(0, ports.Hold)
+		if err != nil {
+			return fail(job.ExitSystem, "", "take a port for each worker: %w", err)
+		}
+		h.held, self.Ports = append(h.held, fd), append(self.Ports, port)
+	}
+	return nil
+}
+
+// hold keeps those ports from everybody but the workers, as long as this agent lives. One that came after another has to take them
+// anew, before it starts workers.
+func (h *heritage) hold() error {
+	for _, port := range h.Plan.Spec.Self.Ports[len(h.held):] {
+		fd, err := ports.Hold(port, true)
+		if err != nil {
+			return fail(job.ExitStranger, "", "port %d, at which all nodes expect a worker of this one, is held by another program%s: %w", port, ports.Holder(port), err)
+		}
+		h.held = append(h.held, fd)
+	}
+	return nil
+}
+
+// contract makes sure that the workers of this node will find those of others, and be found.
+func (r *round) contract() error {
+	if err := r.plan.Framework.Check(r.session.World); err != nil {
+		return fail(job.ExitRefused, "", "%w", err)
+	}
+	return r.h.hold()
+}
+
+// release ends that.
+func (h *heritage) release() {
+	for _, fd := range h.held {
+		unix.Close(fd)
+	}
+	h.held = nil
+}
+
+// hosts are the addresses of a world's nodes, by group rank, for workers that call each other: of each node's the one most like
+// rank 0's node's as this node reaches it, for nodes may be in several networks.
+func hosts(w job.World, leader string) []string {
+	owners := map[string]int{}
+	for _, m := range w.Members {
+		for _, a := range m.Addrs {
+			owners[hostOf(a)]++
+		}
+	}
+	out := make([]string, len(w.Members))
+	for i, m := range w.Members {
+		own := distinct(m.Addrs, owners)
+		if len(own) == 0 || i == 0 && owners[leader] <= 1 {
+			own = []string{leader}
+		}
+		out[i] = slices.MaxFunc(own, func(a, b string) int { return alike(a, out[0]) - alike(b, out[0]) })
+	}
+	return out
+}
+
+// distinct are a node's addresses without those that other nodes have, too, as that of a bridge for containers: they lead nowhere,
+// unless there are no others, for then all are on one machine.
+func distinct(addrs []job.Addr, owners map[string]int) (own []string) {
+	for _, a := range addrs {
+		if h := hostOf(a); owners[h] == 1 {
+			own = append(own, h)
+		}
+	}
+	for _, a := range addrs {
+		if own == nil {
+			own = []string{hostOf(a)}
+		}
+	}
+	return own
+}
+
+// alike is how many bits two addresses have in common at their beginning; 0 if one is a name.
+func alike(a, b string) int {
+	x, err1 := netip.ParseAddr(a)
+	y, err2 := netip.ParseAddr(b)
+	if err1 != nil || err2 != nil || x.BitLen() != y.BitLen() {
+		return 0
+	}
+	for n := x.BitLen(); n > 0; n-- {
+		if p, err := x.Prefix(n); err == nil && p.Contains(y.WithZone("")) {
+			return n
+		}
+	}
+	return 0
+}

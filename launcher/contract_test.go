@@ -1,0 +1,148 @@
+package launcher
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/muster-run/muster/framework"
+	"github.com/muster-run/muster/job"
+)
+
+// The framework is what flags say, else the platform, else the script; and somebody is told by whom.
+func TestPlanFramework(t *testing.T) {
+	dir := t.TempDir()
+	script := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	keras, both := script("keras.py", "import tensorflow as tf\n"), script("both.py", "import jax\nimport tensorflow\n")
+	long := script("long.py", strings.Repeat("#", maxScript)+"\nimport jax\n")
+	run := func(argv ...string) func(*Config) {
+		return func(c *Config) { c.Argv, c.Environ = argv, append(c.Environ, "PYTHON_EXEC=/bin/true") }
+	}
+	for _, c := range []struct {
+		name string
+		env  string
+		set  func(*Config)
+		want string // framework, by whom, slots, parameter servers, whose success counts
+		note string
+		err  string
+	}{
+		{"nothing", "", nil, "torch, default, 1, 0, ", "", ""},
+		{"a flag", "TF_CONFIG={}", func(c *Config) { c.Framework, c.From = "jax", map[string]string{"framework": "--framework"} }, "jax, --framework, 1, 0, ", "", ""},
+		{"no framework", "", func(c *Config) { c.Framework = "caffe" }, "", "", `--framework caffe: no framework "caffe"; there is torch, none, jax, tensorflow, paddle`},
+		{"TFJob", "TF_CONFIG={}", nil, "tensorflow, TF_CONFIG, 1, 0, ", "", ""},
+		{"TFJob of two nodes, settled by flags", "TF_CONFIG={} MASTER_ADDR=h WORLD_SIZE=x", func(c *Config) { c.Nodes, c.Endpoint = 2, "h" }, "tensorflow, TF_CONFIG, 1, 0, ", "", ""},
+		{"standalone", "TF_CONFIG={}", func(c *Config) { c.Standalone = true }, "torch, default, 1, 0, ", "", ""},
+		{"a script", "", run(keras), "tensorflow, " + keras + " imports it, 1, 0, ", keras + " imports tensorflow: --framework tensorflow; say --framework torch if that is wrong", ""},
+		{"a script of two", "", run(both), "torch, default, 1, 0, ", both + " imports jax and tensorflow: --framework torch; say --framework if that is wrong", ""},
+		{"a script on TFJob", "TF_CONFIG={}", run(both), "tensorflow, TF_CONFIG, 1, 0, ", "", ""},
+		{"a script of PyTorch's launcher", "TF_CONFIG={}", func(c *Config) { run(keras)(c); c.Dialect.Command = c.Argv }, "torch, the launcher in whose words it was called, 1, 0, ", "", ""},
+		{"a script without end", "", run(long), "torch, default, 1, 0, ", "", ""},
+		{"a program", "", run("/bin/true", keras), "torch, default, 1, 0, ", "", ""},
+		{"one process a node", "PET_NPROC_PER_NODE=4", func(c *Config) { c.Framework = "tensorflow" }, "tensorflow, default, 1, 0, ", "", ""},
+		{"more by a flag", "", func(c *Config) { c.Framework, c.NProc = "tensorflow", "3" }, "tensorflow, default, 3, 0, ", "", ""},
+		{"servers", "", func(c *Config) { c.Framework, c.Nodes, c.Endpoint, c.Servers = "paddle", 3, "h", 1 }, "paddle, default, 1, 1, trainers", "", ""},
+		{"servers of the other kind", "", func(c *Config) { c.Framework, c.Nodes, c.Endpoint, c.Servers = "tensorflow", 3, "h", 1 }, "tensorflow, default, 1, 1, rank0", "", ""},
+		{"servers, and whose success counts", "", func(c *Config) {
+			c.Framework, c.Nodes, c.Endpoint, c.Servers, c.Success = "paddle", 3, "h", 1, "all"
+			c.From = map[string]string{"success": "--success"}
+		}, "paddle, default, 1, 1, all", "", ""},
+		{"no servers", "", func(c *Config) { c.Nodes, c.Endpoint, c.Servers = 3, "h", 1 }, "", "", "--ps 1: torch has no parameter servers"},
+		{"only servers", "", func(c *Config) { c.Framework, c.Nodes, c.Least, c.Endpoint, c.Servers = "paddle", 4, 2, "h", 2 }, "", "", "--ps 2: of 2:4 nodes, none would be left to train"},
+		{"two hosts for one port", "", func(c *Config) { c.Framework, c.WorkerStore = "jax", "agent" }, "", "", "--worker-store agent: rank 0 of jax serves where that store would be"},
+	} {
+		p, err := NewPlan(config(t, c.env, c.set))
+		got := fmt.Sprintf("%s, %s, %d, %d, %s", p.Framework.Name, by(p, "framework"), p.Spec.Self.Slots, p.Spec.Servers, p.Success)
+		switch {
+		case c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err) || ExitCode(err) != job.ExitUsage):
+			t.Errorf("%s: %v, want %q", c.name, err, c.err)
+		case c.err == "" && (err != nil || got != c.want):
+			t.Errorf("%s: %s, %v; want %s", c.name, got, err, c.want)
+		case strings.Contains(strings.Join(p.Notes, "\n"), "imports") != (c.note != "") || !strings.Contains(strings.Join(p.Notes, "\n"), c.note):
+			t.Errorf("%s: notes %q, want %q", c.name, p.Notes, c.note)
+		}
+	}
+}
+
+// by is who made a setting.
+func by(p Plan, name string) string {
+	for _, s := range p.Settings {
+		if s.Name == name {
+			return s.From
+		}
+	}
+	return ""
+}
+
+// A framework that asks for ports has them kept; who comes after takes the same, or says who has them.
+func TestPorts(t *testing.T) {
+	f, err := framework.Lookup("paddle")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := heritage{Plan: Plan{Framework: f, Spec: job.Spec{Self: job.Node{Slots: 3}}}}
+	if err := h.reserve(); err != nil || len(h.held) != 3 || len(h.Plan.Spec.Self.Ports) != 3 {
+		t.Fatalf("%v, %v, %v", h.Plan.Spec.Self.Ports, h.held, err)
+	}
+	heir := heritage{Plan: h.Plan}
+	h.release()
+	if err := heir.hold(); err != nil || len(heir.held) != 3 {
+		t.Fatal(err)
+	}
+	heir.release()
+	stranger, err := net.Listen("tcp", fmt.Sprint(":", h.Plan.Spec.Self.Ports[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stranger.Close()
+	defer heir.release()
+	if err := heir.hold(); ExitCode(err) != job.ExitStranger || !strings.Contains(err.Error(), fmt.Sprintf("port %d, at which", h.Plan.Spec.Self.Ports[1])) {
+		t.Error(err)
+	}
+	torch := heritage{Plan: Plan{Spec: job.Spec{Self: job.Node{Slots: 3}}}}
+	if err := torch.reserve(); err != nil || torch.held != nil || torch.Plan.Spec.Self.Ports != nil {
+		t.Errorf("%v, %v, %v", torch.Plan.Spec.Self.Ports, torch.held, err)
+	}
+}
+
+// Workers find those of other nodes in the network in which rank 0's node was found.
+func TestHosts(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		leader string
+		addrs  string // of each node, between blanks
+		want   string
+	}{
+		{"alone", "127.0.0.1", "-", "127.0.0.1"},
+		{"one network", "10.0.0.1", "10.0.0.1 10.0.0.2", "10.0.0.1 10.0.0.2"},
+		{"two networks", "10.1.0.1", "10.0.0.1,10.1.0.1 10.0.0.2,10.1.0.2 10.1.0.3,10.0.0.3", "10.1.0.1 10.1.0.2 10.1.0.3"},
+		{"a bridge on each", "10.0.0.1", "172.17.0.1,10.0.0.1 172.17.0.1,10.0.0.2", "10.0.0.1 10.0.0.2"},
+		{"a bridge that the leader takes for its best", "172.17.0.1", "172.17.0.1,10.0.0.1 172.17.0.1,192.168.0.2,10.0.0.2", "10.0.0.1 10.0.0.2"},
+		{"a name", "host0", "10.0.0.1,host0 10.0.0.2", "host0 10.0.0.2"},
+		{"both families", "fd00::1", "10.0.0.1,fd00::1 10.0.0.2,fd00::2", "fd00::1 fd00::2"},
+		{"loopback", "127.0.0.1", "127.0.0.1,::1 127.0.0.1,::1", "127.0.0.1 127.0.0.1"},
+		{"an address that the user named", "10.0.0.1", "10.0.0.1 ib2,192.168.0.2", "10.0.0.1 ib2"},
+	} {
+		var w job.World
+		for _, list := range strings.Fields(c.addrs) {
+			var m job.Member
+			for _, a := range strings.Split(strings.Trim(list, "-"), ",") {
+				if a != "" {
+					m.Addrs = append(m.Addrs, job.Addr(net.JoinHostPort(a, "29400")))
+				}
+			}
+			w.Members = append(w.Members, m)
+		}
+		if got := strings.Join(hosts(w, c.leader), " "); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
