@@ -1,5 +1,6 @@
-"""Two trainers that train by a parameter server, in turn."""
+"""Two trainers that train by a parameter server."""
 import os
+import time
 
 import numpy as np
 import paddle
@@ -17,6 +18,7 @@ weight = paddle.ParamAttr(name="w", initializer=paddle.nn.initializer.Constant(0
 loss = paddle.mean(paddle.square(paddle.static.nn.fc(x, 1, weight_attr=weight, bias_attr=False) - y))
 strategy = fleet.DistributedStrategy()
 strategy.a_sync = True
+strategy.a_sync_configs = {"k_steps": 5}
 fleet.distributed_optimizer(paddle.optimizer.SGD(0.1), strategy).minimize(loss)
 
 if fleet.is_server():
@@ -27,8 +29,11 @@ else:
     exe.run(paddle.static.default_startup_program())
     fleet.init_worker()
     data = {"x": np.ones([8, 4], "float32"), "y": np.full([8, 1], 3, "float32")}
-    losses = [float(np.asarray(exe.run(paddle.static.default_main_program(), feed=data, fetch_list=[loss])[0]).item()) for _ in range(20)]
-    assert losses[-1] < losses[0] / 2, losses
-    print(f"trainer {fleet.worker_index()} of {fleet.worker_num()}: loss {losses[0]:.3f} to {losses[-1]:.3f}", flush=True)
-    if os.environ.get("STOP_SERVERS"):
-        fleet.stop_worker()
+    late = time.monotonic() + 60
+    while True:  # what the server makes of gradients comes back by and by
+        now = exe.run(paddle.static.default_main_program(), feed=data, fetch_list=[loss])[0].item()
+        if now < 1:
+            break
+        assert time.monotonic() < late, now
+    print(f"rank {os.environ['RANK']} of 3: the server trained", flush=True)
+    fleet.stop_worker()
