@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"runtime/debug"
 	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/muster-run/muster/fleet"
@@ -17,107 +19,87 @@ import (
 	jobs "github.com/muster-run/muster/job"
 )
 
-// A beating is a world that trains: each agent tells the first one once a second how its workers stand, and that one judges once a second
-// by what all told. The agents are as in a crowd, but that they know of their world from the start, and need no store.
-type beating struct{ world }
+// A beating is a world that trains, and then stands still: each agent tells the first one once a second how its workers stand, and that
+// one judges once a second by what all told. The leader has a process of its own, and so have all members together.
+type beating struct {
+	Size, Slots int
+	Endpoint    string // "": this process has the leader
+}
+
+// Set takes the number of agents, or that of agents and that of workers of each: 10000x8.
+func (b *beating) Set(text string) (err error) {
+	if strings.HasPrefix(text, "{") {
+		return json.Unmarshal([]byte(text), b)
+	}
+	size, slots, of := strings.Cut(text, "x")
+	if b.Slots = 8; of {
+		b.Slots, err = strconv.Atoi(slots)
+	}
+	if err == nil {
+		b.Size, err = strconv.Atoi(size)
+	}
+	return err
+}
+
+func (b *beating) String() string {
+	text, _ := json.Marshal(b) // cannot fail: it is numbers and an address
+	return string(text)
+}
 
 const (
-	perNode     = 8                // workers of an agent
-	looks       = 20               // that are measured
+	jobID, nonce = "bench", "nonce"
+
+	looks       = 20               // while it trains,
+	stillLooks  = 60               // and at most while it stands still
 	settled     = 5 * time.Second  // from the last arrival to the first of them: by then all have told something
-	beatingTime = 10 * time.Minute // for all of it, on a machine that does other things
+	beatingTime = 10 * time.Minute // for all to come, on a machine that does other things
 	stale       = 4 * time.Second  // a beat counts for so long, as in the launcher
-	greeters    = 16               // agents of a process that call at once
+	floor       = 10 * time.Second // no world hangs sooner
 )
 
 // pulses are what the beats of a world take of its leader.
 type pulses struct {
-	CPU       time.Duration   // of each second, the kernel's part included
-	Look      []time.Duration // from the begin of each look to the judge's answer
-	Oldest    []time.Duration // from the oldest beat that it was given to then
-	Heard     int             // the fewest ranks at a look
-	Fresh     []int           // agents that had told something since the look before
-	RSS       int64           // the most memory that was resident
-	Connected time.Duration   // until all were
+	Connected     time.Duration // until all members were
+	Trains, Still looked
+	Named         time.Duration // from the standstill to the culprit's name
+	Members       herded
+}
+
+// looked is some looks, one a second.
+type looked struct {
+	CPU        time.Duration   // of the leader each second, the kernel's part included
+	Took       []time.Duration // from the begin of each look to the judge's answer
+	Oldest     []time.Duration // from the oldest beat that it was given to then
+	Heard      int             // the fewest ranks at a look
+	Fresh      int             // the fewest agents that had told something since the look before
+	PSS, RSS   int64           // memory at the end, and the most that was resident until then
+	Suspicions int64           // of members that were late, until then
+	Load       string
+	found      []heartbeat.Finding
 }
 
 func (b *beating) play() error {
+	if b.Endpoint != "" {
+		return b.follow()
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), beatingTime)
 	defer cancel()
-	if b.Endpoint != "" {
-		return b.follow(ctx)
-	}
 	return b.lead(ctx)
 }
 
 // of is the world itself.
 func (b *beating) of() jobs.World {
-	w := jobs.World{ID: "bench", Nonce: "nonce", Generation: 1, Terms: jobs.Terms{Nodes: b.Size}, Members: make([]jobs.Member, b.Size)}
+	w := jobs.World{ID: jobID, Nonce: nonce, Generation: 1, Terms: jobs.Terms{Nodes: b.Size}, Members: make([]jobs.Member, b.Size)}
 	for i := range w.Members {
-		w.Members[i] = jobs.Member{Node: b.node(i), First: perNode * i}
+		w.Members[i] = jobs.Member{Node: b.node(i), First: b.Slots * i}
 	}
 	return w
 }
 
 func (b *beating) node(i int) jobs.Node {
 	return jobs.Node{
-		Name: fmt.Sprintf("node%04d.cluster", i), Index: i, Slots: perNode, Version: "v0.1.0", Incarnation: fmt.Sprintf("%032x", i), Addrs: []jobs.Addr{jobs.Addr(b.Endpoint)},
+		Name: fmt.Sprintf("node%04d.cluster", i), Index: i, Slots: b.Slots, Version: "v0.1.0", Incarnation: fmt.Sprintf("%032x", i), Addrs: []jobs.Addr{jobs.Addr(b.Endpoint)},
 	}
-}
-
-// follow plays some members, until the leader has seen enough.
-func (b *beating) follow(ctx context.Context) error {
-	fmt.Println("ready")
-	ends, turns := make(chan error, b.To-b.From), make(chan struct{}, greeters)
-	for i := b.From; i < b.To; i++ {
-		go func() {
-			turns <- struct{}{}
-			ends <- b.member(ctx, i)
-			<-turns
-		}()
-	}
-	for range b.To - b.From {
-		if err := <-ends; err != nil {
-			return err
-		}
-	}
-	_, err := io.Copy(io.Discard, os.Stdin)
-	return err
-}
-
-// member connects one, which goes on until the process ends.
-func (b *beating) member(ctx context.Context, i int) error {
-	o, began := calling(), time.Now()
-	o.Beat = func() json.RawMessage { return report(i, time.Since(began)) }
-	seat := jobs.Seat{Job: "bench", Nonce: "nonce", Generation: 1, Rank: i, Incarnation: b.node(i).Incarnation, Leader: b.node(0)}
-	line, err := fleet.Follow(ctx, seat, o)
-	if err != nil {
-		return err
-	}
-	return await(ctx, line, fleet.Joined, 1)
-}
-
-// calling is patient until all have called, who do not meet first.
-func calling() fleet.Options {
-	o := patient
-	o.Arrival = beatingTime
-	return o
-}
-
-// report is what a node says of workers that do ten steps a second.
-func report(node int, since time.Duration) json.RawMessage {
-	steps := uint64(since / (100 * time.Millisecond))
-	beats := make([]jobs.Beat, perNode)
-	for local := range beats {
-		beats[local] = jobs.Beat{
-			Rank: node*perNode + local, PID: 1_000_000 + node + local, Local: local, Sources: jobs.FromRecorder | jobs.FromHooks, Life: 1,
-			Count: 201 * steps, Steps: steps, Limit: 10 * time.Minute, Lanes: []jobs.Lane{{
-				Group: 0x9e3779b97f4a7c15, Name: "0", Entered: 100 * steps, Completed: 100*steps - min(1, steps), Op: "all_reduce", Bytes: 25 << 20, Members: 80_000,
-			}},
-		}
-	}
-	text, _ := json.Marshal(heartbeat.Report{Generation: 1, Round: 1, Ranks: heartbeat.Pack(beats)})
-	return text
 }
 
 // lead plays the leader, and has the others played.
@@ -128,94 +110,176 @@ func (b *beating) lead(ctx context.Context) error {
 	}
 	debug.SetGCPercent(50) // as the launcher does where it leads many
 	b.Endpoint = ln.Addr().String()
-	w, began := b.of(), time.Now()
-	line := fleet.Lead(w, calling())
-	go func() { // until the process ends
-		for {
-			if c, err := ln.Accept(); err == nil {
-				line.Handle(c)
-			}
-		}
-	}()
-	var others []*members
-	for from := 1; from < b.Size; from += mostHere {
-		m, err := beginMembers("-beats", world{Size: b.Size, Endpoint: b.Endpoint, From: from, To: min(from+mostHere, b.Size)})
-		if err != nil {
-			return err
-		}
-		others = append(others, m)
-	}
-	if err := await(ctx, line, fleet.Joined, b.Size-1); err != nil {
+	l, began := b.leader(ln), time.Now()
+	others, err := beginMembers("-beats", b)
+	if err != nil {
 		return err
 	}
-	p := pulses{Connected: time.Since(began), Heard: b.Size * perNode}
-	time.Sleep(settled)
-	err = p.judge(line, w)
-	for _, m := range others {
-		m.in.Close()
-		err = errors.Join(err, m.cmd.Wait())
+	var p pulses
+	if err := await(ctx, l.line, fleet.Joined, b.Size-1); err != nil {
+		return err
 	}
+	p.Connected = time.Since(began)
+	go l.listen()
+	time.Sleep(settled)
+	err = l.play(&p, others)
+	others.in.Close()
+	err = errors.Join(err, json.NewDecoder(others.out).Decode(&p.Members), others.cmd.Wait())
 	return errors.Join(err, json.NewEncoder(os.Stdout).Encode(p))
 }
 
-// judge looks once a second, as the launcher's watch does.
-func (p *pulses) judge(line *fleet.Fleet, w jobs.World) error {
-	judge, roll := heartbeat.New(heartbeat.Limits{}), heartbeat.NewRoll(w, 1, "v0.1.0")
-	began, before := time.Now(), cpu()
-	ticks := time.NewTicker(time.Second)
-	last := time.Now()
-	for range looks {
-		now, fresh := <-ticks.C, 0
-		roll.Begin(now.Sub(began))
-		roll.Own(0, nil, []int{0, 1, 2, 3, 4, 5, 6, 7})
-		oldest := now
-		line.Beats(func(rank int, text json.RawMessage, at time.Time) {
-			var r heartbeat.Report
-			if now.Sub(at) <= stale && json.Unmarshal(text, &r) == nil {
-				roll.Told(rank, r)
-			}
-			if at.After(last) {
-				fresh++
-			}
-			if at.Before(oldest) {
-				oldest = at
-			}
-		})
-		last = now
-		look := roll.Look()
-		if found := judge.Observe(look); len(found) > 0 {
-			return fmt.Errorf("a world that trains: %+v", found)
-		}
-		p.Look, p.Oldest = append(p.Look, time.Since(now)), append(p.Oldest, time.Since(oldest))
-		p.Fresh = append(p.Fresh, fresh)
-		p.Heard = min(p.Heard, len(look.Beats)+len(look.Ended))
+// A leader judges by what its members told, as the launcher's watch does.
+type leader struct {
+	*beating
+	line       *fleet.Fleet
+	judge      *heartbeat.Judge
+	roll       *heartbeat.Roll
+	began      time.Time
+	suspicions atomic.Int64
+	lost       atomic.Pointer[fleet.Event]
+}
+
+func (b *beating) leader(ln net.Listener) *leader {
+	w := b.of()
+	l := &leader{
+		beating: b, line: fleet.Lead(w, fleet.Options{Arrival: beatingTime}), judge: heartbeat.New(heartbeat.Limits{Floor: floor}),
+		roll: heartbeat.NewRoll(w, 1, "v0.1.0"), began: time.Now(),
 	}
-	p.CPU = time.Duration(float64(cpu()-before) / time.Since(began).Seconds()) // a busy machine may be late for a look
-	status, err := os.ReadFile("/proc/self/status")
-	p.RSS = field(string(status), "VmHWM:")
+	go func() { // until the process ends
+		for {
+			if c, err := ln.Accept(); err == nil {
+				l.line.Handle(c)
+			}
+		}
+	}()
+	return l
+}
+
+// listen takes note of members that are late, or lost.
+func (l *leader) listen() {
+	for e := range l.line.Events() {
+		switch e.Change {
+		case fleet.Suspect:
+			l.suspicions.Add(1)
+		case fleet.Lost:
+			l.lost.CompareAndSwap(nil, &e)
+		}
+	}
+}
+
+// play looks at a world that trains, and at one that stands still until the culprit is named.
+func (l *leader) play(p *pulses, others *members) error {
+	if err := l.look(&p.Trains, looks, nil); err != nil || len(p.Trains.found) > 0 {
+		return errors.Join(err, fmt.Errorf("a world that trains: %+v", p.Trains.found))
+	}
+	if _, err := others.in.Write([]byte("stand still\n")); err != nil {
+		return err
+	}
+	began := time.Now()
+	err := l.look(&p.Still, stillLooks, func(f heartbeat.Finding) bool { return f.Stage == heartbeat.Hung })
+	p.Named = time.Since(began)
+	if err == nil && !l.named(p.Still.found) {
+		err = fmt.Errorf("rank %d does not advance, and this was found: %+v", culprit, p.Still.found)
+	}
 	return err
 }
 
+// named reports whether what was found last is who is to blame.
+func (l *leader) named(found []heartbeat.Finding) bool {
+	if len(found) == 0 {
+		return false
+	}
+	f := found[len(found)-1]
+	return f.Stage == heartbeat.Hung && len(f.Culprits) == 1 && f.Culprits[0].Rank == culprit
+}
+
+// look looks once a second, so often, or until something is found.
+func (l *leader) look(p *looked, times int, enough func(heartbeat.Finding) bool) error {
+	began, before := time.Now(), cpu()
+	ticks := time.NewTicker(time.Second)
+	defer ticks.Stop()
+	p.Heard, p.Fresh = l.Size*l.Slots, l.Size
+	for last := time.Now(); times > 0 && !slices.ContainsFunc(p.found, enough); times-- {
+		now := <-ticks.C
+		oldest, fresh, seen := l.gather(now, last)
+		last = now
+		p.found = append(p.found, l.judge.Observe(seen)...)
+		p.Took, p.Oldest = append(p.Took, time.Since(now)), append(p.Oldest, time.Since(oldest))
+		p.Fresh, p.Heard = min(p.Fresh, fresh), min(p.Heard, len(seen.Beats)+len(seen.Ended))
+		if e := l.lost.Load(); e != nil {
+			return fmt.Errorf("node %d is lost: %w", e.Peer, e.Why)
+		}
+	}
+	p.CPU = time.Duration(float64(cpu()-before) / time.Since(began).Seconds()) // a busy machine may be late for a look
+	p.Suspicions, p.Load = l.suspicions.Load(), load()
+	var err error
+	p.PSS, p.RSS, err = resident()
+	return err
+}
+
+// gather is all that was told.
+func (l *leader) gather(now, last time.Time) (oldest time.Time, fresh int, look heartbeat.Look) {
+	l.roll.Begin(now.Sub(l.began))
+	own := make([]int, l.Slots)
+	for i := range own {
+		own[i] = i
+	}
+	l.roll.Own(0, nil, own)
+	oldest = now
+	l.line.Beats(func(rank int, text json.RawMessage, at time.Time) {
+		var r heartbeat.Report
+		if now.Sub(at) <= stale && json.Unmarshal(text, &r) == nil {
+			l.roll.Told(rank, r)
+		}
+		if at.After(last) {
+			fresh++
+		}
+		if at.Before(oldest) {
+			oldest = at
+		}
+	})
+	return oldest, fresh, l.roll.Look()
+}
+
+// resident is this process's memory: its share now, and the most of all.
+func resident() (pss, rss int64, err error) {
+	status, err1 := os.ReadFile("/proc/self/status")
+	rollup, err2 := os.ReadFile("/proc/self/smaps_rollup")
+	return field(string(rollup), "Pss:"), field(string(status), "VmHWM:"), errors.Join(err1, err2)
+}
+
+// beaten are the worlds whose beats are played.
+var beaten = []beating{{Size: 1000, Slots: 8}, {Size: 4000, Slots: 8}, {Size: 10_000, Slots: 1}, {Size: 10_000, Slots: 8}}
+
 // pulseTable is what the beats of worlds of many agents cost, as a table.
 func pulseTable() string {
-	lines := [][]string{{"agents", "CPU time of the leader, each second", "a look at all beats, median", "longest", "oldest beat when it is judged, median", "longest", "ranks heard, at least", "peak RSS of the leader"}}
-	for _, agents := range []int{1000, 4000, 10000} {
-		if !roomFor(agents, 1) {
+	lines := [][]string{{
+		"agents × ranks", "all are connected", "CPU time of the leader, each second", "a look at all beats, median", "longest", "… while nobody advances", "longest", "the culprit's name after",
+		"peak RSS of the leader", "agents that were late", "CPU time of all members, each second", "load average",
+	}}
+	for _, b := range beaten {
+		if !roomFor(b.Size, 1) {
 			continue
 		}
-		fmt.Fprintf(os.Stderr, "%-10s %-16d\r", "beats", agents)
+		name := fmt.Sprintf("%dx%d", b.Size, b.Slots)
+		fmt.Fprintf(os.Stderr, "%-10s %-16s\r", "beats", name)
 		var p pulses
-		if err := playIt(&p, "-beats", agents); err != nil {
-			fmt.Fprintf(os.Stderr, "no beats of %d agents: %v\n", agents, err)
+		if err := playIt(&p, "-beats", name); err != nil {
+			fmt.Fprintf(os.Stderr, "no beats of %s agents: %v\n", name, err)
 			continue
 		}
-		slices.Sort(p.Look)
-		slices.Sort(p.Oldest)
-		line := []string{fmt.Sprint(agents), cell{time: p.CPU}.String()}
-		for _, all := range [][]time.Duration{p.Look, p.Oldest} {
-			line = append(line, cell{time: all[len(all)/2]}.String(), cell{time: all[len(all)-1]}.String())
-		}
-		lines = append(lines, append(line, fmt.Sprint(p.Heard), cell{bytes: p.RSS}.String()))
+		lines = append(lines, append([]string{strings.Replace(name, "x", " × ", 1)}, p.row()...))
 	}
 	return aligned(lines)
+}
+
+func (p *pulses) row() []string {
+	of := func(t time.Duration) string { return cell{time: t}.String() }
+	slices.Sort(p.Trains.Took)
+	slices.Sort(p.Still.Took)
+	trains, still := p.Trains.Took, p.Still.Took
+	return []string{
+		of(p.Connected), of(p.Trains.CPU), of(trains[len(trains)/2]), of(trains[len(trains)-1]), of(still[len(still)/2]), of(still[len(still)-1]), of(p.Named),
+		cell{bytes: p.Still.RSS}.String(), fmt.Sprint(p.Still.Suspicions), of(p.Members.CPU), p.Trains.Load,
+	}
 }

@@ -28,7 +28,7 @@ func curve() string {
 		for i := range w.plays {
 			fmt.Fprintf(os.Stderr, "%-10s %-16d %d\r", "world", w.agents, i+1)
 			var f figures
-			if err := playIt(&f, "-world", w.agents); err != nil { // a machine may be too busy for the biggest
+			if err := playIt(&f, "-world", strconv.Itoa(w.agents)); err != nil { // a machine may be too busy for the biggest
 				fmt.Fprintf(os.Stderr, "no world of %d agents: %v\n", w.agents, err)
 				break
 			}
@@ -57,13 +57,13 @@ func roomFor(agents, files int) bool {
 	return false
 }
 
-// playIt has a process of its own play something with so many agents, and takes what it says of it.
-func playIt(to any, flag string, agents int) error {
+// playIt has a process of its own play something, as a flag says, and takes what it says of it.
+func playIt(to any, flag, what string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(self, flag, strconv.Itoa(agents))
+	cmd := exec.Command(self, flag, what)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

@@ -40,7 +40,7 @@ func main() {
 	var w world
 	flag.Var(&w, "world", "only make a world of so many `agents`, once")
 	var b beating
-	flag.Var(&b, "beats", "only have a world of so many `agents` tell their leader how they train, once")
+	flag.Var(&b, "beats", "only have a world of so many `agents`, or agents x workers, tell their leader how they train, once")
 	profile := flag.String("cpuprofile", "", "`file` for where the CPU time of the leader goes with -world and -beats")
 	flag.Parse()
 	if w.Size > 0 {

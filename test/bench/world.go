@@ -115,7 +115,7 @@ func (w *world) lead(ctx context.Context) error {
 	go func() { _ = server.Serve(ln) }() // until the process ends
 	var all []*members
 	for from := 1; from < w.Size; from += mostHere {
-		m, err := beginMembers("-world", world{Size: w.Size, Endpoint: g.endpoint, From: from, To: min(from+mostHere, w.Size)})
+		m, err := beginMembers("-world", &world{Size: w.Size, Endpoint: g.endpoint, From: from, To: min(from+mostHere, w.Size)})
 		if err != nil {
 			return err
 		}
@@ -142,17 +142,17 @@ func (w *world) lead(ctx context.Context) error {
 // members is a process that plays some.
 type members struct {
 	cmd *exec.Cmd
-	in  io.Closer // closed: begin
+	in  io.WriteCloser // of -world, closed: begin
 	out *bufio.Reader
 }
 
 // beginMembers starts one, which takes its part by a flag, and is ready when it says so.
-func beginMembers(flag string, w world) (*members, error) {
+func beginMembers(flag string, part fmt.Stringer) (*members, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	m := &members{cmd: exec.Command(self, flag, w.String())}
+	m := &members{cmd: exec.Command(self, flag, part.String())}
 	m.cmd.Stderr, m.cmd.SysProcAttr = os.Stderr, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	in, err1 := m.cmd.StdinPipe()
 	out, err2 := m.cmd.StdoutPipe()
