@@ -210,11 +210,10 @@ func (p *peer) verdict(now time.Time) {
 	o := p.fleet.Options
 	gone := now.Sub(p.broken)
 	switch {
+	case p.line != nil && p.quiet(now) < o.NodeTimeout:
 	case p.joined && (p.line != nil || !p.closed) && p.fleet.together(now):
 	case p.line != nil:
-		if quiet := p.quiet(now); quiet >= o.NodeTimeout {
-			p.lose(fmt.Errorf("silent for %v (stopped, or cut off?)", quiet.Round(100*time.Millisecond)))
-		}
+		p.lose(fmt.Errorf("silent for %v (stopped, or cut off?)", p.quiet(now).Round(100*time.Millisecond)))
 	case !p.came() && gone >= o.Arrival && p.cause != nil:
 		p.lose(fmt.Errorf("it was not reached within %v: %w", o.Arrival, ended(p.cause)))
 	case !p.came() && gone >= o.Arrival:

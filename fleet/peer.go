@@ -424,7 +424,7 @@ func (p *peer) outgoing(l *line) (b []byte) {
 		talk.Ack = p.got
 	}
 	if l.ack || l.ping || l.beat != nil || l.pong != 0 {
-		b = appendFrame(b, talk)
+		b = appendTalk(b, talk)
 	}
 	l.ack, l.ping, l.beat, l.pong = false, false, nil, 0
 	for _, m := range p.queue {

@@ -3,6 +3,7 @@ package fleet
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"reflect"
 	"strings"
@@ -13,9 +14,12 @@ import (
 func TestTalk(t *testing.T) {
 	beat := json.RawMessage(`{"a":[1,"}"]}`)
 	for _, f := range []frame{
-		{}, {Ack: 7}, {Ping: 1}, {Pong: 999999999999999999}, {Ack: 1, Ping: 2, Pong: 3}, {Beat: beat}, {Ack: 1, Ping: 2, Beat: beat}, {Pong: 5, Beat: json.RawMessage("1")},
+		{}, {Ack: 7}, {Ping: 1}, {Pong: 999999999999999999}, {Ack: 1, Ping: 2, Pong: 3}, {Beat: beat}, {Ack: 1, Ping: 2, Beat: beat}, {Ping: 7, Beat: json.RawMessage(`{"a":[1]}`)}, {Pong: 5, Beat: json.RawMessage("1")},
 	} {
 		text, _ := json.Marshal(f)
+		if short := appendTalk([]byte("before"), f); string(short[10:]) != string(text) || int(binary.BigEndian.Uint32(short[6:])) != len(text) {
+			t.Errorf("%q, not %s", short, text)
+		}
 		got, ok := talk(text)
 		if !ok || !reflect.DeepEqual(got, f) {
 			t.Errorf("%s: %+v, %v", text, got, ok)

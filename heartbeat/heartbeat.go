@@ -70,7 +70,7 @@ type Judge struct {
 // New begins to watch over a world.
 func New(l Limits) *Judge { return &Judge{limits: l.withDefaults(), asked: l, ranks: map[int]*track{}} }
 
-// A Look is what is known of a world at one moment.
+// A Look is what is known of a world at one moment. A Judge keeps nothing of it but texts.
 type Look struct {
 	At      time.Duration // by a clock that never jumps
 	Beats   []job.Beat    // of each rank that lives and was heard lately
@@ -106,9 +106,10 @@ func (j *Judge) pass(now time.Duration) time.Duration {
 // ended.
 func (j *Judge) note(beats []job.Beat) (progress, counted bool) {
 	j.looks++
-	for _, b := range beats {
+	for i := range beats {
+		b := &beats[i]
 		t := j.ranks[b.Rank]
-		if t == nil || t.beat.PID != b.PID || t.beat.Life != b.Life {
+		if t == nil || t.pid != b.PID || t.life != b.Life {
 			t = &track{}
 			j.ranks[b.Rank] = t
 			progress = true
@@ -150,8 +151,7 @@ func (j *Judge) advanced(counted bool) []Finding {
 // trains reports whether the world is past its beginning.
 func (j *Judge) trains() bool {
 	for _, t := range j.ranks {
-		b := t.beat
-		if b.Sources != 0 && (b.Count < counts || b.Steps > 0 && b.Steps < steps) {
+		if t.sources != 0 && (t.count < counts || t.steps > 0 && t.steps < steps) {
 			return false
 		}
 	}
@@ -168,7 +168,7 @@ func (j *Judge) limit(v view) time.Duration {
 	default:
 		t = j.learned()
 	}
-	if j.any(func(b job.Beat) bool { return b.Sight != nil && (b.Sight.Traced || b.Sight.Frozen) }) {
+	if j.any(func(b *job.Beat) bool { return b.Sight != nil && (b.Sight.Traced || b.Sight.Frozen) }) {
 		t *= debugs
 	}
 	return t
@@ -182,7 +182,7 @@ func (j *Judge) learned() time.Duration {
 // ceiling is the limit of what can be learned.
 func (j *Judge) ceiling() time.Duration { return max(j.within(j.limits.Ceiling), j.limits.Floor) }
 
-func (j *Judge) any(is func(job.Beat) bool) bool {
+func (j *Judge) any(is func(*job.Beat) bool) bool {
 	for _, t := range j.ranks {
 		if is(t.beat) {
 			return true
@@ -194,7 +194,7 @@ func (j *Judge) any(is func(job.Beat) bool) bool {
 // standstill judges a look at which nobody had advanced.
 func (j *Judge) standstill(l Look) []Finding {
 	quiet := j.clock - j.moved
-	if quiet < j.limits.Floor/4 || j.any(func(b job.Beat) bool { return b.Left > 0 }) {
+	if quiet < j.limits.Floor/4 || j.any(func(b *job.Beat) bool { return b.Left > 0 }) {
 		return nil
 	}
 	v := j.view(l)
@@ -248,7 +248,7 @@ func (j *Judge) Limit() time.Duration {
 
 // Ranks are those that were seen last, in order.
 func (j *Judge) sorted() []int {
-	var ranks []int
+	ranks := make([]int, 0, len(j.ranks))
 	for r := range j.ranks {
 		ranks = append(ranks, r)
 	}

@@ -33,7 +33,7 @@ func newWorld(n int, l Limits) *world {
 	return w
 }
 
-// look lets a second pass.
+// look lets a second pass. Nothing is left of what the judge was given.
 func (w *world) look() {
 	w.at += time.Second
 	beats := make([]job.Beat, len(w.beats))
@@ -43,6 +43,11 @@ func (w *world) look() {
 		beats[i] = b
 	}
 	w.found = append(w.found, w.judge.Observe(Look{At: w.at, Beats: beats, Ended: w.ended})...)
+	for _, b := range beats {
+		*b.Sight = job.Sight{}
+		clear(b.Lanes)
+	}
+	clear(beats)
 }
 
 // train lets seconds pass in which all ranks do their steps.

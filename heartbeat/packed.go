@@ -24,11 +24,45 @@ func Pack(beats []job.Beat) []byte {
 	return all
 }
 
-// An unpacker reads packed beats. It makes few things for many ranks: most of them say the same words.
+// An unpacker reads packed beats. It makes few things for many ranks, second after second: most of them say the same words.
 type unpacker struct {
 	packer
-	words map[string]string
-	lanes []job.Lane
+	words  map[string]string
+	lanes  shelf[job.Lane]
+	sights shelf[job.Sight]
+}
+
+// again uses the memory of what was unpacked before once more.
+func (u *unpacker) again() {
+	u.lanes.clear()
+	u.sights.clear()
+}
+
+// A shelf is room for things, which is used again when it is cleared.
+type shelf[T any] struct {
+	boards [][]T
+	used   int // boards
+	free   []T // of the last of them
+}
+
+// atOnce is how many things a board has room for.
+const atOnce = 1024
+
+func (s *shelf[T]) clear() { s.used, s.free = 0, nil }
+
+// take is room for so many, which are zero.
+func (s *shelf[T]) take(n int) []T {
+	for n > len(s.free) {
+		if s.used == len(s.boards) {
+			s.boards = append(s.boards, make([]T, max(n, atOnce)))
+		}
+		s.free = s.boards[s.used]
+		s.used++
+	}
+	part := s.free[:n:n]
+	s.free = s.free[n:]
+	clear(part)
+	return part
 }
 
 var errPacked = errors.New("packed beats are cut off")
@@ -102,7 +136,7 @@ func (p *packer) sight(to **job.Sight) {
 		return
 	}
 	if p.from != nil {
-		*to = new(job.Sight)
+		*to = &p.from.sights.take(1)[0]
 	}
 	s := *to
 	number(p, &s.State)
@@ -176,21 +210,11 @@ func list[T any](p *packer, all *[]T, least int, room func(int) []T, each func(*
 
 func texts(n int) []string { return make([]string, n) }
 
-// room is a part of a larger piece, for there is one for each rank.
-func (p *packer) room(n int) []job.Lane {
-	u := p.from
-	if n > len(u.lanes) {
-		u.lanes = make([]job.Lane, max(n, lanesAtOnce))
-	}
-	part := u.lanes[:n:n]
-	u.lanes = u.lanes[n:]
-	return part
-}
+func (p *packer) room(n int) []job.Lane { return p.from.lanes.take(n) }
 
 const (
-	lanesAtOnce = 1024
-	maxWords    = 4096 // of those that many ranks say, and
-	maxWord     = 64   // their bytes
+	maxWords = 4096 // of those that many ranks say, and
+	maxWord  = 64   // their bytes
 )
 
 // word is a text that may have been said before.

@@ -6,19 +6,12 @@ import (
 	"github.com/muster-run/muster/job"
 )
 
-// A Report is what a node tells of its ranks, each second. The zero Report tells nothing.
-type Report struct {
-	Generation int    `json:"gen,omitempty"`   // of the world, and
-	Round      int    `json:"round,omitempty"` // its round, in which these are the workers
-	Ranks      []byte `json:"packed,omitempty"`
-	Ended      []int  `json:"ended,omitempty"` // ranks whose work is done
-}
-
 // A Roll puts together what the nodes of a world tell in one round, for one look after the other.
 type Roll struct {
 	world   job.World
 	round   int
 	version string // of the leader
+	reader
 	unpacker
 	heard []bool // at this look
 	look  Look
@@ -29,8 +22,9 @@ func NewRoll(w job.World, round int, version string) *Roll {
 	return &Roll{world: w, round: round, version: version, heard: make([]bool, len(w.Members)), look: Look{Beats: make([]job.Beat, 0, w.Size())}}
 }
 
-// Begin begins a look, at a moment as in [Look]. The one before is over: its slices are used again.
+// Begin begins a look, at a moment as in [Look]. The one before is over: its memory is used again.
 func (r *Roll) Begin(at time.Duration) {
+	r.again()
 	clear(r.heard)
 	r.look = Look{At: at, Beats: r.look.Beats[:0], Unheard: r.look.Unheard[:0], Ended: r.look.Ended[:0]}
 }
@@ -68,6 +62,9 @@ func (r *Roll) Told(group int, report Report) {
 
 // A Reader reads what nodes tell of whose ranks nobody knows beforehand.
 type Reader struct{ unpacker }
+
+// Begin begins a look. The one before is over: its memory is used again.
+func (r *Reader) Begin() { r.again() }
 
 // Ranks are the beats in a report.
 func (r *Reader) Ranks(report Report) ([]job.Beat, error) { return r.unpack(nil, report.Ranks) }

@@ -25,7 +25,7 @@ type Straggler struct {
 func (j *Judge) Stragglers() []Straggler {
 	var shares []float64
 	for _, t := range j.ranks {
-		if t.beat.Sources&job.FromRecorder == 0 || t.looks < enough {
+		if t.sources&job.FromRecorder == 0 || t.looks < enough {
 			return nil
 		}
 		shares = append(shares, t.waits/t.looks)

@@ -21,14 +21,13 @@ const margin = 30 * time.Second
 
 // own is the shortest time-out of a default process group.
 func (j *Judge) own() Timeout {
-	first := job.Beat{}
-	for _, t := range j.ranks {
-		b := t.beat
-		if b.Limit > 0 && (first.Limit == 0 || b.Limit < first.Limit || b.Limit == first.Limit && b.Rank < first.Rank) {
-			first = b
+	first, least := 0, time.Duration(0)
+	for rank, t := range j.ranks {
+		if t.limit > 0 && (least == 0 || t.limit < least || t.limit == least && rank < first) {
+			first, least = rank, t.limit
 		}
 	}
-	return Timeout{first.Limit, "PyTorch gives up on a collective", fmt.Sprintf("the default process group's time-out, as rank %d has it", first.Rank), "give init_process_group a longer timeout"}
+	return Timeout{least, "PyTorch gives up on a collective", fmt.Sprintf("the default process group's time-out, as rank %d has it", first), "give init_process_group a longer timeout"}
 }
 
 // within shortens a limit so that a hang is told before the framework ends the job.

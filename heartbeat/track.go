@@ -2,73 +2,103 @@ package heartbeat
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/muster-run/muster/job"
 )
 
-// A track is what the judge remembers of one rank.
+// A track is what the judge knows of one rank.
 type track struct {
-	beat  job.Beat
+	beat *job.Beat // of the look that is judged: the next one may use its memory
+	past
 	look  int    // at which it was seen last
-	marks []mark // what it had done at the last looks, the newest last; none while nobody looks from outside
+	marks []mark // what it did up to each of the last looks, the newest last; none while nobody looks from outside
 	// Of the looks at which the world advanced: in how many of the last ones it was in a collective, and how many there were.
 	waits, looks float64
 }
 
-// A mark is how much a worker had done at one moment.
+// A past is what is remembered of a beat when its look is over: there may be a hundred thousand ranks.
+type past struct {
+	sources      job.Source
+	seen         bool // from outside
+	pid, life    int
+	count, steps uint64
+	limit        time.Duration
+	cpu          time.Duration
+	disk, wire   uint64
+	said         uint64
+}
+
+func (p *past) keep(b *job.Beat) {
+	*p = past{sources: b.Sources, pid: b.PID, life: b.Life, count: b.Count, steps: b.Steps, limit: b.Limit}
+	if s := b.Sight; s != nil {
+		p.seen, p.cpu, p.disk, p.wire, p.said = true, s.CPU, s.Disk, s.Wire, s.Output
+	}
+}
+
+// A mark is how much a worker did from the look before to this one. More than fits is as good as all that does.
 type mark struct {
 	at         time.Duration
-	cpu        time.Duration
-	disk, wire uint64
-	said       uint64
+	cpu        uint32 // microseconds
+	disk, wire uint32 // bytes
+	said       bool
 }
 
 // How much a worker does in a while that is at work, rather than its helper threads.
 const (
 	window    = 10 * time.Second
-	seen      = 5 * time.Second // of a shorter window nothing is concluded
+	long      = 5 * time.Second // of a shorter window nothing is concluded
 	workCPU   = 0.02            // of one processor
 	workBytes = 4 << 10         // a second, of the network: heartbeats of a store are less
 	workDisk  = 64 << 10        // a second, of a disk: logs are less
 )
 
 // note takes in a beat, and reports whether the rank advanced.
-func (t *track) note(b job.Beat, at time.Duration) bool {
-	before := t.beat
+func (t *track) note(b *job.Beat, at time.Duration) bool {
+	before := t.past
 	t.beat = b
-	t.sums(before.Sight, b.Sight, at)
-	return b.Count > before.Count || b.Steps > before.Steps
+	t.mark(b.Sight, at)
+	t.keep(b)
+	return b.Count > before.count || b.Steps > before.steps
 }
 
-// sums adds up what was done between two sights. What a process did that has ended is gone from the sums of its worker.
-func (t *track) sums(before, now *job.Sight, at time.Duration) {
+// mark takes in what was done between two sights. What a process did that has ended is gone from the sums of its worker.
+func (t *track) mark(now *job.Sight, at time.Duration) {
 	if now == nil {
 		t.marks = nil
 		return
 	}
+	for len(t.marks) > 1 && at-t.marks[1].at >= window {
+		t.marks = slices.Delete(t.marks, 0, 1)
+	}
+	if t.marks == nil {
+		t.marks = make([]mark, 0, window/tick+2)
+	}
 	m := mark{at: at}
-	if n := len(t.marks); n > 0 && before != nil {
-		m = t.marks[n-1]
-		m.at = at
-		m.cpu += max(now.CPU-before.CPU, 0)
-		m.disk += more(now.Disk, before.Disk)
-		m.wire += more(now.Wire, before.Wire)
-		if before.Output > 0 { // else it may not have been known
-			m.said += more(now.Output, before.Output)
-		}
+	if t.seen {
+		m.cpu = more(uint64(now.CPU.Microseconds()), uint64(t.cpu.Microseconds()))
+		m.disk, m.wire = more(now.Disk, t.disk), more(now.Wire, t.wire)
+		m.said = t.said > 0 && now.Output > t.said // before the first it may not have been known
 	}
 	t.marks = append(t.marks, m)
-	for len(t.marks) > 2 && at-t.marks[1].at >= window {
-		t.marks = t.marks[1:]
-	}
 }
 
-func more(now, before uint64) uint64 {
+func more(now, before uint64) uint32 {
 	if now < before {
 		return 0
 	}
-	return now - before
+	return uint32(min(now-before, math.MaxUint32))
+}
+
+// done is what a worker did in the window, which is so long.
+func (t *track) done() (span, cpu time.Duration, disk, wire float64, said bool) {
+	for _, m := range t.marks[1:] {
+		cpu += time.Duration(m.cpu) * time.Microsecond
+		disk, wire, said = disk+float64(m.disk), wire+float64(m.wire), said || m.said
+	}
+	return t.marks[len(t.marks)-1].at - t.marks[0].at, cpu, disk, wire, said
 }
 
 // work says what a worker has been doing lately; "": nothing, as far as can be seen, and nil: it cannot be seen.
@@ -77,18 +107,17 @@ func (t *track) work() *string {
 	if len(t.marks) < 2 {
 		return nil
 	}
-	first, last := t.marks[0], t.marks[len(t.marks)-1]
-	span := last.at - first.at
+	span, cpu, disk, wire, said := t.done()
 	switch {
-	case span < seen:
+	case span < long:
 		return nil
-	case float64(last.cpu-first.cpu) > workCPU*float64(span):
+	case float64(cpu) > workCPU*float64(span):
 		what = "using the processor"
-	case float64(last.disk-first.disk) > workDisk*span.Seconds():
+	case disk > workDisk*span.Seconds():
 		what = "reading or writing its disk"
-	case float64(last.wire-first.wire) > workBytes*span.Seconds():
+	case wire > workBytes*span.Seconds():
 		what = "sending or receiving"
-	case last.said > first.said:
+	case said:
 		what = "writing output"
 	case computes(t.beat.Sight):
 		what = "computing on its accelerator"
@@ -185,6 +214,6 @@ func (t *track) moves() bool {
 	if len(t.marks) < 2 {
 		return false
 	}
-	first, last := t.marks[0], t.marks[len(t.marks)-1]
-	return float64(last.wire-first.wire) > workBytes*(last.at-first.at).Seconds()
+	span, _, _, wire, _ := t.done()
+	return wire > workBytes*span.Seconds()
 }

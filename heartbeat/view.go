@@ -30,7 +30,7 @@ func (v view) key() string {
 // A wait is one rank inside one collective, or call.
 type wait struct {
 	rank int
-	lane job.Lane
+	lane *job.Lane
 }
 
 // number is that of the oldest collective in which the rank waits.
@@ -48,13 +48,16 @@ type crowd struct {
 
 // crowd tells who waits in a collective, who does not, and who tells nothing.
 func (j *Judge) crowd() crowd {
-	c := crowd{last: map[uint64]wait{}, least: map[uint64]uint64{}, absent: map[uint64]int{}}
+	c := crowd{waits: make([]wait, 0, len(j.ranks)), last: map[uint64]wait{}, least: map[uint64]uint64{}, absent: map[uint64]int{}}
 	front := j.front()
 	for _, rank := range j.sorted() {
 		b := j.ranks[rank].beat
 		n := len(c.waits)
-		for _, lane := range b.Lanes {
+		for i := range b.Lanes {
+			lane := &b.Lanes[i]
 			if j.stale(rank) && lane.Completed+1 < front[lane.Group] {
+				lane = &job.Lane{}
+				*lane = b.Lanes[i]
 				lane.Completed = lane.Entered
 			}
 			c.note(wait{rank, lane})
@@ -291,36 +294,65 @@ func thing(w wait) string {
 
 // unlike finds ranks that wait under the same number of the same group for different things.
 func (j *Judge) unlike(c crowd) (view, bool) {
-	type place struct {
-		group, number uint64
-	}
-	kinds := map[place]map[string][]int{}
+	kinds, torn := map[point]kind{}, map[point]bool{}
 	for _, w := range c.waits {
-		if w.lane.Group == 0 || w.lane.Op == "" || w.lane.Entered != w.number() { // what is pending is then the last that was entered
-			continue
+		if k := w.kind(); k != (kind{}) {
+			first, known := kinds[w.point()]
+			if !known {
+				kinds[w.point()] = k
+			} else if k != first {
+				torn[w.point()] = true
+			}
 		}
-		p := place{w.lane.Group, w.number()}
-		if kinds[p] == nil {
-			kinds[p] = map[string][]int{}
-		}
-		kind := fmt.Sprintf("%s #%d", kindOf(w.lane), w.number())
-		kinds[p][kind] = append(kinds[p][kind], w.rank)
 	}
 	for _, w := range c.waits {
-		found := kinds[place{w.lane.Group, w.number()}]
-		if len(found) > 1 {
-			return j.torn(w, found), true
+		if torn[w.point()] {
+			return j.torn(w, c.at(w.point())), true
 		}
 	}
 	return view{}, false
 }
 
-// kindOf is what must be alike. The sizes of what is gathered or exchanged may differ from rank to rank.
-func kindOf(l job.Lane) string {
-	if l.Bytes > 0 && (strings.Contains(l.Op, "all_reduce") || strings.Contains(l.Op, "allreduce")) {
-		return fmt.Sprintf("%s of %d bytes", l.Op, l.Bytes)
+// A point is where all members of a group must do the same.
+type point struct{ group, number uint64 }
+
+func (w wait) point() point { return point{w.lane.Group, w.number()} }
+
+// A kind is what must be alike. The sizes of what is gathered or exchanged may differ from rank to rank.
+type kind struct {
+	op    string
+	bytes uint64
+}
+
+// kind is that of what the rank waits in; empty where it is not known.
+func (w wait) kind() kind {
+	l := w.lane
+	if l.Group == 0 || l.Op == "" || l.Entered != w.number() { // what is pending is then the last that was entered
+		return kind{}
 	}
-	return l.Op
+	if strings.Contains(l.Op, "all_reduce") || strings.Contains(l.Op, "allreduce") {
+		return kind{l.Op, l.Bytes}
+	}
+	return kind{op: l.Op}
+}
+
+func (k kind) String() string {
+	if k.bytes > 0 {
+		return fmt.Sprintf("%s of %d bytes", k.op, k.bytes)
+	}
+	return k.op
+}
+
+// at is who waits in what at one point.
+func (c *crowd) at(p point) map[string][]int {
+	found := map[string][]int{}
+	for _, w := range c.waits {
+		if k := w.kind(); k != (kind{}) && w.point() == p {
+			name := fmt.Sprintf("%v #%d", k, p.number)
+			found[name] = append(found[name], w.rank)
+		}
+	}
+	return found
 }
 
 // torn is the view of ranks that wait for different things; if few of them are unlike the rest, they are to blame.

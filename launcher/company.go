@@ -138,6 +138,7 @@ func (w *company) told(look *heartbeat.Look, now time.Time) {
 		return
 	}
 	heard := map[int]bool{}
+	w.reader.Begin()
 	w.line.fleet.Beats(func(node int, text json.RawMessage, at time.Time) {
 		var b beat
 		if now.Sub(at) > heardAgo || json.Unmarshal(text, &b) != nil || b.Generation != w.world.Generation {

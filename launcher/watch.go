@@ -419,9 +419,11 @@ func (w *watch) others(now time.Time) {
 		return
 	}
 	w.fleet.Beats(func(rank int, text json.RawMessage, at time.Time) {
-		var b beat
-		if now.Sub(at) <= heardAgo && json.Unmarshal(text, &b) == nil {
-			w.roll.Told(rank, b.Report)
+		if now.Sub(at) > heardAgo {
+			return
+		}
+		if report, ok := w.roll.Read(text); ok {
+			w.roll.Told(rank, report)
 		}
 	})
 }

@@ -108,7 +108,7 @@ func (b *beating) lead(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	debug.SetGCPercent(50) // as the launcher does where it leads many
+	debug.SetGCPercent(25) // as the launcher does where it leads many
 	b.Endpoint = ln.Addr().String()
 	l, began := b.leader(ln), time.Now()
 	others, err := beginMembers("-beats", b)
@@ -141,8 +141,9 @@ type leader struct {
 
 func (b *beating) leader(ln net.Listener) *leader {
 	w := b.of()
+	o := fleet.Options{Arrival: beatingTime, Beat: func() json.RawMessage { return json.RawMessage(`{"memory":1000000000,"limit":2000000000}`) }}
 	l := &leader{
-		beating: b, line: fleet.Lead(w, fleet.Options{Arrival: beatingTime}), judge: heartbeat.New(heartbeat.Limits{Floor: floor}),
+		beating: b, line: fleet.Lead(w, o), judge: heartbeat.New(heartbeat.Limits{Floor: floor}),
 		roll: heartbeat.NewRoll(w, 1, "v0.1.0"), began: time.Now(),
 	}
 	go func() { // until the process ends
@@ -204,6 +205,7 @@ func (l *leader) look(p *looked, times int, enough func(heartbeat.Finding) bool)
 		oldest, fresh, seen := l.gather(now, last)
 		last = now
 		p.found = append(p.found, l.judge.Observe(seen)...)
+		l.judge.Clashes()
 		p.Took, p.Oldest = append(p.Took, time.Since(now)), append(p.Oldest, time.Since(oldest))
 		p.Fresh, p.Heard = min(p.Fresh, fresh), min(p.Heard, len(seen.Beats)+len(seen.Ended))
 		if e := l.lost.Load(); e != nil {
@@ -227,9 +229,8 @@ func (l *leader) gather(now, last time.Time) (oldest time.Time, fresh int, look 
 	l.roll.Own(0, nil, own)
 	oldest = now
 	l.line.Beats(func(rank int, text json.RawMessage, at time.Time) {
-		var r heartbeat.Report
-		if now.Sub(at) <= stale && json.Unmarshal(text, &r) == nil {
-			l.roll.Told(rank, r)
+		if report, ok := l.roll.Read(text); ok && now.Sub(at) <= stale {
+			l.roll.Told(rank, report)
 		}
 		if at.After(last) {
 			fresh++
