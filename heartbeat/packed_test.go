@@ -62,6 +62,31 @@ func TestPack(t *testing.T) {
 	}
 }
 
+// Memory is used again, and nothing is left of what was in it.
+func TestUnpackAgain(t *testing.T) {
+	var u unpacker
+	many, n := make([]job.Beat, 3*atOnce), 0
+	for i := range many {
+		fill(reflect.ValueOf(&many[i]).Elem(), &n)
+	}
+	for range 3 {
+		u.again()
+		if got, err := u.unpack(nil, Pack(many)); err != nil || !reflect.DeepEqual(got, many) {
+			t.Fatalf("%v, %d beats", err, len(got))
+		}
+	}
+	if len(u.lanes.boards) > 7 || len(u.sights.boards) > 3 {
+		t.Errorf("%d boards of lanes, %d of sights", len(u.lanes.boards), len(u.sights.boards))
+	}
+	u.again()
+	few := []job.Beat{{Rank: 1, Lanes: make([]job.Lane, 1), Sight: &job.Sight{State: 'S'}}}
+	packed := Pack(few) // by an earlier version, which knows nothing of the last three fields
+	packed = append([]byte{packed[0] - 3}, packed[1:len(packed)-3]...)
+	if got, err := u.unpack(nil, packed); err != nil || !reflect.DeepEqual(got, few) {
+		t.Errorf("%v, %+v", err, got)
+	}
+}
+
 // A rank that trains takes about 60 bytes.
 func TestPackedSize(t *testing.T) {
 	b := job.Beat{

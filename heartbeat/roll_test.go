@@ -24,7 +24,7 @@ func TestRoll(t *testing.T) {
 		return Report{Generation: 3, Round: 7, Ranks: Pack(beats(ranks...)), Ended: ended}
 	}
 	r := NewRoll(w, 7, "v2")
-	for at := range 2 { // the second look knows nothing of the first
+	for at := range atOnce { // no look knows anything of those before, nor leaves anything
 		r.Begin(time.Duration(at) * time.Second)
 		r.Own(0, beats(1), []int{0})
 		r.Told(1, report([]int{3, 0}, 2, 5)) // of which 0 and 5 are not its own
@@ -38,8 +38,11 @@ func TestRoll(t *testing.T) {
 		want := Look{At: time.Duration(at) * time.Second, Beats: append(beats(1, 2, 8, 9),
 			job.Beat{Rank: 10, Mute: "muster v1 runs it"}, job.Beat{Rank: 11, Mute: "muster v1 runs it"}), Unheard: []int{4, 5, 6, 7}, Ended: []int{0, 3}}
 		if got := r.Look(); !reflect.DeepEqual(got, want) {
-			t.Errorf("%+v\n%+v", got, want)
+			t.Fatalf("%+v\n%+v", got, want)
 		}
+	}
+	if n := len(r.lanes.boards); n != 1 {
+		t.Errorf("room for the lanes of %d looks", n)
 	}
 }
 
