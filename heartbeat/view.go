@@ -276,7 +276,7 @@ func (j *Judge) runs(rank int) bool {
 // in notes what is waited in, which is the first that is found.
 func (v *view) in(w wait) {
 	if v.Op == "" && v.Number == 0 {
-		if v.Op = w.lane.Op; !ofAll(w.lane) {
+		if v.Op = w.lane.Op; !ofAll(*w.lane) {
 			v.Group = w.lane.Name
 		}
 		if w.lane.Group != 0 {
