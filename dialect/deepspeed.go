@@ -16,7 +16,7 @@ var deepspeed = Dialect{
 	Name:     "deepspeed",
 	Doc:      "start a job as deepspeed does, with its flags and its hostfile",
 	Programs: []string{"deepspeed", "ds", "deepspeed.pt"},
-	Modules:  []string{"deepspeed.launcher.runner"},
+	Modules:  []string{"deepspeed.launcher.runner", "deepspeed.launcher.launch"},
 	Whole:    "deepspeed.launcher.runner",
 	parse:    parseDeepspeed,
 }
@@ -35,6 +35,18 @@ var deepspeedOptions = options{abbreviate: true, known: []option{
 	{names: "--module", alone: true}, {names: "--no_python", alone: true}, {names: "--no_local_rank", alone: true},
 	{names: "--save_pid", alone: true}, {names: "--enable_each_rank_log"},
 	{names: "--autotuning", takes: among("tune run")},
+	{names: "--bind_cores_to_rank", alone: true}, {names: "--bind_core_list", takes: ascending},
+	{names: "--log_level", takes: among("debug info warning error critical")}, {names: "--quiet -q", alone: true},
+}}
+
+// deepspeedNodeOptions are those of launch.py, which DeepSpeed starts on each node.
+var deepspeedNodeOptions = options{abbreviate: true, known: []option{
+	{names: "--help -h", alone: true},
+	{names: "--world_info"}, {names: "--node_rank", takes: whole(0)}, {names: "--master_addr"}, {names: "--master_port"},
+	{names: "--module", alone: true}, {names: "--no_python", alone: true}, {names: "--no_local_rank", alone: true},
+	{names: "--elastic_training --enable_elastic_training", alone: true},
+	{names: "--min_elastic_nodes", takes: countOrAll}, {names: "--max_elastic_nodes", takes: countOrAll},
+	{names: "--save_pid", takes: whole(0)}, {names: "--enable_each_rank_log"},
 	{names: "--bind_cores_to_rank", alone: true}, {names: "--bind_core_list", takes: ascending},
 	{names: "--log_level", takes: among("debug info warning error critical")}, {names: "--quiet -q", alone: true},
 }}
@@ -70,8 +82,12 @@ func ascending(value string) error {
 	return nil
 }
 
-func parseDeepspeed(h job.Host, _ string, args []string) (r Request, err error) {
-	l, err := deepspeedOptions.parse(args)
+func parseDeepspeed(h job.Host, as string, args []string) (r Request, err error) {
+	known, node := deepspeedOptions, as == "deepspeed.launcher.launch"
+	if node {
+		known = deepspeedNodeOptions
+	}
+	l, err := known.parse(args)
 	if err != nil {
 		return r, err
 	}
@@ -84,6 +100,9 @@ func parseDeepspeed(h job.Host, _ string, args []string) (r Request, err error) 
 	r.Command = l.rest
 	deepspeedScript(l, &r)
 	r.notes(l, deepspeedIdle)
+	if node {
+		return r, deepspeedNode(h, l, &r)
+	}
 	path, hosts, err := deepspeedHosts(h, l, &r)
 	switch {
 	case err != nil:
@@ -93,6 +112,20 @@ func parseDeepspeed(h job.Host, _ string, args []string) (r Request, err error) 
 	default:
 		return r, deepspeedListed(h, l, "hostfile "+path, hosts, &r)
 	}
+}
+
+// deepspeedNode is what DeepSpeed would start on this node, which needs no hostfile, and has its environment already.
+func deepspeedNode(h job.Host, l line, r *Request) error {
+	s := l.given("world_info")
+	if s.as == "" {
+		return errors.New("no --world_info, which says which nodes there are: call deepspeed itself")
+	}
+	hosts, err := worldInfo(s.value)
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.as, err)
+	}
+	l.said = append([]said{{name: "node_rank", value: "0", as: "--node_rank"}, {name: "no_ssh", value: "true", as: "--no_ssh"}}, l.said...)
+	return deepspeedListed(h, l, s.as, hosts, r)
 }
 
 // deepspeedRefused is what cannot be, or not in muster.
@@ -135,8 +168,11 @@ func deepspeedScript(l line, r *Request) {
 		r.set("log-dir", s.value, s.as)
 		r.set("redirects", "3", s.as)
 	}
-	if l.has("save_pid") {
+	switch s, ok := l.last("save_pid"); {
+	case ok && s.value == "true":
 		r.PIDFile = "/tmp/%d.deepspeed"
+	case ok && s.value != "0": // of the process that told launch.py to
+		r.PIDFile = "/tmp/" + s.value + ".deepspeed"
 	}
 	r.Without = []string{"OMP_NUM_THREADS"} // ZeRO-Offload steps on the processor, with all its threads
 }

@@ -1,6 +1,9 @@
 package dialect
 
 import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -88,6 +91,31 @@ func parseHost(line string) (slotted, error) {
 		return slotted{}, fmt.Errorf("%q: %s are no slots; 0 to %d can be", line, words[1], mostSlots)
 	}
 	return slotted{words[0], firstSlots(n)}, nil
+}
+
+// worldInfo reads what DeepSpeed tells launch.py of all nodes: JSON such as {"worker-0": [0, 1], "worker-1": [0, 1]}, in base64.
+func worldInfo(text string) (hosts []slotted, err error) {
+	raw, err := base64.URLEncoding.DecodeString(text)
+	if err != nil {
+		return nil, err
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return nil, fmt.Errorf("%.80q is no object of JSON", raw)
+	}
+	for d.More() { // in its order, which a map would lose
+		var host slotted
+		name, err := d.Token()
+		if err == nil {
+			err = d.Decode(&host.slots)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%.80q: %w", raw, err)
+		}
+		host.name, _ = name.(string)
+		hosts = append(hosts, host)
+	}
+	return hosts, nil
 }
 
 // nodeSpecs reads what --include and --exclude take: NODE[:SLOT[,SLOT...]][@NODE...]. A node without slots has none

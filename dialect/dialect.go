@@ -42,7 +42,7 @@ type Request struct {
 	// Without are variables that the framework's contract gives to workers where the user does not, and this launcher
 	// leaves alone.
 	Without []string
-	PIDFile string // is for the number of muster's process, while it runs, and has it in its name for %d; "": none
+	PIDFile string // is for the number of muster's process, while it runs, with it in its name where %d stands; "": none
 	Idle    string // why the job is to run without this node, which then ends at once, and well; "": it takes part
 	Notes   []string
 	Help    bool // only how to use it is asked for

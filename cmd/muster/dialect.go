@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -178,12 +179,12 @@ func beScript(words []string) error {
 }
 
 // savePID leaves the number of the first process, which whoever started muster knows it by, in a file with that number in its
-// name: %d of pattern. One of that name is from a process that is gone.
+// name, or another: %d of pattern. One of that name is from a process that is gone.
 func savePID(pattern string) (remove func(), err error) {
 	if pattern == "" {
 		return func() {}, nil
 	}
-	file := fmt.Sprintf(pattern, os.Getppid())
+	file := strings.ReplaceAll(pattern, "%d", strconv.Itoa(os.Getppid()))
 	if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("file for the process' number: %w", err)
 	}
