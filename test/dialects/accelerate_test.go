@@ -11,19 +11,19 @@ import (
 	"testing"
 )
 
-// A driver runs accelerate's command lines. See scripts/drive_accelerate.py.
+// A driver runs command lines of a real launcher. See scripts/drive_*.py.
 type driver struct {
 	in  *json.Encoder
 	out *json.Decoder
 }
 
-func drive(t *testing.T, dir, python string) driver {
+func drive(t *testing.T, dir, python, script string) driver {
 	t.Helper()
-	script, err := filepath.Abs("scripts/drive_accelerate.py")
+	path, err := filepath.Abs(script)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(python, script)
+	cmd := exec.Command(python, path)
 	cmd.Dir, cmd.Stderr = dir, os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -39,7 +39,7 @@ func drive(t *testing.T, dir, python string) driver {
 	t.Cleanup(func() {
 		in.Close()
 		if err := cmd.Wait(); err != nil {
-			t.Error("scripts/drive_accelerate.py: ", err)
+			t.Errorf("%s: %v", script, err)
 		}
 	})
 	d := driver{json.NewEncoder(in), json.NewDecoder(bufio.NewReader(out))}
@@ -47,7 +47,7 @@ func drive(t *testing.T, dir, python string) driver {
 	if err := d.out.Decode(&hello); err != nil {
 		t.Fatal(err)
 	}
-	t.Log("accelerate ", hello.Ready)
+	t.Log(script, hello.Ready)
 	return d
 }
 
@@ -64,7 +64,7 @@ func (d driver) run(t *testing.T, commands []command) {
 	for i, code := range ends.Codes {
 		if code != 0 {
 			said, _ := os.ReadFile(commands[i].Log)
-			t.Fatalf("accelerate ends with %d: %s", code, said)
+			t.Fatalf("the real launcher ends with %d: %s", code, said)
 		}
 	}
 }
@@ -72,7 +72,7 @@ func (d driver) run(t *testing.T, commands []command) {
 func TestAccelerate(t *testing.T) {
 	python := python(t)
 	s := open(t, "../../dialect/testdata/conf", "../../dialect/testdata/home")
-	d := drive(t, s.dir, python)
+	d := drive(t, s.dir, python, "scripts/drive_accelerate.py")
 	path := strings.Join([]string{build(t, "accelerate"), filepath.Dir(python), "/usr/bin", "/bin"}, ":")
 	lines := linesOf(t, "accelerate")
 	if len(lines) < 30 {

@@ -161,6 +161,9 @@ const patience = 2 * time.Minute
 func (c command) run(ctx context.Context, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	if c.Env["HOST"] != "" { // a node of that name
+		c.Argv = slices.Concat([]string{"unshare", "--uts", "sh", "-c", `hostname "$HOST" && exec "$0" "$@"`}, c.Argv)
+	}
 	cmd := exec.CommandContext(ctx, "env", c.Argv...) // which looks for the program in the command's own PATH
 	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, environ(c.Env), time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
