@@ -16,7 +16,7 @@ const maxErrorFile = 1 << 20
 // Exception says in a line what a worker's script failed of, as far as it said so: in its error file, else in the
 // Python traceback among its last lines of output. errorDir is that of its Place.
 func (f Framework) Exception(errorDir string, local int, tail []string) string {
-	if text := recorded(errorFile(errorDir, local)); text != "" {
+	if text := Recorded(errorFile(errorDir, local)); text != "" {
 		return text
 	}
 	return traceback(tail)
@@ -27,9 +27,9 @@ func errorFile(errorDir string, local int) string {
 	return filepath.Join(errorDir, strconv.Itoa(local), "error.json")
 }
 
-// recorded reads an error file as torch writes it (torch/distributed/elastic/multiprocessing/errors/error_handler.py):
-// {"message": {"message": "ValueError: x", …}}, or a plain text as message.
-func recorded(path string) string {
+// Recorded is the exception in an error file as torch writes it (torch/distributed/elastic/multiprocessing/errors/error_handler.py):
+// {"message": {"message": "ValueError: x", …}}, or a plain text as message. It is "" if there is none.
+func Recorded(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
 		return ""

@@ -237,6 +237,23 @@ func TestObserversVerdict(t *testing.T) {
 	}
 }
 
+// What torchrun leaves of a worker's exception is in the verdict, but not what an earlier run left.
+func TestObserversException(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "error.json")
+	if err := os.WriteFile(path, []byte(`{"message": {"message": "ValueError: x\ny", "errorCode": 1}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := observing(1)
+	o.c.Environ = []string{"TORCHELASTIC_ERROR_FILE=" + path}
+	if got := o.verdict().Sentence; !strings.HasSuffix(got, "exited with code 1, of ValueError: x") {
+		t.Error(got)
+	}
+	o.began = time.Now().Add(time.Minute)
+	if got := o.verdict().Sentence; !strings.HasSuffix(got, "exited with code 1") {
+		t.Error(got)
+	}
+}
+
 // Ranks that nobody observes may be those that are waited for.
 func TestStrangers(t *testing.T) {
 	o := observing(0)
