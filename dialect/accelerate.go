@@ -187,29 +187,41 @@ func (s *settings) meeting(r *Request) {
 	}
 }
 
-// workers says how many workers this machine has. accelerate counts those of all machines.
+// workers says how many workers this machine has. accelerate counts those of all machines. Where nobody says how many, there is
+// one per GPU.
 func (s *settings) workers(w way, r *Request) error {
-	all, machines := s.byName["num_processes"], max(s.number("num_machines"), 1)
-	n := s.number("num_processes")
-	switch {
-	case n == 0 && s.yes("cpu"):
-		r.Flags = append(r.Flags, Flag{Name: "nproc-per-node", Value: "1", From: "accelerate's default with --cpu", Default: true})
+	all, n, machines := s.byName["num_processes"], s.number("num_processes"), max(s.number("num_machines"), 1)
+	if n == 0 {
+		if s.yes("cpu") {
+			r.Flags = append(r.Flags, Flag{Name: "nproc-per-node", Value: "1", From: "accelerate's default with --cpu", Default: true})
+		}
 		return nil
-	case n == 0: // one per GPU
-		return nil
-	case n%machines != 0:
-		return fmt.Errorf("%s is %d for all machines together, which the %d of %s cannot share evenly: give a multiple of %d",
-			all.from, n, machines, s.byName["num_machines"].from, machines)
 	}
-	if multi := s.byName["multi_gpu"]; n < 2 && multi.value != "" {
-		return fmt.Errorf("%s needs at least 2 processes, but %s is 1", multi.from, all.from)
+	if err := s.miscounted(w, n, machines); err != nil {
+		return err
 	}
-	if ids := s.byName["gpu_ids"]; w.multi && s.file != "" && machines == 1 && n > 1 && ids.value != "" && ids.value != "all" && !strings.Contains(ids.value, ",") {
-		return fmt.Errorf("%s names one GPU, but %s is %d", ids.from, all.from, n)
+	if s.number("num_machines") == 0 { // a platform that knows of more must not multiply what is all machines'
+		r.set("nnodes", "1", "accelerate's default of --num_machines")
 	}
 	r.set("nproc-per-node", strconv.Itoa(n/machines), all.from)
 	if n > 1 && w.plain() && (w.cpu || s.file != "" || n == machines) {
 		s.notes = append(s.notes, fmt.Sprintf("%s is %d: muster starts them all, where accelerate would start one on each machine", all.from, n))
+	}
+	return nil
+}
+
+// miscounted reports a number of processes that does not go with machines or GPUs.
+func (s *settings) miscounted(w way, n, machines int) error {
+	all, multi, ids := s.byName["num_processes"], s.byName["multi_gpu"], s.byName["gpu_ids"]
+	oneGPU := ids.value != "" && ids.value != "all" && !strings.Contains(ids.value, ",")
+	switch {
+	case n%machines != 0:
+		return fmt.Errorf("%s is %d for all machines together, which the %d of %s cannot share evenly: give a multiple of %d",
+			all.from, n, machines, s.byName["num_machines"].from, machines)
+	case n == 1 && multi.value != "":
+		return fmt.Errorf("%s needs at least 2 processes, but %s is 1", multi.from, all.from)
+	case n > 1 && machines == 1 && oneGPU && w.multi && s.file != "":
+		return fmt.Errorf("%s names one GPU, but %s is %d", ids.from, all.from, n)
 	}
 	return nil
 }

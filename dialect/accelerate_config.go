@@ -130,19 +130,20 @@ func (s *settings) heedFile() error {
 			return fmt.Errorf("line %d: %w", k.line, err)
 		}
 	}
-	if len(unknown) > 0 {
-		return fmt.Errorf("muster does not know %s: written by a newer accelerate, or misspelt", strings.Join(unknown, ", "))
-	}
-	return s.whole()
+	return s.strange(unknown)
 }
 
-// whole reports what a configuration file lacks, or has that is not in muster.
-func (s *settings) whole() error {
-	if _, ok := s.byName["distributed_type"]; !ok {
-		return errors.New("distributed_type is missing, which accelerate wants in such a file: NO, MULTI_GPU, FSDP, DEEPSPEED and so on")
-	}
-	if e := s.byName["compute_environment"]; e.value != "" && e.value != "LOCAL_MACHINE" {
+// strange reports a configuration file that is none of muster's: for what it lacks, or for keys that nobody knows.
+func (s *settings) strange(unknown []string) error {
+	e := s.byName["compute_environment"]
+	_, typed := s.byName["distributed_type"]
+	switch {
+	case e.value != "" && e.value != "LOCAL_MACHINE":
 		return fmt.Errorf("compute_environment %s is not in muster: %s", e.value, noSageMaker)
+	case len(unknown) > 0:
+		return fmt.Errorf("muster does not know %s: written by a newer accelerate, or misspelt", strings.Join(unknown, ", "))
+	case !typed:
+		return errors.New("distributed_type is missing, which accelerate wants in such a file: NO, MULTI_GPU, FSDP, DEEPSPEED and so on")
 	}
 	return nil
 }
@@ -201,37 +202,38 @@ func (s *settings) heedInner(in string, k key) error {
 	if in == "deepspeed_config" {
 		s.dsNames = append(s.dsNames, k.name)
 	}
-	name := k.name
-	if prefix := fileMaps[in]; !strings.HasPrefix(name, strings.TrimSuffix(prefix, "_")) {
-		name = prefix + name
-	}
-	today, renamed := keyNames[name]
-	if renamed {
+	said, name := s.said(k, k.text), innerName(in, k.name)
+	if today := keyNames[name]; today != "" {
+		s.notes = append(s.notes, fmt.Sprintf("%s is taken for %s, which accelerate itself does not do", said.from, today))
 		name = today
 	}
-	from := s.said(k, "").from
-	for _, r := range accelerateRefusals {
-		if r.name() == name && k.text != "" {
-			return fmt.Errorf("%s is not in muster: %s", k.name, r.instead)
-		}
+	if k.none {
+		return nil
+	}
+	if r, ok := refusalNamed(name); ok && k.text != "" {
+		return fmt.Errorf("%s is not in muster: %s", k.name, r.instead)
+	}
+	if k.list != nil && "--"+name == fp8Override {
+		k.list, said.value = nil, strings.Join(k.list, ",")
 	}
 	_, known := argNamed(name)
 	switch {
-	case !known && in == "mpirun_config", k.none:
-		return nil
-	case !known:
-		s.notes = append(s.notes, from+" changes nothing: accelerate has no such setting")
-		return nil
-	case k.list != nil && "--"+name == fp8Override:
-		k.text = strings.Join(k.list, ",")
-	case k.list != nil || k.keys != nil:
+	case known && (k.list != nil || k.keys != nil):
 		return fmt.Errorf("%s is a value, not several", k.name)
+	case known:
+		s.byName[name] = said
+	case in != "mpirun_config": // whose other keys are for mpirun
+		s.notes = append(s.notes, said.from+" changes nothing: accelerate has no such setting")
 	}
-	if renamed {
-		s.notes = append(s.notes, fmt.Sprintf("%s is taken for %s, which accelerate itself does not do", from, name))
-	}
-	s.byName[name] = s.said(k, k.text)
 	return nil
+}
+
+// innerName is what a map's key is called as a flag.
+func innerName(in, name string) string {
+	if prefix := fileMaps[in]; !strings.HasPrefix(name, strings.TrimSuffix(prefix, "_")) {
+		return prefix + name
+	}
+	return name
 }
 
 // heedLine takes over what the command line says.

@@ -195,11 +195,13 @@ const (
 	noFilter    = "leave it out: the machines are those on which this line is run, and --gpu_ids names their GPUs"
 )
 
-// accelerateRefusals are flags for what is not in muster, and what to do instead.
-var accelerateRefusals = []struct {
+// A refusal is a flag for what is not in muster, and what to do instead.
+type refusal struct {
 	option
 	instead string
-}{
+}
+
+var accelerateRefusals = []refusal{
 	{option{names: "--tpu", alone: true}, noTPU},
 	{option{names: "--tpu_cluster", alone: true}, noTPU},
 	{option{names: "--no_tpu_cluster", alone: true}, noTPU},
@@ -249,4 +251,13 @@ func argNamed(name string) (arg, bool) {
 		return arg{}, false
 	}
 	return settled[i], true
+}
+
+// refusalNamed finds a refusal by its name.
+func refusalNamed(name string) (refusal, bool) {
+	i := slices.IndexFunc(accelerateRefusals, func(r refusal) bool { return r.name() == name })
+	if i < 0 {
+		return refusal{}, false
+	}
+	return accelerateRefusals[i], true
 }
