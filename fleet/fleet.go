@@ -149,7 +149,7 @@ func newFleet(seat job.Seat, o Options) *Fleet {
 	now := time.Now()
 	return &Fleet{
 		Options: o.withDefaults(), me: seat, peers: map[int]*peer{}, started: now, remind: now.Add(firstRemind),
-		inbox: newInbox(), events: make(chan Event), nudge: make(chan struct{}, 1),
+		inbox: newInbox(), events: make(chan Event, maxReady), nudge: make(chan struct{}, 1),
 		closing: make(chan struct{}), ctx: ctx, stop: stop, guests: map[net.Conn]bool{},
 	}
 }

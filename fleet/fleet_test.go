@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/muster-run/muster/job"
@@ -133,4 +135,23 @@ func TestTellBothWays(t *testing.T) {
 	want(t, leader, Left, 1)
 	leader.Close()
 	want(t, b, Left, 0)
+}
+
+// Who reads events one by one can see whether there are more.
+func TestEventsLieReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(seat(world(2), 1), Options{})
+		var delivering sync.WaitGroup
+		delivering.Go(f.deliver)
+		for peer := range 3 {
+			f.inbox.note(Event{Peer: peer, Change: Left})
+		}
+		synctest.Wait()
+		if n := len(f.Events()); n != 3 {
+			t.Errorf("%d events lie ready, want 3", n)
+		}
+		close(f.closing)
+		f.inbox.close()
+		delivering.Wait()
+	})
 }

@@ -7,6 +7,7 @@ import "sync"
 const (
 	maxUnread      = 1024     // messages of one peer
 	maxUnreadBytes = 64 << 20 // of messages of all
+	maxReady       = 256      // events that lie ready for it: it may look whether there are more
 )
 
 // An inbox keeps events until the launcher takes them, so that who watches over the peers never waits for it.

@@ -304,27 +304,38 @@ func (c Config) holder() func(net.Conn) func() {
 	}
 }
 
-// save leaves where the run loop stands, before anything is done that follows from it.
+// save leaves where the run loop stands, before anything is done that follows from it. In a large world that is much: what members tell
+// one after the other, and nothing follows from, is left as one. Should this agent die before, they tell the next one again.
 func (r *round) save() {
+	r.unsaved = false
 	m := moment{State: r.state, Phase: r.phase, Since: r.since, Timers: r.timers, Before: r.scene.before, Host: r.line.host, Events: r.journal.next()}
 	if r.store != nil && r.store.child != nil {
 		m.Store = r.store.child.PID
 	}
 	r.c.keep(keptState, m)
+	r.keepHead()
 }
 
-// keepJournal leaves the last event, and takes back those that had to go for it, since the one with the number first.
-func (r *round) keepJournal(first int) {
+// keepEvent leaves the last event.
+func (r *round) keepEvent() {
 	j := &r.journal
 	r.c.keep(keptEvent+strconv.Itoa(j.next()-1), j.entries[len(j.entries)-1])
-	if first == j.head.First {
+}
+
+// keepHead takes back events that had to go for later ones, and leaves what they led to.
+func (r *round) keepHead() {
+	head := r.journal.head
+	if r.first == head.First {
 		return
 	}
-	r.c.keep(keptJournal, j.head)
-	for ; first < j.head.First; first++ {
-		_ = r.c.First.Drop(keptEvent + strconv.Itoa(first)) // else it stays, and is not looked at
+	r.c.keep(keptJournal, head)
+	for ; r.first < head.First; r.first++ {
+		_ = r.c.First.Drop(keptEvent + strconv.Itoa(r.first)) // else it stays, and is not looked at
 	}
 }
+
+// moreToHear reports whether other agents have told something that this one has not looked at.
+func (r *round) moreToHear() bool { return len(r.peers) > 0 }
 
 // inherit reads the journal of an agent that died, up to the event with this number, and reports whether that was possible.
 func (j *journal) inherit(old *pid1.Legacy, until int) bool {
@@ -379,6 +390,7 @@ func (r *round) resume(old *pid1.Legacy) error {
 	if !r.journal.inherit(old, m.Events) {
 		r.journal.head.State, r.journal.head.First = m.State, m.Events
 	}
+	r.first = r.journal.head.First
 	r.scene = openScene(r.c)
 	r.scene.before = m.Before
 	r.dir = r.roundDir(r.state.Round)

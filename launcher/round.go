@@ -45,6 +45,8 @@ type round struct {
 	policy  policy        // of this node's own flags
 	timers  timers
 	journal journal
+	first   int  // event of it that is kept
+	unsaved bool // state is newer than what another agent would find
 	began   time.Time
 
 	store     *workerStore
@@ -137,7 +139,11 @@ func (r *round) open() {
 // loop is the one select of the program: whatever happens becomes an event for decide.
 func (r *round) loop() {
 	first := r.c.First.Lost()
+	defer r.save()
 	for !r.state.Ended {
+		if r.unsaved && !r.moreToHear() {
+			r.save()
+		}
 		select {
 		case <-first:
 			first = nil
@@ -249,9 +255,8 @@ func (r *round) firstLost() job.Verdict {
 // post lets decide judge an event and does what it says.
 func (r *round) post(event any) {
 	now := time.Since(r.began)
-	first := r.journal.head.First
 	r.journal.add(now, event)
-	r.keepJournal(first)
+	r.keepEvent()
 	var todo []any
 	r.state, todo = decide(r.policy, r.state, now, event)
 	if phase, _ := r.state.phase(); phase != r.phase {
@@ -260,7 +265,9 @@ func (r *round) post(event any) {
 	for _, deed := range todo {
 		r.timers.note(now, deed)
 	}
-	r.save()
+	if r.unsaved = true; len(todo) > 0 {
+		r.save()
+	}
 	for _, deed := range todo {
 		r.do(deed)
 	}
