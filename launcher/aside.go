@@ -16,7 +16,7 @@ import (
 const declineTime = 2 * time.Second
 
 // unfit is the end of a node on which no worker can run.
-func (p Plan) unfit() error { return &Error{Code: job.ExitRefused, Err: errors.New(p.Unfit)} }
+func (p Plan) unfit() error { return fail(job.ExitRefused, p.Cure, "%s", p.Unfit) }
 
 // sooner is what a node ended of that was over before it was in a world: what was wrong with it comes first.
 func (p Plan) sooner(err error) error {
@@ -36,7 +36,7 @@ func (m *meeting) aside(ctx context.Context, o rendezvous.Options) error {
 		}
 		return m.plan.unfit()
 	}
-	m.c.Log.Error(m.plan.Unfit + "; this node takes no place, and serves the meeting point to the others until the job is over")
+	m.c.Log.Error(m.plan.unfit().Error() + "; this node takes no place, and serves the meeting point to the others until the job is over")
 	m.end = time.Now().Add(m.c.JoinTimeout)
 	err := m.tellOthers(ctx, o)
 	if ended := new(rendezvous.Ended); errors.As(err, &ended) {

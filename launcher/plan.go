@@ -35,6 +35,7 @@ type Plan struct {
 	MayServe  bool     // it may, where the endpoint turns out to be this machine
 	Command   []string // what each worker runs
 	Unfit     string   // why no worker can run on this node; "": they can
+	Cure      string   // what to do about that
 	Devices   []string // files of this node's GPUs
 	Training  []string // what it would run without --debug
 	Framework framework.Framework
@@ -237,8 +238,8 @@ func planSlots(c Config, found discovery.Finding, p *Plan) error {
 		}
 		return fail(job.ExitUsage, "", "%s %w", said, err)
 	}
-	if ExitCode(err) == job.ExitRefused {
-		p.Unfit, slots = err.Error(), 0
+	if why := new(Error); errors.As(err, &why) && why.Code == job.ExitRefused {
+		p.Unfit, p.Cure = why.Err.Error(), why.Hint
 	} else if err != nil {
 		return err
 	}

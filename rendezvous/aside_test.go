@@ -62,6 +62,9 @@ func TestNoWorldWithoutTheUnfit(t *testing.T) {
 		x := s.comes(agent("x", 2), noGPU)
 		s.passes(time.Minute)
 		s.waits(x)
+		if st := x.last().String(); st != "0 of 2 nodes here, missing nodes 0, 1; x cannot run workers: no GPU" {
+			t.Errorf("x was told %s", st)
+		}
 		a := s.comes(agent("a", 2), Options{})
 		s.fails(a, why, new(*Refusal))
 		s.fails(x, why, new(*Refusal))

@@ -40,7 +40,11 @@ func (s Status) String() string {
 		}
 		return text
 	}
-	text := fmt.Sprintf("%d of %s nodes here (%s)%s", s.Count, s.wanted(), names(s.Here, s.Count), s.missing())
+	text := fmt.Sprintf("%d of %s nodes here", s.Count, s.wanted())
+	if s.Count > 0 {
+		text += fmt.Sprintf(" (%s)", names(s.Here, s.Count))
+	}
+	text += s.missing()
 	if s.Closes > 0 {
 		text += fmt.Sprintf("; they begin in %v", s.Closes)
 	}
