@@ -71,6 +71,7 @@ type state struct {
 	Flaps      int            `json:"flaps,omitempty"`      // rounds in a row that lost a node soon after they had begun
 	Admit      time.Duration  `json:"admit,omitempty"`      // the leader's: when they are let in; 0: they are not
 	Fence      time.Duration  `json:"fence,omitempty"`      // until then workers may live on a lost node
+	Fenced     time.Duration  `json:"fenced,omitempty"`     // the same, as it was said
 	Rest       time.Duration  `json:"rest,omitempty"`       // until then there is no other round, after several that failed
 	Blame      map[string]int `json:"blame,omitempty"`      // by node, how many rounds failed there
 	Mends      []mend         `json:"mends,omitempty"`      // workers that were started again in this round, each as it was last

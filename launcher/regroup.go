@@ -184,10 +184,16 @@ func (s *state) forsake(p policy, v job.Verdict) []any {
 
 // fenced waits until no worker can be left on a node that was lost, and a pause is over; nil: that is so.
 func (s *state) fenced() []any {
-	if wait := max(s.Fence, s.Rest) - s.Now; wait > 0 {
-		return []any{expire{0}, wake{wait}}
+	wait := max(s.Fence, s.Rest) - s.Now
+	if wait <= 0 {
+		return nil
 	}
-	return nil
+	todo := []any{expire{0}, wake{wait}}
+	if s.Fence > s.Now && s.Fence != s.Fenced {
+		s.Fenced = s.Fence
+		todo = append(todo, say{fmt.Sprintf("in %v no worker can live any more on a node that was lost; until then the others wait", (s.Fence - s.Now).Round(time.Second))})
+	}
+	return todo
 }
 
 // mustMeet reports whether the next round needs another world.

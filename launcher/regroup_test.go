@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"syscall"
@@ -73,6 +74,15 @@ func TestFence(t *testing.T) {
 			fence := 10*time.Second + w.policy.StopTimeout + fenceMargin
 			if began := w.began[left[0]]; began < fence != certain {
 				t.Errorf("node %d is lost, certainly: %v: the next round begins after %v", gone, certain, began)
+			}
+			said := 0
+			for _, line := range w.log {
+				if strings.Contains(line, fmt.Sprintf("node %d: launcher.say {Text:in ", left[0])) && strings.Contains(line, "until then the others wait") {
+					said++
+				}
+			}
+			if said > 1 || said == 1 == certain {
+				t.Errorf("node %d is lost, certainly: %v: that the others wait is said %d times", gone, certain, said)
 			}
 		}
 	}
