@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +14,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/muster-run/muster/ports"
 )
 
 var another = flag.String("muster", "", "`FILE` to test; else it is built from what is here")
@@ -114,15 +117,15 @@ func words(t *testing.T, text string) []string {
 	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
 }
 
-// freePort is one that was free a moment ago.
+// freePort is one that nobody else is given until the test has ended.
 func freePort(t *testing.T) int {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	held, port, err := ports.Take(0, ports.Hold)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close()
-	return ln.Addr().(*net.TCPAddr).Port
+	t.Cleanup(func() { unix.Close(held) })
+	return port
 }
 
 // build makes muster, if no other was named, and links of these names to it. It returns their directory.
@@ -265,6 +268,7 @@ func compare(t *testing.T, theirs, ours map[string]worker, but []string) {
 // differ lists in what two workers differ.
 func differ(theirs, ours worker, but []string) (list []string) {
 	withoutHook(ours.Env)
+	loopback(theirs.Env)
 	if !slices.Contains(but, "argv") && !slices.Equal(theirs.Argv, ours.Argv) || theirs.Dir != ours.Dir {
 		list = append(list, fmt.Sprintf("arguments %q in %s, muster gives %q in %s", theirs.Argv, theirs.Dir, ours.Argv, ours.Dir))
 	}
@@ -289,6 +293,13 @@ func withoutHook(env map[string]string) {
 		env["PYTHONPATH"] = rest
 	default:
 		delete(env, "PYTHONPATH")
+	}
+}
+
+// loopback writes this machine's own address in one way: torchrun has two, of which it takes the other when its port is in use.
+func loopback(env map[string]string) {
+	if env["MASTER_ADDR"] == "localhost" {
+		env["MASTER_ADDR"] = "127.0.0.1"
 	}
 }
 
