@@ -15,14 +15,15 @@ type driver struct {
 	out *json.Decoder
 }
 
-// drive starts a script that runs the real launcher.
+// drive starts a script that runs the real launcher, in a network of its own: launchers have ports that they take where nobody says one, and
+// do otherwise where another one has them.
 func drive(t *testing.T, dir, python, script string) driver {
 	t.Helper()
 	script, err := filepath.Abs(script)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(python, script)
+	cmd := exec.Command("unshare", "--net", "sh", "-c", `ip link set lo up && exec "$0" "$@"`, python, script)
 	cmd.Dir, cmd.Stderr = dir, os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
