@@ -33,7 +33,8 @@ def wanted():
 LAUNCHERS = "torchrun", "accelerate", "accelerate-launch", "deepspeed", "deepspeed.pt", "ds", "fleetrun"
 MODULES = (
     "torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch",
-    "deepspeed.launcher.runner", "paddle.distributed.launch",
+    "deepspeed.launcher.runner", "deepspeed.launcher.launch",
+    "paddle.distributed.launch", "paddle.distributed.run", "paddle.distributed.fleet.launch",
 )  # fmt: skip
 
 
