@@ -52,6 +52,7 @@ def launching(argv, env):
     os.environ.clear()
     os.environ.update(env)
     launch.time.sleep = lambda _: wait(0.01)
+    launch.PID_FILE_BASEPATH = env["DUMPS"]  # it leaves the file there
     sys.argv = argv[2:]
     launch.main()
 
