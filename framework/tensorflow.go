@@ -2,12 +2,14 @@ package framework
 
 import (
 	"encoding/json"
+	"strings"
 
 	"github.com/muster-run/muster/job"
 )
 
 // tensorflow is TF_CONFIG, which tf.distribute reads (tensorflow/python/distribute/cluster_resolver/tfconfig_cluster_resolver.py): without
-// parameter servers that of MultiWorkerMirroredStrategy, all of whose processes are workers; with them rank 0 is the chief, which drives the others. Those never end by themselves, but for it.
+// parameter servers that of MultiWorkerMirroredStrategy, all of whose processes are workers; with them rank 0 is the chief, which drives
+// the others. Those never end by themselves.
 var tensorflow = Framework{
 	Name:    "tensorflow",
 	Doc:     "TensorFlow: TF_CONFIG for MultiWorkerMirroredStrategy, or with --ps for ParameterServerStrategy; one process a node",
@@ -22,8 +24,7 @@ var tensorflow = Framework{
 func tensorflowEnv(p Place, local int, given func(string) (string, bool)) job.Env {
 	e := append(p.ranks(local), p.meeting()...)
 	config := tfConfig(p, local)
-	text, _ := json.Marshal(config) // strings and numbers: it cannot fail
-	e = append(e, job.Var{Name: "TF_CONFIG", Value: string(text), Why: "where all listen, by role, and which of them this is"})
+	e = append(e, job.Var{Name: "TF_CONFIG", Value: config.String(), Why: "where all listen, by role, and which of them this is"})
 	if p.Servers > 0 {
 		e = append(e, unset(given, job.Var{Name: "GRPC_FAIL_FAST", Value: "use_caller", Why: "calls wait for those who start later"})...)
 	}
@@ -47,6 +48,15 @@ type tfCluster struct {
 		Type  string `json:"type"`
 		Index int    `json:"index"`
 	} `json:"task"`
+}
+
+// String is JSON, as it is written for people, too.
+func (c tfCluster) String() string {
+	var text strings.Builder
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(c) // strings and numbers, to memory
+	return strings.TrimSpace(text.String())
 }
 
 func tfConfig(p Place, local int) (c tfCluster) {
