@@ -142,6 +142,9 @@ func (s *settings) parallelism(w *way) error {
 	flag, said := s.line.last("use_parallelism_config")
 	i := slices.IndexFunc(s.keys, func(k key) bool { return k.name == "parallelism_config" && len(k.keys) > 0 })
 	w.parallel = (said || i >= 0) && !s.yes("cpu") && !w.plain()
+	if w.parallel && !said && w.from != s.byName["distributed_type"].from {
+		s.notes = append(s.notes, fmt.Sprintf("parallelism_config in %s is heeded here; with %s accelerate itself passes over it", s.file, w.from))
+	}
 	if said && !w.fsdp && !s.yes("cpu") {
 		return fmt.Errorf("%s needs --use_fsdp and --fsdp_version 2", flag.as)
 	}
