@@ -104,6 +104,16 @@ func Programs() (names []string) {
 	return names
 }
 
+// Command is a command line behind muster as it would be without: a launcher whose program has another name than muster's command has it.
+func Command(words []string) []string {
+	for _, d := range dialects {
+		if len(words) > 0 && words[0] == d.Name && !Knows(d.Name) {
+			return append([]string{d.Programs[0]}, words[1:]...)
+		}
+	}
+	return words
+}
+
 // NameOf is the launcher that a command calls, as it is called by its bare name; "" for none.
 func NameOf(command string) string {
 	call, _ := Of(append(strings.Fields(command), "x"))

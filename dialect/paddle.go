@@ -12,7 +12,7 @@ import (
 
 // paddle is PaddlePaddle's launcher (python/paddle/distributed/launch), and the one before it, whose name it bears.
 var paddle = Dialect{
-	Name:     "fleetrun",
+	Name:     "paddle",
 	Doc:      "start a job as python -m paddle.distributed.launch does, with its flags",
 	Programs: []string{"fleetrun"},
 	Modules:  []string{"paddle.distributed.launch", "paddle.distributed.run", "paddle.distributed.fleet.launch"},

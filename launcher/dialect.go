@@ -73,7 +73,7 @@ func Fits(r dialect.Request, getenv func(string) string) error {
 		if name == "" || f.Default || err != nil { // a range, auto: it takes what there is
 			continue
 		}
-		if there := getenv(name); there != strconv.Itoa(asked) {
+		if there := getenv(name); there != "" && there != strconv.Itoa(asked) { // frameworks other than torch say it otherwise
 			what := map[string]string{"nnodes": "nodes", "nproc-per-node": "workers on each node"}[f.Name]
 			return fmt.Errorf("%s says %d %s, but the job has %s; let muster start it: muster run -- and this command line", f.From, asked, what, there)
 		}

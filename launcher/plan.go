@@ -184,6 +184,11 @@ func planRestarts(c Config, found discovery.Finding, p *Plan) error {
 		p.Restarts = c.MaxRestarts
 	case found.Restarts >= 0:
 		p.Restarts, from = found.Restarts, "PET_MAX_RESTARTS"
+	default:
+		if d := c.Dialect.Default("max-restarts"); d.Value != "" {
+			p.Restarts, _ = strconv.Atoi(d.Value) // the dialect's own constant
+			from = d.From
+		}
 	}
 	p.set(c, "max-restarts", strconv.Itoa(p.Restarts), from)
 	if c.From["on-worker-exit"] != "" && c.From["clean"] != "" {

@@ -79,6 +79,12 @@ func TestDeepspeedWords(t *testing.T) {
 	muster(t, dir, nil, "deepspeed", "-H", "hosts", "-i", "nowhere", "train.py").ends(2, `-i nowhere: there is no node "nowhere"; there is localhost, elsewhere`)
 }
 
+// Paddle's launcher is muster paddle, though no program of that name is one.
+func TestPaddleWords(t *testing.T) {
+	t.Parallel()
+	muster(t, places(t), nil, "paddle", "--nproc_per_node", "2", "--help").ends(0, "muster paddle: ")
+}
+
 // What another launcher is asked for must agree with the rest.
 func TestWrongWords(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,51 @@
+package interop
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Command lines of accelerate and DeepSpeed, called by links of those names to muster, train with the real libraries: two nodes of two
+// workers each. The first one is of those that people have in a PyTorchJob's script.
+var links = []struct{ script, line string }{
+	{"accelerate_bf16", `
+export NUM_PROCESSES=4 WORLD_SIZE=2 MASTER_ADDR=h0 MASTER_PORT=23456 RANK=$NODE
+accelerate launch \
+ --num_processes ${NUM_PROCESSES} \
+ --num_machines ${WORLD_SIZE} \
+ --rdzv_backend c10d \
+ --main_process_ip ${MASTER_ADDR} \
+ --main_process_port ${MASTER_PORT} \
+ --machine_rank ${RANK} \
+ $SCRIPT \
+ --output_dir out`},
+	{"deepspeed_zero1", `printf 'h0 slots=2\nh1 slots=2\n' >hosts && DS_ACCELERATOR=cpu deepspeed --hostfile hosts $SCRIPT --deepspeed`},
+}
+
+func TestLinks(t *testing.T) {
+	dir, muster := t.TempDir(), build(t)
+	for _, name := range []string{"accelerate", "deepspeed"} {
+		if err := os.Symlink(muster, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	python, err := exec.Command("../python", "launchers").Output()
+	if err != nil {
+		t.Fatalf("test/python launchers: %v", err)
+	}
+	path := strings.Join([]string{dir, filepath.Dir(strings.TrimSpace(string(python))), os.Getenv("PATH")}, ":")
+	for _, c := range links {
+		t.Run(c.script, func(t *testing.T) {
+			s := openStage(t, 2)
+			for i := range 2 {
+				s.start(i, []string{"env", "PATH=" + path, fmt.Sprint("NODE=", i), "SCRIPT=" + absolute(t, "scripts/"+c.script+".py"),
+					"sh", "-ec", "cd $SCRATCH\n" + c.line})
+			}
+			s.agree(4)
+		})
+	}
+}
