@@ -271,6 +271,7 @@ func deepspeedListed(h job.Host, l line, file string, hosts []slotted, r *Reques
 	nodes.From = cmp.Or(nodes.From, from)
 	r.Flags = append(r.Flags, nodes)
 	me, err := deepspeedPlace(h, l, file, hosts, active, r)
+	r.Others = deepspeedOthers(l, active, me)
 	if err != nil || r.Idle != "" {
 		return err
 	}
@@ -377,6 +378,19 @@ func deepspeedPlace(h job.Host, l line, file string, hosts, active []slotted, r 
 		r.Idle = fmt.Sprintf("%s has this node, %s, but the job is to run without it", file, hosts[me].name)
 	}
 	return place, nil
+}
+
+// deepspeedOthers are the nodes that DeepSpeed would start by ssh.
+func deepspeedOthers(l line, active []slotted, me int) (names []string) {
+	if l.has("no_ssh") || l.given("node_rank").as != "" {
+		return nil
+	}
+	for i, host := range active {
+		if i != me {
+			names = append(names, host.name)
+		}
+	}
+	return names
 }
 
 // deepspeedSlots says how many workers run here, and which GPUs they see: all of the node's slots, none one's own only.

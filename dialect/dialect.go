@@ -44,8 +44,10 @@ type Request struct {
 	Without []string
 	PIDFile string // is for the number of muster's process, while it runs, with it in its name where %d stands; "": none
 	Idle    string // why the job is to run without this node, which then ends at once, and well; "": it takes part
-	Notes   []string
-	Help    bool // only how to use it is asked for
+	// Others are the nodes beside this one that the launcher would start by ssh; none: each is started by somebody else.
+	Others []string
+	Notes  []string
+	Help   bool // only how to use it is asked for
 }
 
 // A Flag is a flag of muster run that a word of the other launcher means.

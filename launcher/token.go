@@ -54,6 +54,26 @@ func (c Config) token() (token, from string, err error) {
 	return "", "", nil
 }
 
+// ReadToken is the job's token: the value of its variable, or what a file holds; "": neither is given. From is which.
+func ReadToken(value, file string) (token, from string, err error) {
+	from = TokenVariable
+	switch {
+	case value != "" && file != "":
+		return "", "", fmt.Errorf("%s and a file for it are both given; drop one of them", TokenVariable)
+	case file != "":
+		from = file
+		if value, err = readToken(file); err != nil {
+			return "", from, fmt.Errorf("the job's token: %w", err)
+		}
+	case value == "":
+		return "", "", nil
+	}
+	if value = strings.TrimSpace(value); len(value) < leastToken || len(value) > mostToken {
+		return "", from, fmt.Errorf("the job's token, from %s, has %d bytes, and may have %d to %d", from, len(value), leastToken, mostToken)
+	}
+	return value, from, nil
+}
+
 func readToken(path string) (string, error) {
 	b, err := readSmall(path, mostToken)
 	return strings.TrimSpace(string(b)), err

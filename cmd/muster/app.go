@@ -45,6 +45,9 @@ func commandLine(args []string) error {
 	if name, _ := standsFor(args[0]); name != "" { // Linux gives at least one
 		return dispatch(initCommand(args[0]), args[1:])
 	}
+	if err, ok := standIn(args); ok {
+		return err
+	}
 	if linked(args) {
 		err, _ := dropIn(append([]string{filepath.Base(args[0])}, args[1:]...))
 		return err
@@ -131,6 +134,9 @@ func dispatch(c *cli.Command, args []string) error {
 			dialectHelp(os.Stdout, words.call)
 			return nil
 		}
+		if c.Name == "run" && mustTell(words.request) {
+			return tell(args, words)
+		}
 		if words.request.Idle != "" {
 			fmt.Fprintln(os.Stderr, "muster: "+words.request.Idle)
 			return nil
@@ -183,6 +189,12 @@ func overview(w io.Writer) {
 	fmt.Fprint(w, "\nOther launchers' command lines, also by links of their names:\n\n")
 	for _, d := range dialect.All() {
 		fmt.Fprintf(w, "  %-12s %s\n", d.Name, d.Doc)
+	}
+	fmt.Fprint(w, "\nIn the place of ssh's programs, also by links of their names (docs/no-ssh.md):\n\n")
+	for _, s := range stands() {
+		if s.doc != "" {
+			fmt.Fprintf(w, "  %-12s %s\n", s.name, s.doc)
+		}
 	}
 	fmt.Fprint(w, "\nmuster COMMAND --help says more about each.\n")
 }

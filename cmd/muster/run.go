@@ -85,7 +85,7 @@ func thisHost() job.Host {
 		hostname = "localhost" // a name for people; nothing depends on it
 	}
 	dir, _ := os.Getwd() // which may have been removed
-	return job.Host{Getenv: os.Getenv, ReadFile: os.ReadFile, Hostname: hostname, Dir: dir}
+	return job.Host{Getenv: os.Getenv, ReadFile: readCarried, Hostname: hostname, Dir: dir}
 }
 
 func runCommand() *cli.Command {
