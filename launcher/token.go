@@ -27,8 +27,8 @@ const (
 // and prove to each other that they have it when they connect.
 func planToken(c Config, _ discovery.Finding, p *Plan) error {
 	token, from, err := c.token()
-	if err == nil && from != "" && (len(token) < leastToken || len(token) > mostToken) {
-		err = fmt.Errorf("it has %d bytes, and may have %d to %d", len(token), leastToken, mostToken)
+	if err == nil && from != "" {
+		err = tokenFits(token)
 	}
 	if err != nil {
 		return fail(job.ExitUsage, "for instance: openssl rand -hex 32", "the job's token, from %s: %w", from, err)
@@ -54,24 +54,34 @@ func (c Config) token() (token, from string, err error) {
 	return "", "", nil
 }
 
-// ReadToken is the job's token: the value of its variable, or what a file holds; "": neither is given. From is which.
+// tokenFits refuses a token that is too short to be a secret, or none at all.
+func tokenFits(token string) error {
+	if len(token) < leastToken || len(token) > mostToken {
+		return fmt.Errorf("it has %d bytes, and may have %d to %d", len(token), leastToken, mostToken)
+	}
+	return nil
+}
+
+// ReadToken is the job's token, by the value of its variable or from a file, and which of them; "": neither is given.
 func ReadToken(value, file string) (token, from string, err error) {
-	from = TokenVariable
 	switch {
 	case value != "" && file != "":
-		return "", "", fmt.Errorf("%s and a file for it are both given; drop one of them", TokenVariable)
-	case file != "":
-		from = file
-		if value, err = readToken(file); err != nil {
-			return "", from, fmt.Errorf("the job's token: %w", err)
-		}
-	case value == "":
+		return "", "", fmt.Errorf("%s and %s both give the job's token; drop one of them", TokenVariable, file)
+	case value == "" && file == "":
 		return "", "", nil
+	case value != "":
+		token, from = strings.TrimSpace(value), TokenVariable
+	default:
+		from = file
+		token, err = readToken(file)
 	}
-	if value = strings.TrimSpace(value); len(value) < leastToken || len(value) > mostToken {
-		return "", from, fmt.Errorf("the job's token, from %s, has %d bytes, and may have %d to %d", from, len(value), leastToken, mostToken)
+	if err == nil {
+		err = tokenFits(token)
 	}
-	return value, from, nil
+	if err != nil {
+		return "", from, fmt.Errorf("the job's token, from %s: %w", from, err)
+	}
+	return token, from, nil
 }
 
 func readToken(path string) (string, error) {
