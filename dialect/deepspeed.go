@@ -366,6 +366,10 @@ func deepspeedPlace(h job.Host, l line, file string, hosts, active []slotted, r 
 		return n, nil
 	}
 	me := here(h, hosts)
+	if me < 0 && h.Getenv("K_MPI_JOB_ROLE") == "launcher" { // mpi-operator's, which holds no rank
+		r.Idle = fmt.Sprintf("%s does not have this node, %s, which only starts the others", file, h.Hostname)
+		return -1, nil
+	}
 	if me < 0 && len(active) == 1 { // which DeepSpeed takes for the node that it runs on
 		r.Notes = append(r.Notes, fmt.Sprintf("%s does not have %s; its only node %s is taken for this one", file, h.Hostname, active[0].name))
 		return 0, nil
@@ -380,9 +384,9 @@ func deepspeedPlace(h job.Host, l line, file string, hosts, active []slotted, r 
 	return place, nil
 }
 
-// deepspeedOthers are the nodes that DeepSpeed would start by ssh.
+// deepspeedOthers are the nodes that DeepSpeed would start by ssh, from the first one or one that has no part in the job.
 func deepspeedOthers(l line, active []slotted, me int) (names []string) {
-	if l.has("no_ssh") || l.given("node_rank").as != "" {
+	if l.has("no_ssh") || l.given("node_rank").as != "" || me > 0 {
 		return nil
 	}
 	for i, host := range active {

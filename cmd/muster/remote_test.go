@@ -162,6 +162,9 @@ func TestDeepspeedJob(t *testing.T) {
 	job := []string{"deepspeed", "--hostfile", own + "/hostfile", "train.py", "--x", "a b"}
 	s.pod(0, vars, job...).ends(0, "[rank 3] [(0, 'worker-0', 'yes'), (1, 'worker-0', 'yes'), (2, 'worker-1', 'yes'), (3, 'worker-1', 'yes')]")
 	s.pod(0, append(vars, "NCCL_END=9"), job...).ends(9, "rank 2 on worker-1", "exit 9")
-	s.pod(0, vars, append([]string{"deepspeed", "--include", "worker-1"}, job[1:]...)...).ends(1, "the job is to run without it", "rank 0 on worker-1")
+	s.pod(0, vars, append([]string{"deepspeed", "--include", "worker-1"}, job[1:]...)...).ends(1, "the job is to run without it", " on worker-1 (node 0, ")
+	s.write("own/one", "worker-1 slots=2\n") // as mpi-operator's launcher has it
+	s.pod(0, append(vars, "K_MPI_JOB_ROLE=launcher"), "deepspeed", "--hostfile", own+"/one", "--no_python", "--no_local_rank", "hostname").
+		ends(0, "which only starts the others", "[rank 0] worker-1\n", "[rank 1] worker-1\n")
 	s.pod(0, append(vars, "HOME=/nowhere", "MUSTER_NO_SSH=on"), job...).ends(2, "worker-1 are to be told what to run, and there is no secret")
 }
