@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -294,7 +295,8 @@ const table = proc.Root("/proc")
 func (p *process) command() (oldest proc.Process) {
 	all, _ := table.All() // none: it will be killed with all else
 	for _, q := range all {
-		if q.Parent == p.cmd.Process.Pid && (oldest.PID == 0 || q.Start < oldest.Start) {
+		older := cmp.Or(cmp.Compare(q.Start, oldest.Start), cmp.Compare(q.PID, oldest.PID)) < 0 // many start in one tick
+		if q.Parent == p.cmd.Process.Pid && (oldest.PID == 0 || older) {
 			oldest = q
 		}
 	}
