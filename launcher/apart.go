@@ -10,7 +10,7 @@ import (
 // This file notices workers that are not in the world that they were given: many trainings of one rank each look like success, and
 // are the worst that a launcher can do.
 
-// alone is how many steps a worker may train before it should be in a process group.
+// alone is how many steps a worker may train before it should have taken part in a collective.
 const alone = 3
 
 // apart is what was said of that in a round.
@@ -30,14 +30,24 @@ func (a *apart) note(first, size int, all []page.Snapshot) (said []string) {
 			said = append(said, fmt.Sprintf("rank %d (pid %d) is in a process group of %d, but the job has %d ranks: it trains apart from them; "+
 				"does the script, or a launcher in it, set WORLD_SIZE or RANK?", rank, s.PID, s.World, size))
 		}
-		if s.PID != 0 && !s.Grouped && s.Optimizer >= alone {
+		if s.Optimizer >= alone && noCollective(s) {
 			lone++
 		}
 	}
 	if lone > 0 && lone == len(all) && size > 1 && !a.alone {
 		a.alone = true
-		said = append(said, fmt.Sprintf("the workers of this node train alone: rank %d has made %d steps, and PyTorch has no process group, though the job has %d ranks; "+
-			"does the script call init_process_group, or its framework need to be told (accelerate without GPUs: ACCELERATE_USE_CPU=true)?", first, all[0].Optimizer, size))
+		said = append(said, fmt.Sprintf("the workers of this node train alone: rank %d has made %d steps, and took part in no collective of the job's %d ranks; "+
+			"does the script call init_process_group and use it, or does its framework have to be told (accelerate without GPUs: ACCELERATE_USE_CPU=true)?", first, all[0].Optimizer, size))
 	}
 	return said
+}
+
+// noCollective reports whether a worker has entered none: it has no process group, or one that nobody used, as accelerate makes where it finds no
+// GPU. Where that cannot be known Mute says why.
+func noCollective(s page.Snapshot) bool {
+	if !s.Grouped {
+		return s.PID != 0
+	}
+	used := slices.ContainsFunc(s.Lanes, func(l page.Lane) bool { return l.Entered > 0 })
+	return !used && (len(s.Lanes) > 0 || s.Mute == "")
 }

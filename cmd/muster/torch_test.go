@@ -168,6 +168,8 @@ import torch.distributed as dist
 if sys.argv[1] == "single":
     os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_PORT="0")
     dist.init_process_group("gloo", init_method="tcp://127.0.0.1:" + str(21000 + os.getpid() % 10000), rank=0, world_size=1)
+elif sys.argv[1] == "unused":
+    dist.init_process_group("gloo")
 model = torch.nn.Linear(2, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 while True:
@@ -182,8 +184,12 @@ while True:
 	for _, kind := range []string{"debian", "newest"} {
 		for how, says := range map[string][]string{
 			"none":   {"the workers of this node train alone: rank 0 has made "},
+			"unused": {"the workers of this node train alone: rank 0 has made "},
 			"single": {"rank 0 (pid ", "is in a process group of 1, but the job has 2 ranks: it trains apart"},
 		} {
+			if kind == "debian" && how == "unused" {
+				continue // PyTorch 1.13 begins to number collectives anywhere
+			}
 			t.Run(kind+" "+how, func(t *testing.T) {
 				t.Parallel()
 				p := muster(t, dir, []string{"PYTHON_EXEC=" + python(t, kind)}, "run", "--nproc-per-node", "2", "train.py", how)
