@@ -11,7 +11,7 @@ BENCH    ?= .
 ROUNDS   ?= 500
 MINUTES  ?= 30
 
-.PHONY: help build test race churn soak hangs fuzz bench lint cover golden demo image clean prepare interop
+.PHONY: help build test race churn soak hangs fuzz bench lint cover golden demo image clean prepare interop matrix
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ soak: build ## MINUTES (30) of healthy trainings that must not be said to hang, 
 
 hangs: build ## real trainings that hang, or look as if they did: every scene with each PyTorch, about an hour
 	go test ./test/hang -all -v -count 1 -timeout 3h -muster $(abspath $(BIN))
+
+matrix: build ## losses of workers, agents, machines and networks over both kinds of store: all scenes, some minutes
+	go test ./test/matrix -run Losses -all -v -count 1 -timeout 1h -muster $(abspath $(BIN))
 
 interop: build ## trains with real accelerate, Transformers, Lightning, JAX, TensorFlow and Paddle from PyPI: 8 GB, a quarter of an hour
 	go test ./test/interop -v -count 1 -timeout 2h -muster $(abspath $(BIN)) -play .

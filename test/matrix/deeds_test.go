@@ -82,7 +82,7 @@ func (s *stage) cut(some ...*host) {
 func (s *stage) sever(some ...*host) {
 	s.t.Helper()
 	var there, here []string
-	for _, h := range s.hosts {
+	for _, h := range s.machines() {
 		if slices.Contains(some, h) {
 			there = append(there, h.machine)
 		} else {

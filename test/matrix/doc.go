@@ -11,6 +11,9 @@
 //   - no two live workers had one GPU slot;
 //   - nothing is left in any namespace when the agents have ended.
 //
+// The table of scenes says which are played over etcd, too, besides those for which there must be one: a few of them always, the others with -all (make
+// matrix). The etcd is on a machine of its own, which stays with the hosts that are not cut off.
+//
 // go test ./test/matrix plays all cases, several at once; it needs root, nft and ip. With -figures N it plays those that
 // torchrun survives N times under muster and under torchrun, one at a time, and prints how long each took to notice the
 // loss, and to train again.

@@ -8,19 +8,19 @@ import (
 
 // Jobs that meet in an etcd.
 
-// etcd starts one with so many members, on the first hosts.
-func (s *stage) etcd(n int) (members []*program) {
+// etcd starts one with a member on each of these hosts.
+func (s *stage) etcd(hosts ...*host) (members []*program) {
 	s.t.Helper()
 	var all []string
-	for _, h := range s.hosts[:n] {
+	for _, h := range hosts {
 		all = append(all, fmt.Sprintf("%s=http://%s:2380", h.name, h.addr))
 	}
-	for _, h := range s.hosts[:n] {
+	for _, h := range hosts {
 		members = append(members, h.run(strings.Fields(fmt.Sprintf("etcd --name %s --data-dir %s/%s/etcd --initial-cluster %s"+
 			" --listen-peer-urls http://%[5]s:2380 --initial-advertise-peer-urls http://%[5]s:2380"+
 			" --listen-client-urls http://%[5]s:2379 --advertise-client-urls http://%[5]s:2379", h.name, s.dir, h.machine, strings.Join(all, ","), h.addr))...))
 	}
-	for _, h := range s.hosts[:n] {
+	for _, h := range hosts {
 		s.says(h, "ready to serve client requests")
 	}
 	return members
@@ -31,7 +31,7 @@ const inEtcd = " --rdzv-backend etcd --rdzv-endpoint h0:2379,h1:2379,h2:2379"
 // A member of the etcd dies, and then the node that leads the job. The spare finds its place in what is left.
 func etcdMemberDies(s *stage) {
 	s.add(6)
-	members := s.etcd(3)
+	members := s.etcd(s.hosts[:3]...)
 	s.start("--nnodes 2 --spares 1"+inEtcd, s.hosts[3:]...)
 	s.world(2)
 	s.die(s.hosts[0])
@@ -47,7 +47,7 @@ func etcdMemberDies(s *stage) {
 // The etcd cannot be reached for half a minute, and no worker notices.
 func etcdAway(s *stage) {
 	s.add(5)
-	members := s.etcd(3)
+	members := s.etcd(s.hosts[:3]...)
 	s.start("--nnodes 2"+inEtcd, s.hosts[3:]...)
 	s.world(2)
 	s.cut(s.hosts[:3]...)
@@ -64,7 +64,7 @@ func etcdAway(s *stage) {
 // The node that leads is cut off, and comes back. The others know where to meet.
 func leaderCutOff(s *stage) {
 	s.add(3)
-	members := s.etcd(1)
+	members := s.etcd(s.hosts[0])
 	s.start("--nnodes 1:2 --rdzv-backend etcd --rdzv-endpoint h0:2379"+elastic, s.hosts[1:]...)
 	s.world(2)
 	lost, _ := s.worker(0)

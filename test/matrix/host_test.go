@@ -48,13 +48,20 @@ func (s *stage) add(n int) {
 func (s *stage) connect(name string) *host {
 	s.t.Helper()
 	n := len(s.hosts)
-	h := &host{s: s, name: name, machine: fmt.Sprint("m", n), addr: fmt.Sprintf("10.77.0.%d", n+1)}
+	h := s.machine(name, fmt.Sprint("m", n), fmt.Sprintf("10.77.0.%d", n+1))
+	s.hosts = append(s.hosts, h)
+	s.publish()
+	return h
+}
+
+// machine makes a host that nobody knows by name yet.
+func (s *stage) machine(name, machine, addr string) *host {
+	s.t.Helper()
+	h := &host{s: s, name: name, machine: machine, addr: addr}
 	all := uintptr(unix.CLONE_NEWNET | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWNS | unix.CLONE_NEWPID)
 	h.box = s.openBox(all, boot, s.dir, name, h.machine, s.kit.muster)
-	s.hosts = append(s.hosts, h)
 	s.script(s.wire, "ip", fmt.Sprintf("link add %[1]s type veth peer name eth0 netns %[2]d\nlink set %[1]s master br0 up\n", h.machine, h.box.cmd.Process.Pid))
 	s.script(h.box, "ip", fmt.Sprintf("addr add %s/24 dev eth0\nlink set eth0 up\n", h.addr))
-	s.publish()
 	return h
 }
 
@@ -62,8 +69,9 @@ func (s *stage) connect(name string) *host {
 func (s *stage) publish() {
 	s.t.Helper()
 	lines := []string{"127.0.0.1 localhost\n"}
-	for i, h := range s.hosts {
-		if !slices.ContainsFunc(s.hosts[i+1:], func(other *host) bool { return other.name == h.name }) {
+	all := s.machines()
+	for i, h := range all {
+		if !slices.ContainsFunc(all[i+1:], func(other *host) bool { return other.name == h.name }) {
 			lines = append(lines, h.addr+" "+h.name+"\n")
 		}
 	}

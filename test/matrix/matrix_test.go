@@ -21,6 +21,7 @@ type kit struct {
 
 var (
 	another = flag.String("muster", "", "`FILE` to test; else make builds it from what is here")
+	all     = flag.Bool("all", false, "play over etcd whatever can be")
 	plays   = flag.Int("figures", 0, "`N` plays of what torchrun survives, under muster and under torchrun, for a table")
 )
 
@@ -38,16 +39,36 @@ func TestMain(m *testing.M) {
 // TestLosses plays all cases.
 func TestLosses(t *testing.T) {
 	k := &kit{name: "muster", line: (*stage).agent, ends: true, muster: build(t)}
-	var all table
+	var seen table
 	t.Run("all", func(t *testing.T) {
 		for _, c := range scenes {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
-				all.play(t, k, c)
+				seen.play(t, k, c)
 			})
+			if c.etcd == always || c.etcd == asked && *all {
+				t.Run(c.overEtcd().name, func(t *testing.T) {
+					t.Parallel()
+					seen.play(t, k, c.overEtcd())
+				})
+			}
 		}
 	})
-	t.Logf("\n%v", &all)
+	t.Logf("\n%v", &seen)
+}
+
+// overEtcd is a scene whose job meets in an etcd, on a machine of its own.
+func (c scene) overEtcd() scene {
+	play := c.play
+	c.name += ", over etcd"
+	c.play = func(s *stage) {
+		s.aside = s.machine("etcd", "etcd", "10.77.0.200")
+		s.publish()
+		member := s.etcd(s.aside)[0]
+		play(s)
+		member.end()
+	}
+	return c
 }
 
 // TestFigures plays what torchrun survives, one at a time and in turns, so that a noisy machine is noisy for all.
@@ -91,8 +112,16 @@ func (all *table) play(t *testing.T, k *kit, c scene) {
 
 // agent is the command line of an agent of muster.
 func (s *stage) agent(flags []string) []string {
-	line := append([]string{s.kit.muster, "run", "--rdzv-id", "job", "--rdzv-endpoint", "h0:29400"}, flags...)
+	line := append([]string{s.kit.muster, "run", "--rdzv-id", "job", "--rdzv-endpoint", s.meets()}, flags...)
 	return append(line, "--", s.torch, "-u", file(s.t, "train.py"))
+}
+
+// meets is the endpoint at which the nodes meet, unless a scene says another one.
+func (s *stage) meets() string {
+	if s.aside == nil {
+		return "h0:29400"
+	}
+	return "etcd://etcd:2379"
 }
 
 // torchrun is the command line of a torchrun that polls its workers as often as the newest does. In 1.13 "no redirects", the

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -24,6 +25,7 @@ type stage struct {
 	dir    string // what all hosts share: the book, the locks, their names
 	wire   *box   // the switch
 	hosts  []*host
+	aside  *host // the machine of an etcd in which the job meets; nil: it does not
 	runs   []*program
 	book   *book
 	bell   bell
@@ -49,7 +51,7 @@ func openStage(t *testing.T, k *kit, torch string) *stage {
 // close ends everything: with a box its processes go, with the last worker the book ends.
 func (s *stage) close() {
 	s.show()
-	for _, h := range s.hosts {
+	for _, h := range s.machines() {
 		h.box.close()
 	}
 	for _, p := range s.runs {
@@ -58,6 +60,14 @@ func (s *stage) close() {
 	s.wire.close()
 	s.book.close()
 	os.RemoveAll(s.dir)
+}
+
+// machines are all that there are.
+func (s *stage) machines() []*host {
+	if s.aside == nil {
+		return s.hosts
+	}
+	return append(slices.Clone(s.hosts), s.aside)
 }
 
 func (s *stage) must(err error) {
