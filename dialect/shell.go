@@ -38,8 +38,9 @@ func InShell(h job.Host, argv []string) (In, bool) {
 
 // called matches a launcher where a command may stand: at the beginning of a line, behind what separates commands, and
 // behind the words that run another one.
-var called = regexp.MustCompile(`^(?:[^#'"]*(?:[;&|({` + "`" + `]|\b(?:then|do|else|exec|time|nohup|env|sudo|set -[a-z]+))\s*)?` +
-	`\s*(?:[A-Za-z_]\w*=\S*\s+)*(` + programs() + `)(?:\s|$)`)
+var called = regexp.MustCompile(`^(?:(?:[^#'"]|"[^"]*"|'[^']*')*(?:[;&|({` + "`" + `]|(?:^|\s)(?:then|do|else)\s))?\s*` +
+	`(?:(?:exec|time|nohup|nice|sudo|stdbuf -\S+|timeout(?: -\S+)* \S+|(?:/usr/bin/)?env)\s+)*(?:[A-Za-z_]\w*=\S*\s+)*` +
+	`["']?(` + programs() + `)["']?(?:\s|$)`)
 
 // programs is a pattern of all launchers' programs and modules.
 func programs() string {
@@ -66,15 +67,24 @@ func script(h job.Host, argv []string) (file, text string) {
 		}
 		return "", ""
 	}
-	for i, arg := range argv[1:] {
-		switch {
-		case strings.HasPrefix(arg, "-") && !strings.HasPrefix(arg, "--") && strings.HasSuffix(arg, "c"): // -c, -lc, -euxc
-			if i+2 < len(argv) {
-				return "", argv[i+2]
-			}
-			return "", ""
-		case !strings.HasPrefix(arg, "-"):
+	commands := false
+	for rest := argv[1:]; len(rest) > 0; rest = rest[1:] {
+		arg := rest[0]
+		switch letters := strings.TrimLeft(arg, "-+"); {
+		case letters == arg && commands: // of -c, -lc, -euxc
+			return "", arg
+		case letters == arg:
 			return arg, read(h, arg)
+		case strings.HasPrefix(arg, "--"):
+			if (letters == "rcfile" || letters == "init-file") && len(rest) > 1 {
+				rest = rest[1:]
+			}
+			continue
+		default:
+			commands = commands || strings.Contains(letters, "c")
+			if strings.ContainsAny(letters, "oO") && len(rest) > 1 { // the name of an option follows
+				rest = rest[1:]
+			}
 		}
 	}
 	return "", ""

@@ -6,7 +6,8 @@ import (
 )
 
 // imported is how a script names a framework. Libraries on top of PyTorch count for it.
-var imported = regexp.MustCompile(`(?m)^[ \t]*(?:import|from)[ \t]+(torch|accelerate|deepspeed|lightning|pytorch_lightning|jax|tensorflow|paddle)\b`)
+var imported = regexp.MustCompile(`(?m)^[ \t]*(?:import[ \t]+(?:[\w. \t]+,[ \t]*)*|from[ \t]+)(torch|accelerate|deepspeed|lightning|pytorch_lightning|` +
+	`transformers|torchvision|torchaudio|timm|diffusers|peft|trl|composer|megatron|fairscale|jax|tensorflow|paddle)\b`)
 
 // Guess returns the frameworks other than the default of which a Python script may be, by what it imports; none where it
 // imports PyTorch: then the others are for something beside the training, as TensorFlow often is for its data or its log files.

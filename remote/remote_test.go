@@ -394,7 +394,8 @@ func TestKeys(t *testing.T) {
 		{"", "", "id_rsa.pub"},
 		{"ssh-rsa AAAA me@here\n", "", "authorized_keys: no such file"},
 		{"ssh-rsa AAAA me@here\n", "ssh-rsa AAAB me@here\n# ssh-rsa AAAA\n#ssh-rsa AAAA\n", "authorized_keys does not have"},
-		{"ssh-rsa AAAA me@here\n", "x y\n\nfrom=\"*\" ssh-rsa AAAA other\n", ""},
+		{"ssh-rsa AAAA me@here\n", "x y\n\nfrom=\"*\" ssh-rsa AAAA other\n", "authorized_keys does not have"}, // options limit what it opens
+		{"ssh-rsa AAAA me@here\n", "x y\n\nssh-rsa AAAA other\n", ""},
 		{"ssh-rsa", "ssh-rsa AAAA", "is no public key"},
 	} {
 		if c.public != "" {

@@ -123,7 +123,8 @@ func dispatch(c *cli.Command, args []string) error {
 		return nil
 	}
 	words := understood{args: args, given: given}
-	if c.Name == "run" || c.Name == "env" {
+	kept := c.Name == "run" && words.keptFrom(os.Getenv(understoodVariable))
+	if !kept && (c.Name == "run" || c.Name == "env") {
 		if words, err = understand(c, args, given); err != nil {
 			return err
 		}
@@ -141,8 +142,12 @@ func dispatch(c *cli.Command, args []string) error {
 			fmt.Fprintln(os.Stderr, "muster: "+words.request.Idle)
 			return nil
 		}
+		if c.Name == "run" {
+			marked()
+			words.keep()
+		}
 	}
-	set, err := fromEnv(c.Flags, given)
+	set, err := fromEnv(c.Flags, words.given)
 	if err != nil {
 		return wrong("%s: %v", c.Name, err)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/muster-run/muster/dialect"
+	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher"
 	"github.com/muster-run/muster/launcher/pid1"
 	"github.com/muster-run/muster/proc"
@@ -39,6 +41,9 @@ func dropIn(words []string) (error, bool) {
 	return dispatch(runCommand(), append([]string{"--"}, words...)), true
 }
 
+// bypassed is the process that became a real launcher, and which: one that comes here again goes round in circles.
+const bypassed = "MUSTER_BYPASSED"
+
 // isSet reports whether a variable says yes.
 func isSet(name string) bool {
 	yes, err := truth(os.Getenv(name))
@@ -54,6 +59,41 @@ type understood struct {
 	shell   *dialect.In // the launcher in the shell script that is to be run; nil: there is none
 }
 
+// understoodVariable has for the agents what the first process understood: an agent that takes over goes on with that, whatever became of
+// the files that were read for it.
+const understoodVariable = "MUSTER_UNDERSTOOD"
+
+// maxKept bounds it: Linux takes no variable of more than 128 KiB. Of what is longer the files are read again.
+const maxKept = 100 << 10
+
+// A kept is what an agent needs of understood.
+type kept struct {
+	Args    []string
+	Given   map[string]string
+	Request dialect.Request
+}
+
+// keep leaves what another launcher's words mean to the agents that this process starts.
+func (u understood) keep() {
+	if u.request.Command == nil || pid1.Agent() {
+		return
+	}
+	text, err := json.Marshal(kept{u.args, u.given, u.request})
+	if err == nil && len(text) <= maxKept {
+		os.Setenv(understoodVariable, string(text))
+	}
+}
+
+// keptFrom takes what the first process understood, if this is an agent of its.
+func (u *understood) keptFrom(text string) bool {
+	var k kept
+	if text == "" || !pid1.Agent() || json.Unmarshal([]byte(text), &k) != nil || k.Request.Command == nil {
+		return false
+	}
+	u.args, u.given, u.request = k.Args, k.Given, k.Request
+	return true
+}
+
 // understand replaces another launcher's command line, where that is what is to be run, by what it asks of muster run. args are
 // normalised.
 func understand(c *cli.Command, args []string, given map[string]string) (understood, error) {
@@ -62,6 +102,7 @@ func understand(c *cli.Command, args []string, given map[string]string) (underst
 	if given["module"] != "" {
 		command = append([]string{"python", "-m"}, command...)
 	}
+	command = dialect.Command(command)
 	call, ok := dialect.Of(command)
 	if !ok {
 		if in, calls := dialect.InShell(thisHost(), command); calls && given["debug"] == "" {
@@ -148,6 +189,11 @@ func execReal(words []string) error {
 	if err != nil {
 		return err
 	}
+	this := fmt.Sprintf("%d %s", os.Getpid(), words[0])
+	if os.Getenv(bypassed) == this { // a script or a copy of muster, which called us again
+		return wrong("%s in PATH comes back to muster; no real %s is there", path, words[0])
+	}
+	os.Setenv(bypassed, this)
 	return fmt.Errorf("%s: %w", path, syscall.Exec(path, args, os.Environ()))
 }
 
@@ -235,9 +281,25 @@ func runShell(args []string, u understood) error {
 	if err := os.Setenv("PATH", links+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stderr, "muster: %s calls %s: that is muster in its place\n", where, u.shell.Call)
+	os.Setenv(linksVariable, links)
+	fmt.Fprintf(os.Stderr, "muster: %s calls %s: there muster takes its place\n", where, u.shell.Call)
 	opt := pid1.InitOptions{Group: true, Subreaper: os.Getpid() != 1, Linger: time.Hour} // the job in it knows its own limits
-	return status(pid1.Init(command, opt))
+	code := pid1.Init(command, opt)
+	if _, err := os.Stat(filepath.Join(links, "called")); err != nil && code == job.ExitOK {
+		return wrong("%s has ended, and never called %s by the link to muster: if it trained, it did so alone; does it change PATH, or call something else? "+
+			"muster run -- env %s runs it in each worker", where, u.shell.Call, strings.Join(command, " "))
+	}
+	return status(code)
+}
+
+// linksVariable names the directory with the links of a shell script's job.
+const linksVariable = "MUSTER_LINKS"
+
+// marked tells the shell script's first process, if there is one, that muster was called in it.
+func marked() {
+	if dir := os.Getenv(linksVariable); dir != "" {
+		_ = os.WriteFile(filepath.Join(dir, "called"), nil, 0o600) // it may be gone
+	}
 }
 
 // linkDir makes a directory with a link to this program for each launcher's program.

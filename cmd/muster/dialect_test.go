@@ -136,7 +136,7 @@ func TestShellScript(t *testing.T) {
 	p.says("ready 0 3")
 	p.says("ready 1 3")
 	p.cmd.Process.Signal(syscall.SIGTERM)
-	p.ends(143, "./train.sh calls torchrun: that is muster in its place", "once\n", "saved 0", "saved 1", "was told to stop by SIGTERM; exit 143")
+	p.ends(143, "./train.sh calls torchrun: there muster takes its place", "once\n", "saved 0", "saved 1", "was told to stop by SIGTERM; exit 143")
 	if left, _ := filepath.Glob(filepath.Join(p.tmp, "muster-links-*")); len(left) > 0 {
 		t.Errorf("left %q", left)
 	}
@@ -154,7 +154,7 @@ func TestBypass(t *testing.T) {
 	startProgram(t, t.TempDir(), []string{path, bypass + "=1"}, torchrun, "--nnodes", "2", "x").ends(7, "real --nnodes 2 x\n")
 }
 
-// A real launcher in a worker is refused by name, before it starts anything; where a node has one worker it may be meant so.
+// A real launcher in a worker is refused by name, before it starts anything; in a world of one it may be meant so.
 func TestRealLauncherInWorker(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -165,9 +165,9 @@ func TestRealLauncherInWorker(t *testing.T) {
 		}
 	}
 	muster(t, dir, nil, "run", "--nproc-per-node", "2", "--", "env", "python3", "-u", "./torchrun", "x").
-		ends(2, "torchrun in a worker would start workers in each of this node's 2")
+		ends(2, "torchrun in a worker would start workers in each of the job's 2")
 	muster(t, dir, nil, "run", "--nproc-per-node", "2", "--", "env", "python3", "accelerate", "launch", "x").
-		ends(2, "accelerate in a worker would start workers in each of this node's 2")
+		ends(2, "accelerate in a worker would start workers in each of the job's 2")
 	muster(t, dir, nil, "run", "--nproc-per-node", "2", "--", "env", "python3", "-m", "torch.distributed.run", "x").
 		ends(2, "python -m torch.distributed.run in a worker would start workers")
 	muster(t, dir, nil, "run", "--nproc-per-node", "2", "--", "env", "python3", "accelerate", "env").ends(0, "real ['env']")
@@ -209,4 +209,36 @@ func TestDoctor(t *testing.T) {
 		torchrun+" (muster)", "behind it: "+filepath.Join(dir, "torchrun"), filepath.Join(dir, "deepspeed")+", torch 2.9",
 		"advice: deepspeed is not muster: write muster deepspeed", "scripts are run by", python+"\n")
 	muster(t, dir, []string{path}, "doctor", "--json").ends(0, `{"word":"torchrun","runs":"`+torchrun+`","muster":true`)
+}
+
+// An agent that takes over goes on with what the first one understood, whatever became of the files; the next round's workers, too.
+func TestTakeoverWithoutFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	train := "import os, sys, time\nprint('round', os.environ['TORCHELASTIC_RESTART_COUNT'], os.environ['ACCELERATE_MIXED_PRECISION'], flush=True)\n" +
+		"if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n  while not os.path.exists('go'): time.sleep(0.02)\n  sys.exit(5)\n"
+	for name, text := range map[string]string{"train.py": train, "c.yaml": "distributed_type: 'NO'\nmixed_precision: bf16\nnum_processes: 1\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := muster(t, dir, nil, "run", "--max-restarts", "1", "--", "accelerate", "launch", "--config_file", "c.yaml", "train.py")
+	p.says("round 0 bf16")
+	if err := os.Remove(filepath.Join(dir, "c.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	syscall.Kill(agentOf(t, p.cmd.Process.Pid), syscall.SIGKILL)
+	p.says("took over")
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p.ends(0, "round 1 bf16")
+}
+
+// A shell script that calls a launcher somewhere, but ends without having done so, has trained nothing that muster knows of.
+func TestShellNeverCalls(t *testing.T) {
+	t.Parallel()
+	muster(t, t.TempDir(), nil, "run", "--", "bash", "-c", "if false; then torchrun x.py; fi; echo alone").
+		ends(2, "alone\n", "has ended, and never called torchrun by the link to muster")
+	muster(t, t.TempDir(), nil, "run", "--", "bash", "-c", "if false; then torchrun x.py; fi; exit 7").ends(7)
 }

@@ -74,7 +74,9 @@ func configure(x *cli.Context, c *launcher.Config) {
 	c.From = givenBy(x)
 	c.Host = thisHost()
 	c.Root = topology.Root("/")
-	c.Environ = slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, launcher.TokenVariable+"=") })
+	c.Environ = slices.DeleteFunc(os.Environ(), func(kv string) bool {
+		return strings.HasPrefix(kv, launcher.TokenVariable+"=") || strings.HasPrefix(kv, understoodVariable+"=")
+	})
 	c.Version = version()
 	c.Notes = append(c.Notes, misspelt(allFlags(x), c.Environ)...)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -34,12 +35,34 @@ const carriedVariable = "MUSTER_FILES"
 func readCarried(path string) ([]byte, error) {
 	if dir := os.Getenv(carriedVariable); dir != "" {
 		if abs, err := filepath.Abs(path); err == nil {
-			if text, err := os.ReadFile(filepath.Join(dir, abs)); !errors.Is(err, os.ErrNotExist) {
+			if text, err := readSmall(filepath.Join(dir, abs)); !errors.Is(err, os.ErrNotExist) {
 				return text, err
 			}
 		}
 	}
-	return os.ReadFile(path)
+	return readSmall(path)
+}
+
+// maxRead bounds files that are read to understand what is to be run, in bytes.
+const maxRead = 16 << 20
+
+// readSmall reads a regular file: a FIFO may take for ever, standard input is the program's, and some devices have no end.
+func readSmall(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular() || strings.HasPrefix(path, "/dev/"):
+		return nil, fmt.Errorf("%s is no regular file", path)
+	case info.Size() > maxRead:
+		return nil, fmt.Errorf("%s has more than %d bytes", path, maxRead)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxRead))
 }
 
 // mustTell reports whether this process is to start the job's other nodes: the launcher whose words these are would.

@@ -271,7 +271,7 @@ func (i *initProcess) pass(s syscall.Signal) {
 	if i.opt.Apart == OwnSession || i.opt.Apart == OwnGroup && i.opt.Group {
 		pid = -pid
 	}
-	i.told = i.told || to == unix.SIGTERM || to == unix.SIGINT
+	i.told = i.told || to != unix.SIGCONT && to != unix.SIGWINCH && !stops(to)
 	i.verbose(2, "signal %d came, %d goes to %d", int(s), int(to), pid)
 	if err := unix.Kill(pid, to); err != nil && !errors.Is(err, unix.ESRCH) {
 		complain("pass on signal %d: %v", int(to), err)

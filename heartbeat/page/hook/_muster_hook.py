@@ -39,14 +39,14 @@ MODULES = (
 
 
 def refuse_launcher():
-    """Ends a process that is another launcher, called in one of several workers of a node: it would start workers in each of them."""
-    if not wanted() or os.environ.get("LOCAL_WORLD_SIZE", "1") == "1" or os.environ.get("MUSTER_BYPASS", "0") not in ("", "0"):
+    """Ends a process that is another launcher, called in one of several workers: it would start workers in each of them."""
+    if not wanted() or os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("MUSTER_BYPASS", "0") not in ("", "0"):
         return
     with open("/proc/self/cmdline", "rb") as f:
         name = launcher(f.read().decode("utf-8", "replace").split("\0")[1:-1])
     if name:
-        text = "muster: %s in a worker would start workers in each of this node's %s; let muster start it (muster run -- %s ...), or make %s a link to muster"
-        os.write(2, (text % (name, os.environ["LOCAL_WORLD_SIZE"], name, name.split()[-1]) + "; MUSTER_BYPASS=1 allows it\n").encode())
+        text = "muster: %s in a worker would start workers in each of the job's %s; let muster start it (muster run -- %s ...), or make %s a link to muster"
+        os.write(2, (text % (name, os.environ["WORLD_SIZE"], name, name.split()[-1]) + "; MUSTER_BYPASS=1 allows it\n").encode())
         os._exit(2)
 
 
