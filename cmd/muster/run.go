@@ -75,7 +75,8 @@ func configure(x *cli.Context, c *launcher.Config) {
 	c.Host = thisHost()
 	c.Root = topology.Root("/")
 	c.Environ = slices.DeleteFunc(os.Environ(), func(kv string) bool {
-		return strings.HasPrefix(kv, launcher.TokenVariable+"=") || strings.HasPrefix(kv, understoodVariable+"=")
+		name, _, _ := strings.Cut(kv, "=")
+		return slices.Contains([]string{launcher.TokenVariable, understoodVariable, noSSH}, name)
 	})
 	c.Version = version()
 	c.Notes = append(c.Notes, misspelt(allFlags(x), c.Environ)...)

@@ -23,7 +23,9 @@ func TestSuspects(t *testing.T) {
 	c.end("a", "c")
 
 	c = newCrowd(t, flags)
-	c.joins("a", "b")
+	c.joins("a")
+	c.nodes["a"].says("1 of 2 nodes here (")
+	c.joins("b")
 	c.nodes["a"].says("2 of 2 nodes here (") // and a spare may come
 	c.joins("c")
 	c.works(0, "a", "c")
