@@ -65,17 +65,26 @@ func Become(c Config, local string) (argv, environ []string, err error) {
 	return argv, c.Dialect.Env.Over(c.Environ), nil
 }
 
+// worldOf is which variable of a worker says what a flag asks for, and what it counts. Frameworks other than torch say it otherwise, or not.
+var worldOf = map[string]struct{ variable, what string }{
+	"nnodes":         {"GROUP_WORLD_SIZE", "nodes"},
+	"standalone":     {"GROUP_WORLD_SIZE", "nodes"},
+	"nproc-per-node": {"LOCAL_WORLD_SIZE", "workers on each node"},
+}
+
 // Fits reports why what another launcher is asked for is not the world in which it was called as a worker.
 func Fits(r dialect.Request, getenv func(string) string) error {
 	for _, f := range r.Flags {
-		name := map[string]string{"nnodes": "GROUP_WORLD_SIZE", "nproc-per-node": "LOCAL_WORLD_SIZE"}[f.Name]
+		if f.Name == "standalone" && f.Value == "true" {
+			f.Value = "1"
+		}
+		w := worldOf[f.Name]
 		asked, err := strconv.Atoi(f.Value)
-		if name == "" || f.Default || err != nil { // a range, auto: it takes what there is
+		if w.variable == "" || f.Default || err != nil { // a range, auto: it takes what there is
 			continue
 		}
-		if there := getenv(name); there != "" && there != strconv.Itoa(asked) { // frameworks other than torch say it otherwise
-			what := map[string]string{"nnodes": "nodes", "nproc-per-node": "workers on each node"}[f.Name]
-			return fmt.Errorf("%s says %d %s, but the job has %s; let muster start it: muster run -- and this command line", f.From, asked, what, there)
+		if there := getenv(w.variable); there != "" && there != strconv.Itoa(asked) {
+			return fmt.Errorf("%s says %d %s, but the job has %s; let muster start it: muster run -- and this command line", f.From, asked, w.what, there)
 		}
 	}
 	return nil

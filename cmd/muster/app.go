@@ -128,6 +128,9 @@ func dispatch(c *cli.Command, args []string) error {
 		if words, err = understand(c, args, given); err != nil {
 			return err
 		}
+		if c.Name == "run" && inWorker() {
+			return beTask(words)
+		}
 		if words.shell != nil && c.Name == "run" {
 			return runShell(args, words)
 		}

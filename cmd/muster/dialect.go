@@ -209,13 +209,48 @@ func beScript(words []string) error {
 		dialectHelp(os.Stdout, call)
 		return nil
 	}
+	return becomeScript(call.As, request)
+}
+
+// inWorker reports whether this process is in one of several workers of a job, who must not start workers in each. A single one may start
+// jobs of its own, as a program does that looks for the best parameters, and who bypasses muster's care says that all may.
+func inWorker() bool {
+	several := !slices.Contains([]string{"", "0", "1"}, os.Getenv("WORLD_SIZE"))
+	return os.Getenv(proc.TagName) != "" && several && !pid1.Agent() && !isSet(bypass)
+}
+
+// beTask is muster run inside one of several workers: what another launcher is there. The job's other flags are those of who started it.
+func beTask(u understood) error {
+	request, idle := u.request, []string(nil)
+	flags, command := split(u.args)
+	request.Flags, request.Command = nil, command
+	for _, f := range flags {
+		name, value, _ := strings.Cut(strings.TrimLeft(f, "-"), "=")
+		name = lookup(runCommand().Flags, name).Names()[0]
+		request.Flags = append(request.Flags, dialect.Flag{Name: name, Value: value, From: u.given[name]})
+		if !slices.Contains(strings.Fields("nnodes nproc-per-node node-rank standalone module no-python"), name) {
+			idle = append(idle, u.given[name])
+		}
+	}
+	if request.Help {
+		dialectHelp(os.Stdout, u.call)
+		return nil
+	}
+	if len(idle) > 0 && os.Getenv("LOCAL_RANK") == "0" {
+		fmt.Fprintf(os.Stderr, "muster: run in a worker of muster: %s change nothing, for the job runs already\n", strings.Join(idle, ", "))
+	}
+	return becomeScript("run", request)
+}
+
+// becomeScript makes a worker the script that a launcher called in it was given, if it asks for the world that is there.
+func becomeScript(as string, request dialect.Request) error {
 	if err := launcher.Fits(request, os.Getenv); err != nil {
-		return wrong("%s in a worker of muster: %v", call.As, err)
+		return wrong("%s in a worker of muster: %v", as, err)
 	}
 	c := launcher.Config{Argv: request.Command, Dialect: request, Host: thisHost(), Environ: os.Environ()}
 	for _, f := range request.Flags {
-		c.Module = c.Module || f.Name == "module"
-		c.NoPython = c.NoPython || f.Name == "no-python"
+		c.Module = c.Module || f.Name == "module" && f.Value == "true"
+		c.NoPython = c.NoPython || f.Name == "no-python" && f.Value == "true"
 	}
 	argv, environ, err := launcher.Become(c, os.Getenv("LOCAL_RANK"))
 	if err != nil {

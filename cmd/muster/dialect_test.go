@@ -118,6 +118,25 @@ func TestLauncherInWorker(t *testing.T) {
 		ends(2, "--nproc-per-node says 4 workers on each node, but the job has 2")
 }
 
+// muster run is no different there: who calls it in each of several workers means the job that is there. A single worker may start jobs.
+func TestRunInWorker(t *testing.T) {
+	t.Parallel()
+	dir := places(t)
+	if err := os.Rename(filepath.Join(dir, "train"), filepath.Join(dir, "train.py")); err != nil {
+		t.Fatal(err)
+	}
+	call := func(flags ...string) []string {
+		return append([]string{"run", "--nproc-per-node", "2", "--", "env", executable(t), "run"}, flags...)
+	}
+	muster(t, dir, nil, call("--nnodes", "1", "--nproc-per-node", "auto", "--max-restarts", "2", "train.py", "a")...).
+		ends(0, "[rank 0] rank 0 of 2 default ['a']\n", "[rank 1] rank 1 of 2 default ['a']\n", "--max-restarts change nothing, for the job runs already")
+	muster(t, dir, nil, call("--", "torchrun", "--role", "r", "train.py")...).ends(0, "rank 0 of 2 r []\n", "rank 1 of 2 r []\n")
+	muster(t, dir, nil, call("--nproc-per-node", "4", "train.py")...).ends(2, "run in a worker of muster: --nproc-per-node says 4 workers on each node, but the job has 2")
+	muster(t, dir, nil, call("--nnodes", "2", "train.py")...).ends(2, "--nnodes says 2 nodes, but the job has 1")
+	muster(t, dir, []string{bypass + "=1"}, call("--standalone", "--nproc-per-node", "1", "train.py")...).ends(0, "rank 0 of 1 default []\n")
+	muster(t, dir, nil, "run", "--nproc-per-node", "1", "--", "env", executable(t), "run", "--nproc-per-node", "2", "train.py").ends(0, "rank 1 of 2 default []\n")
+}
+
 // A shell script that calls a launcher is run once, and the launcher in it is muster, with the flags before it. The end of the
 // shell, which dies of a signal at once, is not the end of the job.
 func TestShellScript(t *testing.T) {
