@@ -4,36 +4,23 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/muster-run/muster/test/stage"
 )
 
 var (
-	another = flag.String("muster", "", "`FILE` to test; else make builds it from what is here")
-	floor   = flag.Duration("floor", 6*time.Second, "`TIME` for --hang-floor")
-	busy    = flag.Duration("busy", 15*time.Second, "`TIME` for --hang-busy-after")
-	aloud   = flag.Bool("aloud", false, "print what agents and workers say as they say it")
-	all     = flag.Bool("all", false, "play every scene with each PyTorch, which takes an hour")
+	floor = flag.Duration("floor", 6*time.Second, "`TIME` for --hang-floor")
+	busy  = flag.Duration("busy", 15*time.Second, "`TIME` for --hang-busy-after")
+	all   = flag.Bool("all", false, "play every scene with each PyTorch, which takes an hour")
 )
 
-// patience is how long a scene waits for anything that is to happen; the machine may be busy with much else.
-const patience = 4 * time.Minute
-
-// together is how many scenes are played at once: they wait most of the time.
-const together = "4"
-
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if err := flag.Set("test.parallel", together); err != nil {
-		panic(err) // of package testing
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { stage.Main(m, 4) }
 
 // A scene is a training, and what is to be said of it.
 type scene struct {
@@ -83,7 +70,7 @@ var scenes = []scene{
 	{name: "order", class: "D", old: "C", rank: -1, quick: []string{newest}},
 	{name: "mismatch", class: "D", old: "C", rank: -1, says: "broadcast", quick: []string{fsdp}},
 	{name: "skip", class: "D", old: "C", rank: -1, says: "barrier"},
-	{name: "partition", class: "C", rank: -1, says: "10.79.1", quick: []string{debian}},
+	{name: "partition", class: "C", rank: -1, says: "10.77.1", quick: []string{debian}},
 	{name: "stall", class: "E", rank: -1, quick: []string{debian}},
 
 	{name: "kill", rank: 2, flags: "--max-restarts 0", want: [2]int{137, 137}, quick: []string{debian}}, // no hang: the others fail of it
@@ -99,9 +86,11 @@ var scenes = []scene{
 	{name: "graph", rank: 0, args: "--at 40 --steps 250", quick: []string{newest}},
 }
 
+const script = "scripts/train.py"
+
 // TestHangs plays the scenes.
 func TestHangs(t *testing.T) {
-	muster := build(t)
+	muster := stage.Build(t)
 	var book figures
 	t.Run("all", func(t *testing.T) {
 		for _, c := range scenes {
@@ -137,85 +126,80 @@ func (c scene) title() string {
 
 // play plays a scene to its end.
 func (c scene) play(t *testing.T, muster, torch string, book *figures) {
-	s := openStage(t, muster)
+	j := open(t, muster)
 	if torch == debian && c.old != "" {
 		c.class, c.says = c.old, ""
 	}
 	argv := c.argv(t, muster, torch)
-	for i := range s.nodes {
-		s.run(i, c.env(), argv...)
+	for i := range j.nodes {
+		j.run(i, c.env(), argv...)
 	}
 	if c.class != "" {
-		c.hangs(s, book.row(c.title(), torch))
+		c.hangs(j, book.row(c.title(), torch))
 	}
 	want := c.want
 	if c.mild {
-		s.wake(c.rank/2, c.pid(s))
-		s.until("a word of the false alarm", func(l line) bool { return strings.Contains(l.text, "it was no hang") })
+		j.wake(c.rank/2, c.pid(j))
+		j.until("a word of the false alarm", has("it was no hang"))
 	}
 	if c.class == "D" { // which no restart mends
 		want = [2]int{74, 74}
 	}
-	if codes := s.end(); codes != want {
+	if codes := j.end(); codes != want {
 		t.Errorf("exit codes %v, want %v", codes, want)
 	}
-	c.after(s)
-	for _, l := range s.lines {
-		if c.class == "" && l.verdict() {
-			t.Errorf("of a healthy training it was said: %s", l.text)
+	c.after(j)
+	for _, l := range j.Lines() {
+		if c.class == "" && verdict(l) {
+			t.Errorf("of a healthy training it was said: %s", l.Text)
 		}
-		if strings.Contains(l.text, "is deprecated") {
-			t.Errorf("PyTorch says, of what muster sets: %s", l.text)
+		if strings.Contains(l.Text, "is deprecated") {
+			t.Errorf("PyTorch says, of what muster sets: %s", l.Text)
 		}
 	}
 }
 
-// kept is where each node keeps evidence, below its own directory.
-const kept = "kept"
-
 // after is what else must be true in the end.
-func (c scene) after(s *stage) {
-	s.t.Helper()
+func (c scene) after(j *job) {
+	j.t.Helper()
 	switch {
 	case c.keeps:
-		s.evidence(0, here(s.t, c.name), "node-0-h0", "node-1-h1")
-		s.evidence(1, here(s.t, c.name), "node-1-h1")
+		j.evidence(0, here(j.t, c.name), "node-0-h0", "node-1-h1")
+		j.evidence(1, here(j.t, c.name), "node-1-h1")
 	case strings.Contains(c.flags, "exclude-node"):
-		said, _ := s.find(line.verdict)
-		if _, ok := s.find(func(l line) bool { return l.node == 0 && l.step() && l.at.After(said.at) }); !ok {
-			s.t.Errorf("node 0 did not train on without node 1")
+		said, _ := j.Find(verdict)
+		if _, ok := j.Find(j.on(0, func(l line) bool { return j.Dull(l.Text) && l.At.After(said.At) })); !ok {
+			j.t.Errorf("node 0 did not train on without node 1")
 		}
-		if _, ok := s.find(func(l line) bool { return l.node == 1 && strings.Contains(l.text, "left out") }); !ok {
-			s.t.Errorf("node 1 was not left out")
+		if _, ok := j.Find(j.on(1, has("left out"))); !ok {
+			j.t.Errorf("node 1 was not left out")
 		}
 	case c.name == "kill":
-		if l, ok := s.find(func(l line) bool {
-			return strings.Contains(l.text, "muster: rank 2 ") && strings.Contains(l.text, "SIGKILL")
-		}); !ok {
-			s.t.Errorf("nobody says who was killed: %s", l.text)
+		if _, ok := j.Find(func(l line) bool { return has("muster: rank 2 ")(l) && has("SIGKILL")(l) }); !ok {
+			j.t.Errorf("nobody says who was killed")
 		}
 	}
 }
 
 // evidence looks for what a node has kept of each of these, and, of the second, for the line where the rank to blame was.
-func (s *stage) evidence(on int, culprit string, nodes ...string) {
-	s.t.Helper()
+func (j *job) evidence(on int, culprit string, nodes ...string) {
+	j.t.Helper()
 	for _, node := range nodes {
-		files, err := filepath.Glob(filepath.Join(s.dir, s.nodes[on].name, kept, "job", "*", node, "index.json"))
-		s.must(err)
+		files, err := filepath.Glob(filepath.Join(j.nodes[on].Dir, kept, "job", "*", node, "index.json"))
+		j.must(err)
 		if len(files) == 0 {
-			s.t.Errorf("node %d keeps no evidence of %s", on, node)
+			j.t.Errorf("node %d keeps no evidence of %s", on, node)
 			continue
 		}
 		index, err := os.ReadFile(files[0])
-		s.must(err)
+		j.must(err)
 		if node == "node-1-h1" && !strings.Contains(string(index), culprit) {
-			s.t.Errorf("what node %d keeps of %s does not say that the rank to blame is in %s: %s", on, node, culprit, index)
+			j.t.Errorf("what node %d keeps of %s does not say that the rank to blame is in %s: %s", on, node, culprit, index)
 		}
 		info, err := os.Stat(files[0])
-		s.must(err)
-		early, _ := s.find(func(l line) bool { return l.node == 0 && strings.Contains(l.text, "this may be a hang: ") })
-		s.t.Logf("node %d had all of %s %.1f s after the suspicion", on, node, info.ModTime().Sub(early.at).Seconds())
+		j.must(err)
+		early, _ := j.Find(j.on(0, has("this may be a hang: ")))
+		j.t.Logf("node %d had all of %s %.1f s after the suspicion", on, node, info.ModTime().Sub(early.At).Seconds())
 	}
 }
 
@@ -246,59 +230,55 @@ func (c scene) argv(t *testing.T, muster, torch string) []string {
 		line = append(line, "--on-hang", "restart")
 	}
 	line = append(line, strings.Fields(c.flags)...)
-	line = append(line, "--", python(t, build), "-u", script(t), c.name, "--model", model, "--rank", fmt.Sprint(max(c.rank, 0)))
+	line = append(line, "--", stage.Python(t, build), "-u", stage.File(t, script), c.name, "--model", model, "--rank", fmt.Sprint(max(c.rank, 0)))
 	return append(line, strings.Fields(args)...)
 }
 
 // hangs waits for the hang and for what is said of it.
-func (c scene) hangs(s *stage, r *row) {
-	s.t.Helper()
-	began := s.until("the fault", func(l line) bool { return strings.Contains(l.text, "now "+c.name) })
+func (c scene) hangs(j *job, r *row) {
+	j.t.Helper()
+	began := j.until("the fault", has("now "+c.name))
 	if c.name == "partition" {
-		s.cut()
+		j.cut()
 	}
-	said := s.until("a hang", func(l line) bool {
-		return l.node == 0 && l.verdict()
-	})
+	said := j.until("a hang", j.on(0, verdict))
 	if c.name == "partition" {
-		s.heal()
+		j.heal()
 	}
-	for _, words := range c.words(s) {
-		if !regexp.MustCompile(words).MatchString(said.text) {
-			s.t.Errorf("%s; want class %s, %s", said.text, c.class, words)
+	for _, words := range c.words(j) {
+		if !regexp.MustCompile(words).MatchString(said.Text) {
+			j.t.Errorf("%s; want class %s, %s", said.Text, c.class, words)
 		}
 	}
-	early, ok := s.find(func(l line) bool {
-		return l.node == 0 && (strings.Contains(l.text, "this may be a hang: ") || strings.Contains(l.text, "slow: "))
-	})
+	early, ok := j.Find(j.on(0, func(l line) bool { return has("this may be a hang: ")(l) || has("slow: ")(l) }))
 	if !ok {
-		s.t.Errorf("nobody was suspected before")
+		j.t.Errorf("nobody was suspected before")
 	}
-	r.set(early.at.Sub(began.at), said.at.Sub(began.at), said.text)
+	r.set(early.At.Sub(began.At), said.At.Sub(began.At), said.Text)
 }
 
 // words are what must be said, as regular expressions.
-func (c scene) words(s *stage) []string {
+func (c scene) words(j *job) []string {
 	words := []string{says[c.class], c.says}
 	if c.rank >= 0 {
-		words[0] = fmt.Sprintf(`rank %d \(h%d, local %d, pid %s\) %s`, c.rank, c.rank/2, c.rank%2, c.pid(s), words[0])
+		words[0] = fmt.Sprintf(`rank %d \(h%d, local %d, pid %s\) %s`, c.rank, c.rank/2, c.rank%2, c.pid(j), words[0])
 	}
 	if strings.Contains("ADE", c.class) { // else nobody in particular is to blame, or cannot tell where it is
-		words = append(words, regexp.QuoteMeta(here(s.t, c.name)))
+		words = append(words, regexp.QuoteMeta(here(j.t, c.name)))
 	}
 	return words
 }
 
 // pid is the process of the rank, as its node numbers it.
-func (c scene) pid(s *stage) string {
-	l, _ := s.find(func(l line) bool { return strings.Contains(l.text, fmt.Sprintf("[rank %d] pid ", c.rank)) })
-	_, pid, _ := strings.Cut(l.text, "] pid ")
+func (c scene) pid(j *job) string {
+	l, _ := j.Find(has(fmt.Sprintf("[rank %d] pid ", c.rank)))
+	_, pid, _ := strings.Cut(l.Text, "] pid ")
 	return pid
 }
 
 // here is where train.py says that it gets stuck.
 func here(t *testing.T, scene string) string {
-	b, err := os.ReadFile(script(t))
+	b, err := os.ReadFile(script)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,36 +289,4 @@ func here(t *testing.T, scene string) string {
 	}
 	t.Fatalf("train.py does not say where %s is", scene)
 	return ""
-}
-
-// build makes the program that is delivered, if no other was named.
-func build(t *testing.T) string {
-	t.Helper()
-	if *another != "" {
-		return *another
-	}
-	path := filepath.Join(t.TempDir(), "muster")
-	if out, err := exec.Command("make", "-C", "../..", "build", "BIN="+path).CombinedOutput(); err != nil {
-		t.Fatalf("make build: %v: %s", err, out)
-	}
-	return path
-}
-
-// python is the Python with a PyTorch that test/python knows by this name.
-func python(t *testing.T, which string) string {
-	t.Helper()
-	path, err := exec.Command("../python", which).Output()
-	if err != nil {
-		t.Fatalf("test/python %s: %v", which, err)
-	}
-	return strings.TrimSpace(string(path))
-}
-
-func script(t *testing.T) string {
-	t.Helper()
-	path, err := filepath.Abs("scripts/train.py")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
 }

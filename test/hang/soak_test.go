@@ -1,7 +1,6 @@
 package hang
 
 import (
-	"bytes"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -12,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/test/stage"
 )
 
 var (
@@ -23,7 +22,7 @@ var (
 // calm are trainings of about a minute and a half in which nothing is wrong, and what is done to them meanwhile.
 var calm = []struct {
 	scene
-	disturb func(s *stage, over <-chan struct{})
+	disturb func(j *job, over <-chan struct{})
 }{
 	{scene{name: "uneven", args: "--steps 300"}, nil},
 	{scene{name: "slow", rank: 1, args: "--at 10 --steps 45"}, nil},
@@ -33,8 +32,8 @@ var calm = []struct {
 	{scene{name: "evaluation0", args: "--at 60 --long 20 --steps 150"}, nil},
 	{scene{name: "compile", args: "--at 0 --long 40 --steps 200"}, nil},
 	{scene{name: "graph", args: "--at 40 --steps 300"}, nil},
-	{scene{name: "well", args: "--steps 300"}, (*stage).pauses},
-	{scene{name: "well", args: "--steps 300 --pause 0.1"}, (*stage).busies},
+	{scene{name: "well", args: "--steps 300"}, (*job).pauses},
+	{scene{name: "well", args: "--steps 300 --pause 0.1"}, (*job).busies},
 }
 
 // A record is what the soak has come to so far.
@@ -51,7 +50,7 @@ func TestSoak(t *testing.T) {
 		return
 	}
 	*busy = max(*busy, 45*time.Second) // a rank may evaluate for longer than faults are given to be told
-	muster, r := build(t), readRecord(t, *soak)
+	muster, r := stage.Build(t), readRecord(t, *soak)
 	for r.Minutes < long.Minutes() && !t.Failed() {
 		c, torch := calm[r.Plays%len(calm)], []string{debian, newest}[r.Plays/len(calm)%2]
 		began := time.Now()
@@ -92,29 +91,29 @@ func (r record) write(t *testing.T, file string) {
 }
 
 // watch plays a healthy scene, and returns how often somebody was suspected.
-func (c scene) watch(t *testing.T, muster, torch string, disturb func(*stage, <-chan struct{})) (suspicions int) {
-	s := openStage(t, muster)
-	for i := range s.nodes {
-		s.run(i, nil, c.argv(t, muster, torch)...)
+func (c scene) watch(t *testing.T, muster, torch string, disturb func(*job, <-chan struct{})) (suspicions int) {
+	j := open(t, muster)
+	for i := range j.nodes {
+		j.run(i, nil, c.argv(t, muster, torch)...)
 	}
 	over, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		if disturb != nil {
-			disturb(s, over)
+			disturb(j, over)
 		}
 	}()
-	codes := s.end()
+	codes := j.end()
 	close(over)
 	<-done
 	if codes != [2]int{} {
 		t.Errorf("exit codes %v", codes)
 	}
-	for _, l := range s.lines {
-		if l.verdict() || strings.Contains(l.text, "false alarm") {
-			t.Errorf("of a healthy training it was said: %s", l.text)
+	for _, l := range j.Lines() {
+		if verdict(l) || strings.Contains(l.Text, "false alarm") {
+			t.Errorf("of a healthy training it was said: %s", l.Text)
 		}
-		if l.node == 0 && strings.HasPrefix(l.text, "muster: this may be a hang: ") {
+		if j.on(0, has("muster: this may be a hang: "))(l) {
 			suspicions++
 		}
 	}
@@ -122,12 +121,12 @@ func (c scene) watch(t *testing.T, muster, torch string, disturb func(*stage, <-
 }
 
 // pauses lets an agent stand still for some seconds, again and again, and then the other one.
-func (s *stage) pauses(over <-chan struct{}) {
+func (j *job) pauses(over <-chan struct{}) {
 	for i := 0; ; i++ {
 		if wait(over, 8*time.Second) {
 			return
 		}
-		pid := s.agent(i % 2)
+		pid := j.nodes[i%2].Agent()
 		if pid == 0 {
 			continue
 		}
@@ -150,26 +149,12 @@ func wait(over <-chan struct{}, d time.Duration) bool {
 	}
 }
 
-// agent is the process of muster's that watches over a node's workers; 0: it is not there.
-func (s *stage) agent(i int) int {
-	all, err := proc.Root("/proc").All()
-	if err != nil {
-		return 0
-	}
-	for _, p := range proc.Below(all, s.nodes[i].agent.Process.Pid) {
-		if env, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.PID)); p.Name == "muster" && bytes.Contains(env, []byte("MUSTER_PID1=")) {
-			return p.PID
-		}
-	}
-	return 0
-}
-
 // busies keeps all processors busy with something else, twice over.
-func (s *stage) busies(over <-chan struct{}) {
+func (j *job) busies(over <-chan struct{}) {
 	cmd := exec.Command("sh", "-c", `for i in $(seq $((2 * $(nproc)))); do while :; do :; done & done; wait`)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
-		s.t.Error(err)
+		j.t.Error(err)
 		return
 	}
 	<-over

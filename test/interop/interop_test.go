@@ -4,17 +4,19 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/muster-run/muster/test/stage"
 )
 
-var (
-	another = flag.String("muster", "", "`FILE` to test; else make builds it from what is here")
-	play    = flag.String("play", "", "`REGEXP` of the scripts to run; none if not given, for they need several GB from PyPI")
-)
+var play = flag.String("play", "", "`REGEXP` of the scripts to run; none if not given, for they need several GB from PyPI")
+
+// patience is how long a training may take; the machine may be busy with much else.
+const patience = 8 * time.Minute
 
 // A training is a script, and the job in which it runs.
 type training struct {
@@ -46,7 +48,7 @@ func TestTrainings(t *testing.T) {
 	if *play == "" {
 		return // TestScripts has looked at them
 	}
-	muster := build(t)
+	muster := stage.Build(t)
 	for _, c := range trainings {
 		if chosen.MatchString(c.script) {
 			t.Run(c.script, func(t *testing.T) { c.run(t, muster) })
@@ -79,63 +81,42 @@ func TestScripts(t *testing.T) {
 // said is how a script tells its end: "rank 3 of 4: equal parameters 1.25".
 var said = regexp.MustCompile(`(?m)^\[rank \d+\] rank (\d+) of \d+: (.*)$`)
 
-// run plays a training. All nodes must end well, and all ranks have said the same.
+// run plays a training.
 func (c training) run(t *testing.T, muster string) {
-	python := interpreter(t, c.python)
-	s := openStage(t, c.nodes)
+	python := stage.Printed(t, "./python", c.python)
 	argv := append([]string{muster, "run", "--nnodes", fmt.Sprint(c.nodes), "--rdzv-endpoint", "h0:29400"}, strings.Fields(c.flags)...)
-	argv = append(argv, absolute(t, "scripts/"+c.script+".py"))
-	for i := range c.nodes {
-		s.start(i, append([]string{"env", "PYTHON_EXEC=" + python}, argv...))
-	}
-	s.agree(c.ranks)
+	argv = append(argv, stage.File(t, "scripts/"+c.script+".py"))
+	agree(t, c.nodes, c.ranks, func(int) []string { return []string{"PYTHON_EXEC=" + python} }, argv...)
 }
 
-// agree waits for the end: all nodes must end well, and that many ranks have said the same.
-func (s *stage) agree(want int) {
-	s.t.Helper()
-	text, codes := s.end()
-	results, ranks := map[string]bool{}, map[string]bool{}
-	for _, m := range said.FindAllStringSubmatch(text, -1) {
-		ranks[m[1]], results[m[2]] = true, true
+// agree runs a command on nodes h0, h1, …, with more in the environment of each. All must end well, and that many ranks have said the same.
+func agree(t *testing.T, nodes, want int, env func(node int) []string, argv ...string) {
+	t.Helper()
+	s := stage.Open(t, 1)
+	var agents []*stage.Program
+	for i := range nodes {
+		name := fmt.Sprint("h", i)
+		s.Add(name, name)
 	}
-	if strings.Trim(codes, "0 ") != "" || len(ranks) != want || len(results) != 1 {
-		s.t.Errorf("exit codes %s; %d ranks came to %d results, want %d and 1:\n%s", codes, len(ranks), len(results), want, text)
+	for i, m := range s.Machines() {
+		agents = append(agents, m.Run(append(env(i), "CUDA_VISIBLE_DEVICES="), argv...))
+	}
+	if !s.Await(patience, s.Over) {
+		t.Errorf("not all have ended in %v", patience)
+	}
+	results, ranks := map[string]bool{}, map[string]bool{}
+	for i, agent := range agents {
+		if agent.Code() != 0 {
+			t.Errorf("h%d %s", i, agent.Ending())
+		}
+		for _, m := range said.FindAllStringSubmatch(agent.Said(), -1) {
+			ranks[m[1]], results[m[2]] = true, true
+		}
+	}
+	if len(ranks) != want || len(results) != 1 {
+		t.Errorf("%d ranks came to %d results, want %d and 1", len(ranks), len(results), want)
 	}
 	for result := range results {
-		s.t.Logf("%d ranks: %s", len(ranks), result)
+		t.Logf("%d ranks: %s", len(ranks), result)
 	}
-}
-
-func build(t *testing.T) string {
-	t.Helper()
-	if *another != "" {
-		return *another
-	}
-	path := filepath.Join(t.TempDir(), "muster")
-	if out, err := exec.Command("make", "-C", "../..", "build", "BIN="+path).CombinedOutput(); err != nil {
-		t.Fatalf("make build: %v: %s", err, out)
-	}
-	return path
-}
-
-// interpreter is the Python with a framework, installed if it was not there.
-func interpreter(t *testing.T, name string) string {
-	t.Helper()
-	cmd := exec.Command("./python", name)
-	cmd.Stderr = os.Stderr // it takes its time
-	path, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("test/interop/python %s: %v", name, err)
-	}
-	return strings.TrimSpace(string(path))
-}
-
-func absolute(t *testing.T, path string) string {
-	t.Helper()
-	path, err := filepath.Abs(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
 }

@@ -3,10 +3,11 @@ package interop
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/muster-run/muster/test/stage"
 )
 
 // Command lines of accelerate and DeepSpeed, called by links of those names to muster, train with the real libraries: two nodes of two
@@ -27,25 +28,20 @@ accelerate launch \
 }
 
 func TestLinks(t *testing.T) {
-	dir, muster := t.TempDir(), build(t)
+	dir, muster := t.TempDir(), stage.Build(t)
 	for _, name := range []string{"accelerate", "deepspeed"} {
 		if err := os.Symlink(muster, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	python, err := exec.Command("../python", "launchers").Output()
-	if err != nil {
-		t.Fatalf("test/python launchers: %v", err)
-	}
-	path := strings.Join([]string{dir, filepath.Dir(strings.TrimSpace(string(python))), os.Getenv("PATH")}, ":")
+	python := stage.Python(t, "launchers")
+	path := strings.Join([]string{dir, filepath.Dir(python), os.Getenv("PATH")}, ":")
 	for _, c := range links {
 		t.Run(c.script, func(t *testing.T) {
-			s := openStage(t, 2)
-			for i := range 2 {
-				s.start(i, []string{"env", "PATH=" + path, fmt.Sprint("NODE=", i), "SCRIPT=" + absolute(t, "scripts/"+c.script+".py"),
-					"sh", "-ec", "cd $SCRATCH\n" + c.line})
+			env := func(node int) []string {
+				return []string{"PATH=" + path, fmt.Sprint("NODE=", node), "SCRIPT=" + stage.File(t, "scripts/"+c.script+".py")}
 			}
-			s.agree(4)
+			agree(t, 2, 4, env, "sh", "-ec", "cd $SCRATCH\n"+c.line)
 		})
 	}
 }

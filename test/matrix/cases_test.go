@@ -112,7 +112,7 @@ func fixedWorld(lose func(*stage, *host)) func(*stage) {
 		s.world(3)
 		lose(s, s.hosts[2])
 		s.ends(s.hosts[:2], 138, "(h2) was lost")
-		if s.hosts[2].alive() {
+		if s.hosts[2].Alive() {
 			s.ends(s.hosts[2:], 138, "(h0) was lost")
 		}
 	}

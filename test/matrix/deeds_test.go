@@ -61,14 +61,14 @@ func (s *stage) die(h *host) {
 	s.t.Helper()
 	s.done("machine dies", h)
 	s.sever(h)
-	h.box.close()
+	h.Die()
 }
 
 // crash ends all processes of a host at once. The kernel closes their connections.
 func (s *stage) crash(h *host) {
 	s.t.Helper()
 	s.done("all is killed", h)
-	h.box.close()
+	h.Die()
 }
 
 // cut cuts some hosts off from all others.
@@ -84,12 +84,12 @@ func (s *stage) sever(some ...*host) {
 	var there, here []string
 	for _, h := range s.machines() {
 		if slices.Contains(some, h) {
-			there = append(there, h.machine)
+			there = append(there, h.Port())
 		} else {
-			here = append(here, h.machine)
+			here = append(here, h.Port())
 		}
 	}
-	s.script(s.wire, "nft", strings.NewReplacer("A", strings.Join(there, ", "), "B", strings.Join(here, ", ")).Replace(`
+	s.Switch.Network("nft", strings.NewReplacer("A", strings.Join(there, ", "), "B", strings.Join(here, ", ")).Replace(`
 		add table bridge cut
 		add chain bridge cut forward { type filter hook forward priority 0; }
 		add rule bridge cut forward iifname { A } oifname { B } drop
@@ -102,7 +102,7 @@ func (s *stage) hush() {
 	s.t.Helper()
 	s.done("agents cut off")
 	h, _ := s.worker(1)
-	out, err := h.box.enter("-n", "ss", "-Htnp", "state", "established").CombinedOutput()
+	out, err := h.Command("-n", "ss", "-Htnp", "state", "established").CombinedOutput()
 	if err != nil {
 		s.t.Fatalf("ss: %v: %s", err, out)
 	}
@@ -113,9 +113,9 @@ func (s *stage) hush() {
 		}
 	}
 	if len(ports) == 0 {
-		s.t.Fatalf("the agent of %s has no connection: %s", h.machine, out)
+		s.t.Fatalf("the agent of %s has no connection: %s", h.Own, out)
 	}
-	s.script(s.wire, "nft", strings.NewReplacer("P", strings.Join(slices.Sorted(maps.Keys(ports)), ", ")).Replace(`
+	s.Switch.Network("nft", strings.NewReplacer("P", strings.Join(slices.Sorted(maps.Keys(ports)), ", ")).Replace(`
 		add table bridge cut
 		add chain bridge cut forward { type filter hook forward priority 0; }
 		add rule bridge cut forward tcp dport { P } drop
@@ -127,7 +127,7 @@ func (s *stage) hush() {
 func (s *stage) heal() {
 	s.t.Helper()
 	s.done("heal")
-	s.script(s.wire, "nft", "delete table bridge cut\n")
+	s.Switch.Network("nft", "delete table bridge cut\n")
 }
 
 // world waits for a world of n workers, all of which began after the last deed.
@@ -164,7 +164,7 @@ func (s *stage) goesOn() {
 // says waits until the program on a host has said something.
 func (s *stage) says(h *host, text string) {
 	s.t.Helper()
-	s.until(fmt.Sprintf("%q on %s", text, h.machine), func() bool { return strings.Contains(h.program().out.String(), text) })
+	s.until(fmt.Sprintf("%q on %s", text, h.Own), func() bool { return strings.Contains(h.Program().Said(), text) })
 }
 
 // allSay waits until the programs on all hosts have said something.
@@ -179,16 +179,16 @@ func (s *stage) allSay(text string) {
 func (s *stage) ends(hosts []*host, code int, phrases ...string) {
 	s.t.Helper()
 	for _, h := range hosts {
-		p := h.program()
-		s.until(fmt.Sprintf("the end of %s", h.machine), func() bool { return !p.running() })
-		if got := p.cmd.ProcessState.ExitCode(); got != code {
-			s.t.Errorf("%s ended with %v, not %d", h.machine, p.cmd.ProcessState, code)
+		p := h.Program()
+		s.until(fmt.Sprintf("the end of %s", h.Own), func() bool { return !p.Running() })
+		if got := p.Code(); got != code {
+			s.t.Errorf("%s %s, not %d", h.Own, p.Ending(), code)
 		}
-		said := strings.TrimSpace(p.out.String())
+		said := strings.TrimSpace(p.Said())
 		last := said[strings.LastIndex(said, "\n")+1:]
 		for _, phrase := range phrases {
 			if !strings.Contains(last, phrase) {
-				s.t.Errorf("the last words of %s have no %q: %s", h.machine, phrase, last)
+				s.t.Errorf("the last words of %s have no %q: %s", h.Own, phrase, last)
 			}
 		}
 	}
@@ -203,6 +203,6 @@ func (s *stage) finish(hosts ...*host) {
 	if hosts == nil {
 		hosts = s.hosts
 	}
-	s.must(os.WriteFile(filepath.Join(s.dir, "finish"), nil, 0o644))
+	s.must(os.WriteFile(filepath.Join(s.Dir, "finish"), nil, 0o644))
 	s.ends(hosts, 0)
 }

@@ -13,12 +13,12 @@ func (s *stage) etcd(hosts ...*host) (members []*program) {
 	s.t.Helper()
 	var all []string
 	for _, h := range hosts {
-		all = append(all, fmt.Sprintf("%s=http://%s:2380", h.name, h.addr))
+		all = append(all, fmt.Sprintf("%s=http://%s:2380", h.Name, h.Addr))
 	}
 	for _, h := range hosts {
 		members = append(members, h.run(strings.Fields(fmt.Sprintf("etcd --name %s --data-dir %s/%s/etcd --initial-cluster %s"+
 			" --listen-peer-urls http://%[5]s:2380 --initial-advertise-peer-urls http://%[5]s:2380"+
-			" --listen-client-urls http://%[5]s:2379 --advertise-client-urls http://%[5]s:2379", h.name, s.dir, h.machine, strings.Join(all, ","), h.addr))...))
+			" --listen-client-urls http://%[5]s:2379 --advertise-client-urls http://%[5]s:2379", h.Name, s.Dir, h.Own, strings.Join(all, ","), h.Addr))...))
 	}
 	for _, h := range hosts {
 		s.says(h, "ready to serve client requests")

@@ -41,7 +41,7 @@ func (w world) figure(all []record) figure {
 }
 
 func (d deed) hits(machine string) bool {
-	return slices.ContainsFunc(d.hit, func(h *host) bool { return h.machine == machine })
+	return slices.ContainsFunc(d.hit, func(h *host) bool { return h.Own == machine })
 }
 
 // A table has a row for each world that came of a deed, and a column for each launcher.

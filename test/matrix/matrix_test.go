@@ -3,11 +3,12 @@ package matrix
 import (
 	"cmp"
 	"flag"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	machines "github.com/muster-run/muster/test/stage"
 )
 
 // A kit is what all cases of a launcher need.
@@ -20,25 +21,15 @@ type kit struct {
 }
 
 var (
-	another = flag.String("muster", "", "`FILE` to test; else make builds it from what is here")
-	all     = flag.Bool("all", false, "play over etcd whatever can be")
-	plays   = flag.Int("figures", 0, "`N` plays of what torchrun survives, under muster and under torchrun, for a table")
+	all   = flag.Bool("all", false, "play over etcd whatever can be")
+	plays = flag.Int("figures", 0, "`N` plays of what torchrun survives, under muster and under torchrun, for a table")
 )
 
-// together is how many cases are played at once: they wait most of the time.
-const together = "6"
-
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if err := flag.Set("test.parallel", together); err != nil {
-		panic(err) // of package testing
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { machines.Main(m, 6) }
 
 // TestLosses plays all cases.
 func TestLosses(t *testing.T) {
-	k := &kit{name: "muster", line: (*stage).agent, ends: true, muster: build(t)}
+	k := &kit{name: "muster", line: (*stage).agent, ends: true, muster: machines.Build(t)}
 	var seen table
 	t.Run("all", func(t *testing.T) {
 		for _, c := range scenes {
@@ -62,8 +53,7 @@ func (c scene) overEtcd() scene {
 	play := c.play
 	c.name += ", over etcd"
 	c.play = func(s *stage) {
-		s.aside = s.machine("etcd", "etcd", "10.77.0.200")
-		s.publish()
+		s.aside = s.machine("etcd", "etcd")
 		member := s.etcd(s.aside)[0]
 		play(s)
 		member.end()
@@ -76,7 +66,7 @@ func TestFigures(t *testing.T) {
 	if *plays == 0 {
 		return
 	}
-	muster := build(t)
+	muster := machines.Build(t)
 	kits := []*kit{{name: "muster", line: (*stage).agent, ends: true, torch: "newest"}}
 	for _, torch := range []string{"newest", "debian"} {
 		kits = append(kits, &kit{name: "torchrun " + version(t, torch), line: (*stage).torchrun, torch: torch})
@@ -97,7 +87,7 @@ func TestFigures(t *testing.T) {
 
 // play plays a scene and takes its figures.
 func (all *table) play(t *testing.T, k *kit, c scene) {
-	s := openStage(t, k, python(t, cmp.Or(k.torch, c.torch, "debian")))
+	s := openStage(t, k, machines.Python(t, cmp.Or(k.torch, c.torch, "debian")))
 	defer func() {
 		if r := recover(); r != nil && r != (gaveUp{}) {
 			panic(r)
@@ -139,32 +129,9 @@ func (s *stage) torchrun(flags []string) []string {
 	return append(line, file(s.t, "train.py"))
 }
 
-// build makes the program that is delivered, if no other was named.
-func build(t *testing.T) string {
-	t.Helper()
-	if *another != "" {
-		return *another
-	}
-	path := filepath.Join(t.TempDir(), "muster")
-	if out, err := exec.Command("make", "-C", "../..", "build", "BIN="+path).CombinedOutput(); err != nil {
-		t.Fatalf("make build: %v: %s", err, out)
-	}
-	return path
-}
-
-// python is the Python with a PyTorch that test/python knows by this name.
-func python(t *testing.T, which string) string {
-	t.Helper()
-	path, err := exec.Command("../python", which).Output()
-	if err != nil {
-		t.Fatalf("test/python %s: %v", which, err)
-	}
-	return strings.TrimSpace(string(path))
-}
-
 func version(t *testing.T, which string) string {
 	t.Helper()
-	number, err := exec.Command(python(t, which), "-c", "import torch; print(torch.__version__)").Output()
+	number, err := exec.Command(machines.Python(t, which), "-c", "import torch; print(torch.__version__)").Output()
 	if err != nil {
 		t.Fatalf("version of the PyTorch %s: %v", which, err)
 	}
@@ -172,11 +139,4 @@ func version(t *testing.T, which string) string {
 }
 
 // file is the path of one of ours, for programs that run elsewhere.
-func file(t *testing.T, name string) string {
-	t.Helper()
-	path, err := filepath.Abs(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
+func file(t *testing.T, name string) string { return machines.File(t, filepath.Join("testdata", name)) }

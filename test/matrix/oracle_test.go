@@ -11,9 +11,9 @@ import (
 // judge says what went wrong in a case that has come to its end.
 func (s *stage) judge() {
 	s.t.Helper()
-	for _, p := range s.runs {
-		if p.running() {
-			s.t.Errorf("%s still runs", p.host.machine)
+	for _, p := range s.Programs() {
+		if p.Running() {
+			s.t.Errorf("%s still runs", p.On.Own)
 		}
 	}
 	s.until("the end of every worker", func() bool { return len(s.book.alive()) == 0 })
@@ -25,8 +25,8 @@ func (s *stage) judge() {
 		s.t.Error(wrong)
 	}
 	for _, h := range s.hosts {
-		if left := h.processes(); len(left) > 0 {
-			s.t.Errorf("left on %s: %+v", h.machine, left)
+		if left := h.Processes(); len(left) > 0 {
+			s.t.Errorf("left on %s: %+v", h.Own, left)
 		}
 	}
 }
