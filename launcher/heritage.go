@@ -277,6 +277,7 @@ func (c Config) fleetOptions(token string, l *line) fleet.Options {
 
 // remember leaves what the meeting came to in the store that this node hosts: others may know it before this one does.
 func (m *meeting) remember(b []byte) {
+	m.awaited.Store(b == nil)
 	if b != nil {
 		select {
 		case m.decided <- struct{}{}:

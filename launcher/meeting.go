@@ -44,6 +44,7 @@ type meeting struct {
 	out     string     // why this node takes no place for a while
 	quits   bool       // this node leaves, and the others meet again
 
+	awaited atomic.Bool   // others meet in the store that this node hosts, for what comes after the world that was decided on
 	decided chan struct{} // has one when a meeting in the store that this node hosts came to something, after the last that had us in it
 
 	show  atomic.Pointer[waiting] // of the meeting that goes on; nil: none
@@ -158,7 +159,7 @@ func (m *meeting) shut(server *tcpstore.Server) {
 		patience = readTime // it hears of their world before they do
 	case m.refused:
 		patience = readTime
-	case m.plan.Spec.Standby():
+	case m.plan.Spec.Standby(), m.awaited.Load():
 		patience = overTime
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -446,6 +447,9 @@ func (m *meeting) agree(ctx context.Context, o rendezvous.Options) (err error) {
 		m.refused = excluded == nil || !excluded.Replaced
 		return fail(job.ExitRefused, "", "%w", err)
 	case errors.As(err, &ended):
+		if ended.Verdict.OK() { // an end that nobody else tells of
+			m.c.Log.Info(ended.Error())
+		}
 		return err
 	case ctx.Err() != nil:
 		return show.cutShort(context.Cause(ctx))

@@ -72,6 +72,9 @@ func (n *node) standBy(ctx context.Context) error {
 	if err := n.fits(); err != nil {
 		return err
 	}
+	if err := n.meetTwin(ctx); err != nil {
+		return err
+	}
 	err := n.before.look(ctx)
 	n.tell(Status{Here: []string{n.spec.Self.String()}, Count: 1, Expected: n.spec.Nodes, Fewest: n.spec.Fewest(),
 		Running: n.before.running(), Alive: n.before.alive})

@@ -2,6 +2,7 @@ package rendezvous
 
 import (
 	"context"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -339,5 +340,64 @@ func TestRest(t *testing.T) {
 			t.Errorf("the world knows of %d newcomers", n)
 		}
 		s.agree([]string{"a", "b", "x"}, append(s.goesOn(2, a, b), x)...)
+	})
+}
+
+// indexed is a node of a job of two, at an address of its own and one that a service gives to whoever has its index now.
+func indexed(name string, index int) job.Spec {
+	s := numberedAgent(index, 2)
+	s.Self.Name, s.Self.Incarnation, s.Self.Addrs = name, name+"-life1", []job.Addr{job.Addr(name), job.Addr(fmt.Sprint("service", index))}
+	return s
+}
+
+// answering are options of who comes while those at some addresses live, and the service leads to itself.
+func answering(alive ...job.Addr) Options {
+	alive = append(alive, "service0", "service1")
+	return Options{Timeout: time.Minute, Lives: func(_ context.Context, n job.Node) bool {
+		return slices.ContainsFunc(n.Addrs, func(a job.Addr) bool { return slices.Contains(alive, a) })
+	}}
+}
+
+// Who comes under the index of a member that lives waits for as long as it does, and ends as the job, whether it leads those who wait or not, and
+// whatever world they could make by themselves. Who comes in the place of a dead one takes part in what follows.
+func TestSecondOfAnIndex(t *testing.T) {
+	failed := &job.Verdict{Code: 3, Class: job.Failed, Sentence: "rank 0 exited with code 3"}
+	play(t, func(s *scene) {
+		a, b := s.comes(indexed("a", 0), Options{}), s.comes(indexed("b", 1), Options{})
+		s.agree([]string{"a", "b"}, a, b)
+		x, y := s.comes(indexed("x", 1), answering("a", "b")), s.comes(indexed("y", 0), answering("a", "b"))
+		s.passes(time.Hour)
+		s.waits(x, y)
+		for twin, of := range map[*arrival]string{x: "b (node 1)", y: "a (node 0)"} {
+			if got := twin.last().String(); !strings.Contains(got, "waiting for its end, for another agent has the place of "+of+" in it") {
+				t.Errorf("it was told %q", got)
+			}
+		}
+		said := len(x.said)
+		if err := a.session.End(t.Context(), Over{Verdict: failed}); err != nil {
+			t.Fatal(err)
+		}
+		for twin, of := range map[*arrival]string{x: "b (node 1)", y: "a (node 0)"} {
+			over := new(Ended)
+			s.fails(twin, "the job ended without this agent, as another one had the place of "+of+": rank 0 exited with code 3", &over)
+			if over.Verdict.Code != 3 || twin.after > time.Hour+2*time.Second {
+				t.Errorf("verdict %+v after %v", over.Verdict, twin.after)
+			}
+		}
+		for _, status := range x.said[said:] {
+			t.Errorf("after the end x was told %q", status)
+		}
+	})
+	play(t, func(s *scene) {
+		a, b := s.comes(indexed("a", 0), Options{}), s.comes(indexed("b", 1), Options{})
+		s.agree([]string{"a", "b"}, a, b)
+		x := s.comes(indexed("x", 1), answering("a"))
+		if err := a.session.End(t.Context(), Over{Verdict: failed}); err != nil {
+			t.Fatal(err)
+		}
+		s.passes(10 * time.Second)
+		s.waits(x)
+		y := s.comes(indexed("y", 0), answering())
+		s.agree([]string{"y", "x"}, y, x)
 	})
 }

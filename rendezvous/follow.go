@@ -17,6 +17,9 @@ func (n *node) follow(ctx context.Context) (*outcome, error) {
 		if found {
 			return n.read(b)
 		}
+		if err := n.outlived(ctx); err != nil {
+			return nil, err
+		}
 		n.next = time.Now().Add(max(n.pace, beat))
 		if err := n.show(ctx); err != nil {
 			return nil, err

@@ -84,6 +84,9 @@ func (n *node) lead(ctx context.Context) (*outcome, error) {
 
 // conclusion is the outcome, if it may be published now.
 func (l *leader) conclusion(ctx context.Context) (*outcome, error) {
+	if err := l.outlived(ctx); err != nil {
+		return nil, err
+	}
 	if l.here >= l.spec.Fewest() { // who is expected?
 		if _, err := l.before.ended(ctx); err != nil {
 			return nil, err
@@ -344,7 +347,7 @@ func (l *leader) tick(ctx context.Context) (*outcome, error) {
 	} else if lost {
 		return l.publish(ctx, &outcome{Moved: l.generation})
 	}
-	for _, duty := range []func(context.Context) error{l.before.look, l.yield, l.roll, l.holes, l.board, l.summarise} {
+	for _, duty := range []func(context.Context) error{l.before.look, l.outlived, l.yield, l.roll, l.holes, l.board, l.summarise} {
 		if err := duty(ctx); err != nil {
 			return nil, err
 		}

@@ -28,6 +28,8 @@ type node struct {
 	timer      *time.Timer // ends the wait; nil: nothing does
 	meeting    shelf       // the keys of the current meeting
 	before     past
+	twin       *job.Node // of the world before, whose agent lives under our index; nil: none does
+	twinOf     int       // the generation of that world
 	generation int
 	ticket     int
 	epoch      int   // of the lead, as far as we know
@@ -249,7 +251,7 @@ func (n *node) conclude(end *outcome) (*Session, error) {
 	case end.Refused != "":
 		return nil, &Refusal{Reason: end.Refused, Told: max(end.Told, 0)}
 	case end.Ended != nil:
-		return nil, &Ended{*end.Ended}
+		return nil, &Ended{Verdict: *end.Ended}
 	}
 	n.seen = max(n.seen, end.Moved-1)
 	return nil, errAgain
@@ -344,7 +346,8 @@ func (n *node) withdraw(ctx context.Context) *outcome {
 func (n *node) tell(s Status) {
 	if s.Running > 0 {
 		s.World, s.Size = here(n.before.world), n.before.world.size()
-		if n.timer != nil && s.Alive != n.status.Alive && (n.spec.Standby() || s.Running == n.Seen) {
+		s.Twin = n.twinName()
+		if n.timer != nil && s.Alive != n.status.Alive && (n.spec.Standby() || s.Running == n.Seen || s.Twin != "") {
 			n.timer.Reset(n.Timeout)
 		}
 	}

@@ -155,8 +155,14 @@ type Excluded struct {
 func (e *Excluded) Error() string { return e.Reason }
 
 // An Ended error says that the job ended while this node stood by.
-type Ended struct{ Verdict job.Verdict }
+type Ended struct {
+	Verdict job.Verdict
+	Twin    string // the node that another agent was in it, in the place of this one; "": none was
+}
 
 func (e *Ended) Error() string {
+	if e.Twin != "" {
+		return fmt.Sprintf("the job ended without this agent, as another one had the place of %s: %s", e.Twin, e.Verdict.Sentence)
+	}
 	return "the job ended while this node stood by: " + e.Verdict.Sentence
 }

@@ -22,6 +22,7 @@ type Status struct {
 	Alive    time.Duration // how long the Running world has been alive, about
 	World    []string      // names of its nodes; at most 32
 	Size     int           // how many they are
+	Twin     string        // the node of it that another agent is, in the place of this one; "": none is
 	Before   string        // why an earlier meeting of this job was refused, if it was
 
 	Unsaid    int           // a ticket whose node has not said who it is; 0: none
@@ -35,6 +36,9 @@ func (s Status) String() string {
 	if s.Running > 0 {
 		text := fmt.Sprintf("generation %d of this job has been running for %v on %s; waiting for its end",
 			s.Running, s.Alive, names(s.World, s.Size))
+		if s.Twin != "" {
+			text += fmt.Sprintf(", for another agent has the place of %s in it", s.Twin)
+		}
 		if s.Count > 1 {
 			text += fmt.Sprintf(" with %d nodes (%s)", s.Count, names(s.Here, s.Count))
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,28 +17,33 @@ import (
 type crowd struct {
 	*testing.T
 	port  int
+	host  string // who serves the store
 	open  string // as soon as this file is there, workers end well
 	flags []string
 	nodes map[string]*program
 }
 
 func newCrowd(t *testing.T, flags string) *crowd {
-	return &crowd{t, freePort(t), filepath.Join(t.TempDir(), "open"), strings.Fields(flags), map[string]*program{}}
+	return &crowd{t, freePort(t), "a", filepath.Join(t.TempDir(), "open"), strings.Fields(flags), map[string]*program{}}
 }
 
-// joins starts an agent, which serves the store if it is the first.
+// joins starts an agent, which serves the store if it is the one to do so.
 func (c *crowd) joins(names ...string) {
 	c.Helper()
 	for _, name := range names {
-		at, serve := 1+int(name[0]-'a'), "no"
-		if name == "a" {
-			serve = "yes"
-		}
-		args := append([]string{"run", "--nproc-per-node", "2", "--rdzv-id", "crowd", "--rdzv-endpoint", fmt.Sprint("127.0.0.1:", c.port),
-			"--local-addr", fmt.Sprint("127.0.0.", at), "--node-rank", fmt.Sprint(at - 1), "--serve", serve}, c.flags...)
-		c.nodes[name] = muster(c.T, c.TempDir(), []string{"NODE_NAME=machine-" + name}, append(args, "--", "sh", "-c",
+		c.nodes[name] = muster(c.T, c.TempDir(), []string{"NODE_NAME=machine-" + name}, append(c.agent(name, "2"), "--", "sh", "-c",
 			fmt.Sprintf(`echo "rank $RANK of $WORLD_SIZE in round $TORCHELASTIC_RESTART_COUNT"; while [ ! -e %s ]; do sleep 0.02; done`, c.open))...)
 	}
+}
+
+// agent is the command line of an agent, up to its program.
+func (c *crowd) agent(name, workers string) []string {
+	at, serve := 1+int(name[0]-'a'), "no"
+	if name == c.host {
+		serve = "yes"
+	}
+	return append([]string{"run", "--nproc-per-node", workers, "--rdzv-id", "crowd", "--rdzv-endpoint", fmt.Sprint("127.0.0.1:", c.port),
+		"--local-addr", fmt.Sprint("127.0.0.", at), "--node-rank", fmt.Sprint(at - 1), "--serve", serve}, c.flags...)
 }
 
 // works waits until these nodes make a world of their own, in this order, in a round.
@@ -62,15 +68,9 @@ func TestOwnCheckFails(t *testing.T) {
 	c.end("a", "c")
 }
 
-// broken starts an agent on a node without GPUs; the one called a serves the store.
+// broken starts an agent on a node without GPUs.
 func (c *crowd) broken(name string) *program {
-	at, serve := 1+int(name[0]-'a'), "no"
-	if name == "a" {
-		serve = "yes"
-	}
-	args := append([]string{"run", "--nproc-per-node", "gpu", "--rdzv-id", "crowd", "--rdzv-endpoint", fmt.Sprint("127.0.0.1:", c.port),
-		"--local-addr", fmt.Sprint("127.0.0.", at), "--node-rank", fmt.Sprint(at - 1), "--serve", serve}, c.flags...)
-	return muster(c.T, c.TempDir(), []string{"CUDA_VISIBLE_DEVICES="}, append(args, "--", "true")...)
+	return muster(c.T, c.TempDir(), []string{"CUDA_VISIBLE_DEVICES="}, append(c.agent(name, "gpu"), "--", "true")...)
 }
 
 // A node that hosts the store stays for the others when its own check fails, over the loss of one of them, and ends with its own sentence.
@@ -277,4 +277,51 @@ func TestANodeIsLeftOut(t *testing.T) {
 	c.nodes["b"].says("2 rounds failed on node 2 (")
 	c.works(3, "a", "b", "c")
 	c.end("a", "b", "c")
+}
+
+// An agent that comes under the index of another one that lives waits for the end of the job, and ends like it, whoever leads and whoever serves
+// the store. It waits longer than for nodes that are missing.
+func TestSecondOfAnIndex(t *testing.T) {
+	t.Parallel()
+	const place = "as another one had the place of "
+	for host, index := range map[string]string{"a": "b", "b": "a"} {
+		c := newCrowd(t, "--nnodes 2 --join-timeout 2 --stop-timeout 1")
+		c.host = host
+		for _, failed := range []bool{false, true} {
+			c.joins(host, index)
+			c.works(0, "a", "b")
+			first := c.nodes[index]
+			c.joins(index)
+			c.nodes[index].saysTimes("waiting for its end, for another agent has the place of ", 2)
+			if failed {
+				c.kill(host)
+				for _, p := range []*program{c.nodes[host], first, c.nodes[index]} {
+					p.ends(128+9, "killed by SIGKILL")
+				}
+				c.nodes[index].ends(128+9, place)
+			} else {
+				c.end(host)
+				first.ends(0)
+				c.nodes[index].ends(0, place, ": all workers of all 2 nodes ended well")
+				os.Remove(c.open)
+			}
+			if out := c.nodes[index].out.String(); strings.Contains(out, "missing node") {
+				t.Errorf("it said of a job that ran that a node was missing: %s", out)
+			}
+		}
+	}
+}
+
+// An agent that comes in the place of one that died takes part in the job's next life.
+func TestInThePlaceOfTheDead(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, "--nnodes 2 --stop-timeout 1")
+	c.joins("a", "b")
+	c.works(0, "a", "b")
+	c.dies("b")
+	c.joins("b")
+	c.nodes["a"].ends(job.ExitRetry, "was lost")
+	c.joins("a")
+	c.works(0, "a", "b")
+	c.end("a", "b")
 }

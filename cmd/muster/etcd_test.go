@@ -30,7 +30,7 @@ func TestEtcd(t *testing.T) {
 	exe := release(t)
 	for name, test := range map[string]func(t *testing.T, exe string){
 		"training": etcdTraining, "torchrun's variables": etcdPET, "agents are killed": etcdTakeOver, "a worker fails": etcdFailure,
-		"etcd starts again": etcdRestart, "etcd stands still": etcdStill, "a member is lost": etcdMember, "a node is lost": etcdNode, "TLS": etcdTLS,
+		"etcd starts again": etcdRestart, "etcd stands still": etcdStill, "two of an index": etcdSecond, "a member is lost": etcdMember, "a node is lost": etcdNode, "TLS": etcdTLS,
 		"wrong password": etcdPassword, "hosts": etcdHosts, "the release before": etcdPrevious, "no programs in memory": etcdNoMemfd,
 	} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); test(t, exe) })
@@ -157,6 +157,26 @@ func etcdStill(t *testing.T, exe string) {
 		t.Error("etcd did not stand still")
 	}
 	at.Empties()
+}
+
+// A second agent under the index of one that lives ends with the job, and leaves nothing either.
+func etcdSecond(t *testing.T, exe string) {
+	at, done := etcdtest.Start(t, 1), filepath.Join(t.TempDir(), "done")
+	work := []string{"--", "sh", "-c", "echo up; until [ -e " + done + " ]; do sleep 0.05; done"}
+	all := viaEtcd(t, exe, at, nil, work...)
+	each(all, "up")
+	for n := range 2 {
+		p := oneOf(t, exe, at, n, "2", nil, work...)
+		p.says("waiting for its end, for another agent has the place of ")
+		all = append(all, p)
+	}
+	signalFile(t, done)
+	for i, p := range all {
+		if p.ends(0); i >= 2 {
+			p.ends(0, "the job ended without this agent", "all workers of all 2 nodes ended well")
+		}
+	}
+	nothingLeft(t, at)
 }
 
 // The first process of the leading node is killed; those that are left meet again, and nothing is left in the end.
