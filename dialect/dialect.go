@@ -33,6 +33,7 @@ func All() []Dialect { return slices.Clone(dialects) }
 type Request struct {
 	Flags   []Flag   // of muster run
 	Command []string // the script, module or program, and its arguments
+	Python  string   // that runs scripts, for the launcher was called by it, and uses its own; "": the usual one
 	Script  bool     // Command[0] is a Python script, whatever its name; --module and --no-python are flags
 	Env     job.Env  // that this launcher gives to every worker, over what the framework expects
 	// LocalRank is a flag by which each worker's script is told its local rank, before its own arguments:
@@ -65,12 +66,17 @@ func (r *Request) set(name, value, from string) {
 // A Call is a command line that is a launcher's.
 type Call struct {
 	Dialect
-	As   string   // the program or module, as Programs and Modules have it
-	Args []string // what follows
+	As     string   // the program or module, as Programs and Modules have it
+	Args   []string // what follows
+	Python string   // that was to run it, as it was called; "": none was named
 }
 
 // Parse reads the command line. Its error is one of use: a line that says what is wrong and what to do.
-func (c Call) Parse(h job.Host) (Request, error) { return c.parse(h, c.As, c.Args) }
+func (c Call) Parse(h job.Host) (Request, error) {
+	r, err := c.parse(h, c.As, c.Args)
+	r.Python = c.Python
+	return r, err
+}
 
 // Named finds the launcher that muster has as a command, or that a link stands for, under this name. A program
 // that launches only with a certain first argument is not called without it.
@@ -82,9 +88,9 @@ func Named(name string, args []string) (Call, bool) {
 			switch {
 			case base != name:
 			case !two:
-				return Call{d, program, args}, true
+				return Call{Dialect: d, As: program, Args: args}, true
 			case len(args) > 0 && args[0] == word:
-				return Call{d, program, args[1:]}, true
+				return Call{Dialect: d, As: program, Args: args[1:]}, true
 			}
 		}
 	}
@@ -157,29 +163,25 @@ func Of(argv []string) (Call, bool) {
 	if !isPython(argv[0]) {
 		return Call{}, false
 	}
-	for i, arg := range argv[1:] {
-		switch {
-		case arg == "-m" && i+2 < len(argv):
-			return module(argv[i+2], argv[i+3:])
-		case strings.HasPrefix(arg, "-m") && len(arg) > 2:
-			return module(arg[2:], argv[i+2:])
-		case !strings.HasPrefix(arg, "-"): // a script; one of Python's own flags with a value is taken for one, too
-			return Named(arg, argv[i+2:])
+	mod, script, args := ofPython(argv[1:])
+	c, ok := module(mod, args)
+	if script != "" {
+		if c, ok = Named(script, args); !ok {
+			c, ok = module(moduleOf(script), args)
 		}
 	}
-	return Call{}, false
+	c.Python = argv[0]
+	return c, ok
 }
 
 func module(name string, args []string) (Call, bool) {
-	i := slices.IndexFunc(dialects, func(d Dialect) bool { return slices.Contains(d.Modules, name) })
-	if i < 0 {
-		return Call{}, false
+	for _, d := range dialects {
+		if slices.Contains(d.Modules, name) {
+			return Call{Dialect: d, As: name, Args: args}, true
+		}
+		if _, launch, two := strings.Cut(d.Programs[0], " "); two && name == d.Whole && len(args) > 0 && args[0] == launch {
+			return Call{Dialect: d, As: name + " " + launch, Args: args[1:]}, true
+		}
 	}
-	return Call{dialects[i], name, args}, true
-}
-
-// isPython reports whether a program is an interpreter of Python by its name: python, python3, python3.12.
-func isPython(program string) bool {
-	version, ok := strings.CutPrefix(filepath.Base(program), "python")
-	return ok && strings.Trim(version, "0123456789.") == ""
+	return Call{}, false
 }

@@ -135,3 +135,20 @@ func TestOf(t *testing.T) {
 		}
 	}
 }
+
+// What Python runs is found behind all of its own flags.
+func TestPythonsLines(t *testing.T) {
+	text, err := os.ReadFile("testdata/calls.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(line)
+		if words[0] == "#" {
+			continue
+		}
+		if c, ok := Of(words[1:]); ok != (words[0] == "yes") || ok && c.Python != words[1] {
+			t.Errorf("%s: %v, by %q", strings.Join(words[1:], " "), ok, c.Python)
+		}
+	}
+}

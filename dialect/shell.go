@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"cmp"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -20,32 +21,135 @@ const maxScript = 1 << 20
 // In is a launcher that a shell script calls.
 type In struct {
 	Script string // the file; "": it is in the command line
-	Call   string // as the script has it: "torchrun", "/opt/conda/bin/torchrun", "python -m torch.distributed.run"
-	Linked bool   // it is called by its bare name, which PATH makes a link to muster
+	Call   string // as the script has it: "torchrun", "/opt/conda/bin/torchrun", "python -m torch.distributed.run", "muster run"
+	Linked bool   // it is called by its bare name, which PATH makes a link to muster, or is muster
+	// Words are the whole command line; nil where it has something in it that the shell alone knows, which Unknown then is.
+	Words   []string
+	Unknown string
 }
 
-// InShell finds the first launcher that a command line's shell script calls.
+// InShell finds the first launcher that a command line's shell script calls, or a script that it calls by name.
 func InShell(h job.Host, argv []string) (In, bool) {
 	file, text := script(h, argv)
-	for line := range strings.Lines(strings.ReplaceAll(text, "\\\n", " ")) {
-		if m := called.FindStringSubmatch(line); m != nil {
-			call := strings.Join(strings.Fields(m[1]), " ")
-			return In{Script: file, Call: call, Linked: !strings.Contains(call, "/") && !strings.Contains(call, " -m ")}, true
+	return inText(h, file, text, 0)
+}
+
+// maxDeep bounds how far scripts are followed that call scripts.
+const maxDeep = 3
+
+func inText(h job.Host, file, text string, deep int) (In, bool) {
+	lines := slices.Collect(strings.Lines(strings.ReplaceAll(text, "\\\n", " ")))
+	for i := 0; i < len(lines); i++ {
+		line := lines[i]
+		if m := called.FindStringSubmatchIndex(line); m != nil {
+			return callIn(file, line, m[2], m[3]), true
+		}
+		if m := shellIn.FindStringSubmatchIndex(line); m != nil && deep < maxDeep {
+			words, _ := plainWords(line[m[2]:])
+			if len(words) > 1 && (words[0] == "source" || words[0] == ".") {
+				words[0] = "sh"
+			}
+			name, inner := script(h, words)
+			if in, ok := inText(h, cmp.Or(name, file), inner, deep+1); ok {
+				return in, true
+			}
+		}
+		if m := hereDocument.FindStringSubmatch(line); m != nil && !readsCommands.MatchString(line) {
+			i += 1 + slices.IndexFunc(lines[i+1:], func(l string) bool { return strings.TrimSpace(l) == m[1] }) // or it is none
 		}
 	}
 	return In{}, false
 }
 
-// called matches a launcher where a command may stand: at the beginning of a line, behind what separates commands, and
-// behind the words that run another one.
-var called = regexp.MustCompile(`^(?:(?:[^#'"]|"[^"]*"|'[^']*')*(?:[;&|({` + "`" + `]|(?:^|\s)(?:then|do|else)\s))?\s*` +
-	`(?:(?:exec|time|nohup|nice|sudo|stdbuf -\S+|timeout(?: -\S+)* \S+|(?:/usr/bin/)?env)\s+)*(?:[A-Za-z_]\w*=\S*\s+)*` +
-	`["']?(` + programs() + `)["']?(?:\s|$)`)
+// callIn is the launcher whose name stands at a place of a line.
+func callIn(file, line string, from, to int) In {
+	in := In{Script: file, Call: strings.Join(strings.Fields(line[from:to]), " ")}
+	program, _, _ := strings.Cut(in.Call, " ")
+	in.Linked = filepath.Base(program) == "muster" || !strings.Contains(program, "/") && !isPython(program)
+	if from > 0 && strings.ContainsRune(`"'`, rune(line[from-1])) {
+		from--
+	}
+	in.Words, in.Unknown = plainWords(line[from:])
+	return in
+}
 
-// programs is a pattern of all launchers' programs and modules.
+// hereDocument matches where a here-document is announced, of which the text follows, and readsCommands the shell that takes it for commands.
+var (
+	hereDocument  = regexp.MustCompile(`(?:^|[^<])<<-?\s*["'\\]?([A-Za-z_]\w*)`)
+	readsCommands = regexp.MustCompile(`^\s*(?:(?:exec|sudo|env|time)\s+)*(?:\S*/)?(?:` + strings.Join(shells, "|") + `)\s`)
+)
+
+// plainWords are those of a shell's command, as far as to what ends it; or what only the shell can know of it.
+func plainWords(text string) (words []string, unknown string) {
+	var word strings.Builder
+	var quote rune
+	begun, skip := false, false // a word has; the next one is the file of a redirection
+	end := func() {
+		if begun && !skip {
+			words = append(words, word.String())
+		}
+		skip = skip && !begun
+		begun = false
+		word.Reset()
+	}
+	runes := []rune(strings.TrimRight(text, "\n"))
+	for i := 0; i < len(runes); i++ {
+		r := runes[i]
+		switch {
+		case quote == 0 && strings.ContainsRune(";|&)\n", r) || quote == 0 && r == '#' && !begun:
+			end()
+			return words, ""
+		case quote == 0 && (r == '<' || r == '>'):
+			if strings.Trim(word.String(), "0123456789") == "" { // 2>
+				begun = false
+				word.Reset()
+			}
+			end()
+			for skip = true; i+1 < len(runes) && strings.ContainsRune("<>&|", runes[i+1]); i++ {
+			}
+		case quote != '\'' && (r == '$' || r == '`') || quote == 0 && strings.ContainsRune("*?[{(~", r) && !skip:
+			rest := strings.Fields(string(runes[i:]))
+			return nil, rest[0]
+		case quote != '\'' && r == '\\' && i+1 < len(runes):
+			i++
+			word.WriteRune(runes[i])
+			begun = true
+		case r == quote:
+			quote = 0
+		case quote == 0 && (r == '"' || r == '\''):
+			quote, begun = r, true
+		case quote == 0 && (r == ' ' || r == '\t'):
+			end()
+		default:
+			word.WriteRune(r)
+			begun = true
+		}
+	}
+	if quote != 0 {
+		return nil, "a quoted text of several lines"
+	}
+	end()
+	return words, ""
+}
+
+// A launcher stands where a command may: at the beginning of a line, behind what separates commands, and behind the words that run another one.
+// So does a shell, or a script, that may have one in it.
+const commandIn = `^(?:(?:[^#'"]|"[^"]*"|'[^']*')*(?:[;&|({` + "`" + `]|(?:^|\s)(?:then|do|else)\s))?\s*` +
+	`(?:(?:exec|time|nohup|nice|sudo|command|stdbuf -\S+|timeout(?: -\S+)* \S+|(?:/usr/bin/)?env)\s+)*(?:[A-Za-z_]\w*=\S*\s+)*`
+
+var (
+	called  = regexp.MustCompile(commandIn + `["']?(` + programs() + `)["']?(?:\s|$)`)
+	shellIn = regexp.MustCompile(commandIn + `((?:(?:\S*/)?(?:` + strings.Join(shells, "|") + `)|source|\.)\s.*|[^\s'"$=]*(?:/[^\s'"$=]*|\.sh)(?:\s.*)?$)`)
+)
+
+// programs is a pattern of all launchers' programs and modules, and of muster, which starts jobs in their words and its own.
 func programs() string {
 	var names, modules []string
+	own := []string{"run"}
 	for _, d := range dialects {
+		if !Knows(d.Name) {
+			own = append(own, d.Name)
+		}
 		for _, p := range d.Programs {
 			names = append(names, strings.ReplaceAll(regexp.QuoteMeta(p), " ", `\s+`))
 		}
@@ -53,7 +157,8 @@ func programs() string {
 			modules = append(modules, regexp.QuoteMeta(m))
 		}
 	}
-	return `(?:\S*/)?(?:` + strings.Join(names, "|") + `)|(?:\S*/)?python[0-9.]*\s+(?:-\w\s+)*-m\s*(?:` + strings.Join(modules, "|") + `)`
+	python := `(?:\S*/)?python[0-9.]*\s+(?:-[WX]\s*\S+\s+|-\w+\s+)*-\w*m\s*(?:` + strings.Join(modules, "|") + `)`
+	return `(?:\S*/)?(?:` + strings.Join(names, "|") + `)|` + python + `|(?:\S*/)?muster\s+(?:` + strings.Join(slices.Concat(own, names, []string{python}), "|") + `)`
 }
 
 // script returns the text that a shell is to run, and the file that it is in. A program that is no shell may be a script itself.

@@ -59,13 +59,19 @@ func script(path string) error {
 	}
 }
 
-// interpreter finds Python as torchrun's users expect: PYTHON_EXEC, then the virtual environment, then PATH.
+// interpreter finds Python as torchrun's users expect: PYTHON_EXEC, then that by which another launcher was called, then the virtual environment, then
+// PATH.
 func (c Config) interpreter() (string, error) {
 	if exe, ok := c.getenv("PYTHON_EXEC"); ok && exe != "" {
 		if err := c.executable(exe); err != nil {
 			return "", fail(ExitCode(err), "", "PYTHON_EXEC: %w", err)
 		}
 		return exe, nil
+	}
+	if named := c.Dialect.Python; named != "" { // a shell would have said that there is none of a bare name; that is no reason to fail here
+		if err := c.executable(named); err == nil || strings.Contains(named, "/") {
+			return named, err
+		}
 	}
 	if venv, ok := c.getenv("VIRTUAL_ENV"); ok && venv != "" {
 		if exe := filepath.Join(venv, "bin", "python"); c.executable(exe) == nil {

@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/muster-run/muster/framework"
 	"github.com/muster-run/muster/job"
@@ -36,14 +37,26 @@ func DryRun(c Config, rank int) (Dry, error) {
 	}
 	place := framework.Place{
 		World: world, Group: group, MasterAddr: host, MasterPort: c.WorkerPort, AgentStore: agentStore(c), GPUs: p.GPUs, Servers: p.Spec.Servers,
+		MaxRestarts: p.Restarts,
 	}
 	for n := range world.Members {
 		place.Hosts = append(place.Hosts, fmt.Sprintf("<node %d>", n))
 	}
 	tasks := p.Tasks(place, c)
 	d := Dry{Plan: p, Task: tasks[rank-world.Members[group].First], User: c.getenv}
+	d.Task.Env = lasting(d.Task.Env)
 	d.Kept = len(d.Task.Env.Over(c.Environ)) - len(d.Task.Env.Over(nil))
 	return d, nil
+}
+
+// lasting are the variables that a worker gets: of those with one name the last.
+func lasting(e job.Env) (last job.Env) {
+	for i, v := range e {
+		if !slices.ContainsFunc(e[i+1:], func(later job.Var) bool { return later.Name == v.Name }) {
+			last = append(last, v)
+		}
+	}
+	return last
 }
 
 // uniform is a world of nodes that are all like this one. Their ports are 0: nobody has taken any.

@@ -122,6 +122,11 @@ func dispatch(c *cli.Command, args []string) error {
 		help(os.Stdout, c, all)
 		return nil
 	}
+	if c.Name == "run" || c.Name == "env" {
+		if args, err = underShell(flags, args, given); err != nil {
+			return err
+		}
+	}
 	words := understood{args: args, given: given}
 	kept := c.Name == "run" && words.keptFrom(os.Getenv(understoodVariable))
 	if !kept && (c.Name == "run" || c.Name == "env") {
@@ -131,7 +136,10 @@ func dispatch(c *cli.Command, args []string) error {
 		if c.Name == "run" && inWorker() {
 			return beTask(words)
 		}
-		if words.shell != nil && c.Name == "run" {
+		if words.shell != nil && c.Name == "env" {
+			return envOfShell(args, words)
+		}
+		if words.shell != nil {
 			return runShell(args, words)
 		}
 		if words.request.Help {
@@ -146,7 +154,7 @@ func dispatch(c *cli.Command, args []string) error {
 			return nil
 		}
 		if c.Name == "run" {
-			marked()
+			leaveShell()
 			words.keep()
 		}
 	}

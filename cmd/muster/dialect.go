@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,12 +11,10 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/muster-run/muster/dialect"
-	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher"
 	"github.com/muster-run/muster/launcher/pid1"
 	"github.com/muster-run/muster/proc"
@@ -109,6 +106,9 @@ func understand(c *cli.Command, args []string, given map[string]string) (underst
 			u.shell = &in
 		}
 		return u, nil
+	}
+	if given["module"] != "" {
+		call.Python = "" // nobody named one
 	}
 	request, err := call.Parse(thisHost())
 	if err != nil {
@@ -291,66 +291,4 @@ func launches(args []string) bool {
 	}
 	_, ok := dialect.Of(args)
 	return ok
-}
-
-// runShell runs a shell script that calls a launcher: once, as it is, with links in PATH by which the launcher is muster. Flags of muster
-// run become the variables that set them there.
-func runShell(args []string, u understood) error {
-	flags, command := split(args)
-	where := cmp.Or(u.shell.Script, "the shell's command line")
-	if !u.shell.Linked {
-		return wrong("%s calls %s, which would start workers in each worker; call %s by its bare name there, or give that command line to muster run itself",
-			where, u.shell.Call, dialect.NameOf(u.shell.Call))
-	}
-	for _, f := range flags {
-		name, value, _ := strings.Cut(strings.TrimLeft(f, "-"), "=")
-		if err := os.Setenv(variable(lookup(runCommand().Flags, name).Names()[0]), value); err != nil {
-			return err
-		}
-	}
-	links, err := linkDir()
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(links)
-	if err := os.Setenv("PATH", links+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil {
-		return err
-	}
-	os.Setenv(linksVariable, links)
-	fmt.Fprintf(os.Stderr, "muster: %s calls %s: there muster takes its place\n", where, u.shell.Call)
-	opt := pid1.InitOptions{Group: true, Subreaper: os.Getpid() != 1, Linger: time.Hour} // the job in it knows its own limits
-	code := pid1.Init(command, opt)
-	if _, err := os.Stat(filepath.Join(links, "called")); err != nil && code == job.ExitOK {
-		return wrong("%s has ended, and never called %s by the link to muster: if it trained, it did so alone; does it change PATH, or call something else? "+
-			"muster run -- env %s runs it in each worker", where, u.shell.Call, strings.Join(command, " "))
-	}
-	return status(code)
-}
-
-// linksVariable names the directory with the links of a shell script's job.
-const linksVariable = "MUSTER_LINKS"
-
-// marked tells the shell script's first process, if there is one, that muster was called in it.
-func marked() {
-	if dir := os.Getenv(linksVariable); dir != "" {
-		_ = os.WriteFile(filepath.Join(dir, "called"), nil, 0o600) // it may be gone
-	}
-}
-
-// linkDir makes a directory with a link to this program for each launcher's program.
-func linkDir() (string, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return "", fmt.Errorf("this program: %w", err)
-	}
-	dir, err := os.MkdirTemp("", "muster-links-")
-	if err != nil {
-		return "", fmt.Errorf("links for launchers: %w", err)
-	}
-	for _, name := range dialect.Programs() {
-		if err := os.Symlink(self, filepath.Join(dir, name)); err != nil {
-			return "", fmt.Errorf("links for launchers: %w", err)
-		}
-	}
-	return dir, nil
 }

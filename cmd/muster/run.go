@@ -76,7 +76,7 @@ func configure(x *cli.Context, c *launcher.Config) {
 	c.Root = topology.Root("/")
 	c.Environ = slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
-		return slices.Contains([]string{launcher.TokenVariable, understoodVariable, noSSH}, name)
+		return slices.Contains([]string{launcher.TokenVariable, understoodVariable, noSSH, flagsVariable}, name)
 	})
 	c.Version = version()
 	c.Notes = append(c.Notes, misspelt(allFlags(x), c.Environ)...)

@@ -39,28 +39,52 @@ MODULES = (
 
 
 def refuse_launcher():
-    """Ends a process that is another launcher, called in one of several workers: it would start workers in each of them."""
-    if not wanted() or os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("MUSTER_BYPASS", "0") not in ("", "0"):
+    """Ends a process that is another launcher, called in one of several workers: it would start workers in each of them. In a shell script
+    that muster runs it becomes muster, as it would have by the links in PATH, which the script may have lost."""
+    several = wanted() and os.environ.get("WORLD_SIZE", "1") != "1"
+    links = not wanted() and os.environ.get("MUSTER_LINKS")
+    if not (several or links) or os.environ.get("MUSTER_BYPASS", "0") not in ("", "0"):
         return
     with open("/proc/self/cmdline", "rb") as f:
-        name = launcher(f.read().decode("utf-8", "replace").split("\0")[1:-1])
-    if name:
+        args = [os.fsdecode(a) for a in f.read().split(b"\0")[1:-1]]
+    name = launcher(args)
+    if name and several:
         text = "muster: %s in a worker would start workers in each of the job's %s; let muster start it (muster run -- %s ...), or make %s a link to muster"
         os.write(2, (text % (name, os.environ["WORLD_SIZE"], name, name.split()[-1]) + "; MUSTER_BYPASS=1 allows it\n").encode())
         os._exit(2)
+    if name:
+        os.execv(os.path.join(links, "muster"), ["muster", sys.executable or "python3"] + args)
 
 
 def launcher(args):
     """Which launcher Python was called for; None if for something else. args are Python's own."""
-    for i, arg in enumerate(args):
-        if arg == "-m":
-            return "python -m " + args[i + 1] if args[i + 1 : i + 2] and args[i + 1] in MODULES else None
-        if not arg.startswith("-"):
-            name = os.path.basename(arg)
-            if name not in LAUNCHERS or name == "accelerate" and args[i + 1 : i + 2] != ["launch"]:
+    args = list(args)
+    while args:
+        arg = args.pop(0)
+        if arg == "-":
+            return None
+        if arg == "--check-hash-based-pycs":
+            args[:1] = []
+        elif not arg.startswith("-") or arg == "--":
+            return script(([arg] if arg != "--" else []) + args)
+        elif not arg.startswith("--"):
+            letter = ([c for c in arg if c in "cmWX"] or [""])[0]
+            value = letter and (arg.partition(letter)[2] or (args.pop(0) if args else ""))
+            if letter == "m":
+                known = value in MODULES or value == "accelerate.commands.accelerate_cli" and args[:1] == ["launch"]
+                return "python -m " + value if known else None
+            if letter == "c":
                 return None
-            return name
     return None
+
+
+def script(args):
+    """Which launcher a script is, with its arguments: its program, or its module by path."""
+    name = os.path.basename(args[0]) if args else ""
+    if name in LAUNCHERS and (name != "accelerate" or args[1:2] == ["launch"]):
+        return name
+    by_path = [m for m in MODULES if name and args[0].endswith("/" + m.replace(".", "/") + ".py")]
+    return by_path[0] if by_path else None
 
 
 class Watch:

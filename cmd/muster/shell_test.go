@@ -1,0 +1,157 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// A shell script that calls a launcher is run once, and the launcher in it is muster, with the flags before it. The end of the
+// shell, which dies of a signal at once, is not the end of the job.
+func TestShellScript(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	train := "import os, signal, sys, time\n" +
+		"def save(*_):\n  time.sleep(1)\n  print('saved', os.environ['RANK'])\n  sys.exit(0)\n" +
+		"signal.signal(signal.SIGTERM, save)\nprint('ready', os.environ['RANK'], os.environ['TORCHELASTIC_MAX_RESTARTS'], flush=True)\nwhile True: time.sleep(0.01)\n"
+	script := "#!/bin/bash\nset -e\nexport N=2\necho once # torchrun follows\ntorchrun --nproc-per-node $N \\\n  train.py\necho never\n"
+	for name, text := range map[string]string{"train.py": train, "train.sh": script} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := muster(t, dir, nil, "run", "--max-restarts", "3", "./train.sh")
+	p.says("ready 0 3")
+	p.says("ready 1 3")
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	p.ends(143, "./train.sh calls torchrun: there muster takes its place", "once\n", "saved 0", "saved 1", "was told to stop by SIGTERM; exit 143")
+	if left, _ := filepath.Glob(filepath.Join(p.tmp, "muster-links-*")); len(left) > 0 {
+		t.Errorf("left %q", left)
+	}
+}
+
+// A script that loses the links still gets muster by the launcher's name: bash by functions, and any shell by the hook for Python, whatever
+// the script did to PATH or how it calls the launcher. What it had in BASH_ENV is read, and the workers see neither.
+func TestShellLosesLinks(t *testing.T) {
+	t.Parallel()
+	dir, conda := t.TempDir(), t.TempDir()
+	train := "import os, sys\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], sys.executable,\n" +
+		"  [n for n in sorted(os.environ) if n in ('BASH_ENV', 'PYTHONPATH') or n.startswith('MUSTER_') and n[7:12] in ('LINKS', 'BASH_', 'SHELL')],\n" +
+		"  os.environ.get('BASH_ENV'), 'muster-links' in os.environ.get('PYTHONPATH', ''))\n"
+	python := filepath.Join(conda, "python3")
+	for path, text := range map[string]string{
+		filepath.Join(dir, "train.py"):   train,
+		filepath.Join(dir, "mine"):       "OWN=read\n",
+		filepath.Join(conda, "torchrun"): "#!" + python + "\nprint('the real one')\n",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("/usr/bin/python3", python); err != nil {
+		t.Fatal(err)
+	}
+	words := " --nproc-per-node 2 train.py"
+	for name, c := range map[string]struct{ shell, script, python string }{
+		"function":     {"bash", "echo $OWN; export PATH=" + conda + ":/usr/bin:/bin; unset PYTHONPATH; torchrun" + words, python},
+		"login shell":  {"bash -l", "export PATH=" + conda + ":/usr/bin:/bin PYTHONPATH=.; torchrun" + words + " | cat", python},
+		"hook":         {"sh", "PATH=" + conda + ":/usr/bin:/bin; exec torchrun" + words, python},
+		"by path":      {"sh", conda + "/torchrun" + words, python},
+		"module":       {"sh", conda + "/python3 -W ignore -m torch.distributed.run" + words, python},
+		"another bash": {"sh", "PATH=" + conda + ":/usr/bin:/bin PYTHONPATH= bash -c 'torchrun" + words + "'", python},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			args := slices.Concat([]string{"run", "--"}, strings.Fields(c.shell), []string{"-c", c.script})
+			p := muster(t, dir, []string{"BASH_ENV=$PWD/mine"}, args...)
+			p.ends(0, "there muster takes its place", "[rank 1] rank 1 of 2 "+c.python+" ['BASH_ENV', 'PYTHONPATH'] $PWD/mine False\n")
+			if strings.Contains(p.out.String(), "the real one") || name == "function" && !strings.Contains(p.out.String(), "read\n") {
+				t.Error(p.out.String())
+			}
+		})
+	}
+}
+
+// A real launcher that muster cannot take the place of is stopped, for it would train apart.
+func TestShellRunsRealLauncher(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "torchrun"), []byte("import time\nprint('apart', flush=True)\nwhile True: time.sleep(0.02)\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p := muster(t, dir, nil, "run", "--verdict", "v.json", "--", "sh", "-c", "if false; then torchrun x; fi; env -u PYTHONPATH python3 ./torchrun x.py; echo went on")
+	p.ends(2, "apart", "torchrun (pid ", "which is not muster: stopping it", "would train apart from the job's other nodes: it was stopped")
+	if v, err := os.ReadFile(filepath.Join(dir, "v.json")); err != nil || !strings.Contains(string(v), `"exit_code": 2`) {
+		t.Errorf("%v: %s", err, v)
+	}
+	muster(t, dir, nil, "run", "--", "sh", "-c", "if false; then torchrun x; fi; "+bypass+"=1 timeout 4 env -u PYTHONPATH python3 ./torchrun x.py").ends(124, "apart")
+}
+
+// A shell within the shell, in which a function of bash waits, may be told to end by its number. Then muster is.
+func TestShellInBackground(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	train := "import os, signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(print('told', flush=True)))\nopen('up', 'w').close()\nwhile True: time.sleep(0.02)\n"
+	if err := os.WriteFile(filepath.Join(dir, "train.py"), []byte(train), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	script := "torchrun train.py & while [ ! -e up ]; do sleep 0.05; done; kill $!; wait $!; echo ended $?; while [ ! -e v.json ]; do sleep 0.05; done"
+	muster(t, dir, nil, "run", "--verdict", "v.json", "--", "bash", "-c", script).ends(0, "ended 143", "told\n")
+}
+
+// Flags of muster run before a script count in it, and what the launcher says there must not be something else.
+func TestFlagsBeforeShell(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	train := "import os\nprint('rank', os.environ['RANK'], os.environ['WORLD_SIZE'], os.environ['TORCHELASTIC_MAX_RESTARTS'], os.environ.get('MUSTER_SHELL_FLAGS'))\n"
+	if err := os.WriteFile(filepath.Join(dir, "train.py"), []byte(train), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	run := func(script string, flags ...string) *program {
+		return muster(t, dir, nil, append(append([]string{"run"}, flags...), "--", "sh", "-c", script)...)
+	}
+	run("torchrun --nproc-per-node 2 train.py", "--max_restarts", "3").ends(0, "rank 1 2 3 None")
+	run("torchrun --nproc-per-node 2 train.py", "--nproc_per_node=2").ends(0, "rank 1 2 0 None")
+	run("torchrun --nproc_per_node 2 train.py", "--nproc-per-node", "1").
+		ends(2, "--nproc_per_node 2 and muster's own --nproc-per-node say different things")
+	run("muster run --nproc-per-node 2 train.py; exit $?", "--nproc-per-node", "2").ends(0, "rank 0 2 0 None")
+	run("muster run --nproc-per-node 2 train.py", "--nproc-per-node", "1").
+		ends(2, "--nproc-per-node here and --nproc-per-node 1 before the script say different things")
+}
+
+// muster env looks into a script as muster run does, as far as its text says what the launcher is told.
+func TestEnvOfShell(t *testing.T) {
+	t.Parallel()
+	dir := places(t)
+	if err := os.WriteFile(filepath.Join(dir, "s.sh"), []byte("set -e\ntorchrun --nproc-per-node 2 --role r \\\n  train a >log\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	muster(t, dir, nil, "env", "--rank", "1", "--max-restarts", "4", "--", "bash", "s.sh").
+		ends(0, "# note: as s.sh calls torchrun", "WORLD_SIZE=2 ", "ROLE_NAME=r ", "TORCHELASTIC_MAX_RESTARTS=4 ", `"train" "a"]`)
+	muster(t, dir, nil, "env", "--nproc-per-node", "3", "--", "bash", "s.sh").ends(2, "--nproc-per-node 2 and muster's own --nproc-per-node say different things")
+	muster(t, dir, nil, "env", "--", "bash", "-c", "muster run --nproc-per-node 2 -- train").ends(127, "train")
+	muster(t, dir, nil, "env", "--", "bash", "-c", "torchrun --nnodes $N train").ends(2, "calls torchrun with $N, of which only the shell knows what it is")
+}
+
+// A shell script that calls a launcher somewhere, but ends without having done so, has trained nothing that muster knows of.
+func TestShellNeverCalls(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	words := filepath.Join(dir, "words")
+	if err := os.WriteFile(words, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	vars := []string{terminationLog + "=" + words}
+	muster(t, dir, vars, "run", "--", "bash", "-c", "if false; then torchrun x.py; fi; echo alone").
+		ends(2, "alone\n", "has ended, and never called torchrun by the link to muster")
+	muster(t, dir, vars, "run", "--verdict", "v.json", "--", "bash", "-c", "if false; then torchrun x.py; fi; exit 7").
+		ends(7, "the shell's command line ended with exit code 7 before it called torchrun")
+	for _, file := range []string{words, filepath.Join(dir, "v.json")} {
+		if text, err := os.ReadFile(file); err != nil || !strings.Contains(string(text), "ended with exit code 7 before it called torchrun") {
+			t.Errorf("%s: %v: %s", file, err, text)
+		}
+	}
+}
