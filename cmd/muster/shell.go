@@ -264,11 +264,15 @@ func watchFor(s shell) *shellWatch {
 	return w
 }
 
-// close ends the watch, and returns which real launcher it found; "": none.
+// close ends the watch, and returns which real launcher it found; "": none. What it reads of a process may wait for that in the kernel.
 func (w *shellWatch) close() string {
 	close(w.stop)
-	<-w.done
-	return w.as
+	select {
+	case <-w.done:
+		return w.as
+	case <-time.After(5 * time.Second):
+		return ""
+	}
 }
 
 func (w *shellWatch) run() {
