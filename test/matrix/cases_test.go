@@ -40,8 +40,8 @@ var scenes = []scene{
 	{name: "node cut off, and healed", play: nodeCutOff, etcd: asked},
 	{name: "agents cut off, workers not", play: agentsCutOff, torch: "newest"},
 	{name: "two halves, and healed", play: twoHalves, etcd: asked},
-	{name: "agent stopped for long", play: agentStoppedForLong},
-	{name: "2, 4, 3 nodes", play: scale, both: true},
+	{name: "agent stopped for long", play: agentStoppedForLong, etcd: asked},
+	{name: "2, 4, 3 nodes", play: scale, both: true, etcd: asked},
 	{name: "spare takes over", play: spare, torch: "newest", etcd: asked},
 	{name: "spare takes over from a node cut off that stands still", play: spareForCutOff},
 
