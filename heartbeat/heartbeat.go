@@ -176,8 +176,11 @@ func (j *Judge) limit(v view) time.Duration {
 
 // learned is the limit for a world that trains.
 func (j *Judge) learned() time.Duration {
-	return min(max(j.limits.Floor, 5*j.gaps.most(), 3*j.gaps.longest), j.ceiling())
+	return min(max(j.limits.Floor, j.usual()), j.ceiling())
 }
+
+// usual is what this world's own past says of it.
+func (j *Judge) usual() time.Duration { return max(5*j.gaps.most(), 3*j.gaps.longest) }
 
 // ceiling is the limit of what can be learned.
 func (j *Judge) ceiling() time.Duration { return max(j.within(j.limits.Ceiling), j.limits.Floor) }
@@ -203,7 +206,7 @@ func (j *Judge) standstill(l Look) []Finding {
 	soon, early := limit, limit/2 // of a busy culprit people hear as early as of a dead one
 	if j.trains() {
 		soon = j.learned()
-		early = soon * 2 / 5 // by the default floor within 15 s, with all that it takes to get here
+		early = max(j.limits.Floor/3, min(j.usual(), soon)*2/5) // by the default floor within 15 s, with all that it takes to get here
 	}
 	switch {
 	case v.Class == "":

@@ -292,7 +292,7 @@ func TestClasses(t *testing.T) {
 			w.enter(0, 1, 2)
 			w.beats[3].Sight.Traced = true
 			w.stand(80, nil)
-		}, "suspect: rank 3 (node-1, local 1, pid 103) has not entered all_reduce #1201 for 12 s; 3 others wait in it; it is asleep"},
+		}, "suspect: rank 3 (node-1, local 1, pid 103) has not entered all_reduce #1201 for 10 s; 3 others wait in it; it is asleep"},
 		{"not looked at from outside", func(w *world) {
 			w.enter(0, 1, 2)
 			for range 100 {

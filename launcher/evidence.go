@@ -97,7 +97,7 @@ func (w *watch) bundle(ctx context.Context, why string) (string, evidence.Bundle
 		}
 	}
 	b := evidence.Gather(ctx, s)
-	dir, err := b.Write(ctx, w.dirs)
+	dir, err := b.Write(context.WithoutCancel(ctx), w.dirs) // what is gathered until the round's end is kept
 	return dir, b, err
 }
 
@@ -143,7 +143,7 @@ func (w *watch) keepEssence(from int, n news) {
 	}
 	b.Job, b.Node, b.Round = w.world.ID, w.place(from), w.round
 	w.goes(func() {
-		if _, err := b.Write(w.ctx, w.dirs); err != nil {
+		if _, err := b.Write(context.WithoutCancel(w.ctx), w.dirs); err != nil {
 			w.c.Log.Warn(err.Error())
 		}
 	})

@@ -56,8 +56,8 @@ def nap():
 
 @data
 def spin():
-    while True:
-        pass  # here: spin
+    x = 0
+    while True: x += 1  # here: spin
 
 
 @data
