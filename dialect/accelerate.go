@@ -203,8 +203,12 @@ func (s *settings) workers(w way, r *Request) error {
 	if err := s.miscounted(w, n, machines); err != nil {
 		return err
 	}
-	if s.number("num_machines") == 0 { // a platform that knows of more must not multiply what is all machines'
+	if pet := s.host.Getenv("PET_NNODES"); pet != "" && pet != "1" && pet != "1:1" && machines == 1 && s.line.given("num_machines").as == "" {
+		s.notes = append(s.notes, fmt.Sprintf("%s is %d on each machine: PET_NNODES says %s of them, which accelerate takes where nothing says --num_machines", all.from, n, pet))
+		r.Flags = slices.DeleteFunc(r.Flags, func(f Flag) bool { return f.Name == "nnodes" })
+	} else if s.number("num_machines") == 0 { // a platform that knows of more must not multiply what is all machines'
 		r.set("nnodes", "1", "accelerate's default of --num_machines")
+		r.Hint = "say --num_machines, and in --num_processes how many there are on all machines together; as it is, accelerate would train on each alone"
 	}
 	r.set("nproc-per-node", strconv.Itoa(n/machines), all.from)
 	if n > 1 && w.plain() && (w.cpu || s.file != "" || n == machines) {

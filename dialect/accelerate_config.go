@@ -20,6 +20,7 @@ type setting struct {
 
 // settings are accelerate's values: those of the command line, else those of its configuration file, else its defaults.
 type settings struct {
+	host    job.Host
 	line    line
 	file    string // "": there is none
 	keys    []key  // the file's
@@ -30,7 +31,7 @@ type settings struct {
 
 // settle collects the values of a command line and of the configuration file that goes with it.
 func settle(h job.Host, l line) (*settings, error) {
-	s := &settings{line: l, byName: map[string]setting{}}
+	s := &settings{host: h, line: l, byName: map[string]setting{}}
 	for _, a := range settled {
 		if a.usual != "" {
 			s.byName[a.name()] = setting{value: a.usual, from: "accelerate's default"}

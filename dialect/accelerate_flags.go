@@ -222,6 +222,7 @@ var settled = slices.Concat(accelerateArgs, dynamoArgs, deepspeedArgs, fsdpArgs,
 
 // accelerateOptions are all that accelerate launch takes, and what it took once.
 var accelerateOptions = func() (o options) {
+	o.spellings = true
 	for _, a := range settled {
 		o.known = append(o.known, a.option())
 	}

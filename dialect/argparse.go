@@ -9,7 +9,7 @@ import (
 
 // An option is one of a launcher's flags, as Python's argparse has it.
 type option struct {
-	names string // separated by blanks, the one for messages first: "--nproc-per-node -n"; - and _ are the same in long ones
+	names string // separated by blanks, the one for messages first: "--nproc-per-node -n"
 	alone bool   // it has no value (store_true)
 	takes func(value string) error
 }
@@ -24,6 +24,7 @@ func (o option) name() string {
 type options struct {
 	known      []option
 	abbreviate bool // a long option may be written by its beginning, as long as that is unique (allow_abbrev)
+	spellings  bool // a long option may be written with dashes or with underscores, but not with both
 }
 
 // A said is one option as it was given.
@@ -146,10 +147,11 @@ func (o options) find(as string) (option, error) {
 	var begins []option
 	for _, opt := range o.known {
 		for _, name := range strings.Fields(opt.names) {
-			if name == as || alike(name) == alike(as) && strings.HasPrefix(as, "--") {
+			spelt := o.spelt(name)
+			if slices.Contains(spelt, as) {
 				return opt, nil
 			}
-			if o.abbreviate && strings.HasPrefix(as, "--") && strings.HasPrefix(alike(name), alike(as)) {
+			if o.abbreviate && strings.HasPrefix(as, "--") && slices.ContainsFunc(spelt, func(s string) bool { return strings.HasPrefix(s, as) }) {
 				begins = append(begins, opt)
 			}
 		}
@@ -167,8 +169,14 @@ func (o options) find(as string) (option, error) {
 	return option{}, fmt.Errorf("%s may be any of %s", as, strings.Join(names, ", "))
 }
 
-// alike writes a long option in one of its spellings.
-func alike(name string) string { return strings.ReplaceAll(name, "_", "-") }
+// spelt are the ways in which a name may be written.
+func (o options) spelt(name string) []string {
+	bare, long := strings.CutPrefix(name, "--")
+	if !o.spellings || !long {
+		return []string{name}
+	}
+	return []string{"--" + strings.ReplaceAll(bare, "_", "-"), "--" + strings.ReplaceAll(bare, "-", "_")}
+}
 
 // An unknownError is an option that the launcher does not have.
 type unknownError struct {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -113,7 +114,22 @@ func worldInfo(text string) (hosts []slotted, err error) {
 			return nil, fmt.Errorf("%.80q: %w", raw, err)
 		}
 		host.name, _ = name.(string)
+		if slices.ContainsFunc(hosts, func(h slotted) bool { return h.name == host.name }) {
+			return nil, fmt.Errorf("%.80q has %q twice", raw, host.name)
+		}
+		if slices.ContainsFunc(host.slots, func(slot int) bool { return slot < 0 }) {
+			return nil, fmt.Errorf("%.80q: a slot's number is below 0", raw)
+		}
 		hosts = append(hosts, host)
+	}
+	if _, err := d.Token(); err != nil { // what closes it
+		return nil, fmt.Errorf("%.80q: %w", raw, err)
+	}
+	switch _, err := d.Token(); {
+	case err != io.EOF:
+		return nil, fmt.Errorf("%.80q: more follows the object", raw)
+	case len(hosts) == 0:
+		return nil, fmt.Errorf("%.80q has no nodes", raw)
 	}
 	return hosts, nil
 }

@@ -48,7 +48,8 @@ type Request struct {
 	// Others are the nodes beside this one that the launcher would start by ssh; none: each is started by somebody else.
 	Others []string
 	Notes  []string
-	Help   bool // only how to use it is asked for
+	Hint   string // what to do where the platform says another number of nodes
+	Help   bool   // only how to use it is asked for
 }
 
 // A Flag is a flag of muster run that a word of the other launcher means.

@@ -21,7 +21,7 @@ var torchrun = Dialect{
 
 // torchrunOptions are those of PyTorch 1.13 to 2.15. The variables that set them, PET_ and the name, set those of
 // muster run, and are not read here.
-var torchrunOptions = options{abbreviate: true, known: []option{
+var torchrunOptions = options{abbreviate: true, spellings: true, known: []option{
 	{names: "--help -h", alone: true},
 	{names: "--nnodes"}, {names: "--nproc-per-node"}, {names: "--node-rank"},
 	{names: "--rdzv-backend"}, {names: "--rdzv-endpoint"}, {names: "--rdzv-id"}, {names: "--rdzv-conf"},
@@ -37,7 +37,7 @@ var torchrunOptions = options{abbreviate: true, known: []option{
 }}
 
 // launchOptions are those of torch.distributed.launch, which has one more.
-var launchOptions = options{abbreviate: true, known: append(slices.Clone(torchrunOptions.known),
+var launchOptions = options{abbreviate: true, spellings: true, known: append(slices.Clone(torchrunOptions.known),
 	option{names: "--use-env", alone: true})}
 
 // sameWords are options that muster run has by the same name, with the same values.

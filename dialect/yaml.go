@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"strconv"
 	"strings"
@@ -37,8 +38,14 @@ func readKeys(data []byte, isJSON bool) ([]key, error) {
 		}
 		data = bytes.ReplaceAll(data, []byte("\t"), []byte(" "))
 	}
-	var doc yaml.Node
-	if err := yaml.Unmarshal(data, &doc); err != nil {
+	var doc, second yaml.Node
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	if err := d.Decode(&doc); err != nil && err != io.EOF {
+		return nil, errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	if err := d.Decode(&second); err == nil {
+		return nil, fmt.Errorf("line %d: a second document begins, and only one can be read", max(second.Line, 1))
+	} else if err != io.EOF {
 		return nil, errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	if len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {

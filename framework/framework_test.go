@@ -169,6 +169,9 @@ func TestGuess(t *testing.T) {
 		{"import tensorflow_datasets as tfds\n", ""},
 		{"# import jax\nprint('import paddle')\n", ""},
 		{"\x80\x00import jax", ""},
+		{"\"\"\"Trains.\n\nimport jax\n\"\"\"\nx = r'\\' + 'it''s'  # don't\nimport tensorflow\n", "tensorflow"},
+		{"'''\nimport jax\n\\''' '''\nimport os\n", ""},
+		{"x = 'not ended\nimport jax\n", "jax"},
 	} {
 		if got := strings.Join(Guess([]byte(c.script)), " "); got != c.want {
 			t.Errorf("%q: %q, want %q", c.script, got, c.want)

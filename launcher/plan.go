@@ -167,7 +167,7 @@ func (c Config) contradicted(found discovery.Finding) error {
 	case c.Dialect.Command == nil || c.Standalone || found.Nodes < 2 || found.Least != 0:
 		return nil
 	case c.Nodes != 0 && c.Nodes != found.Nodes:
-		return fail(job.ExitUsage, "correct the command line, or leave the number of nodes out of it", "%s, but the platform says %d nodes (%s)",
+		return fail(job.ExitUsage, cmp.Or(c.Dialect.Hint, "correct the command line, or leave the number of nodes out of it"), "%s, but the platform says %d nodes (%s)",
 			c.said("nnodes", job.Terms{Nodes: c.Nodes, Least: c.Least}.Size()), found.Nodes, evidence)
 	case c.NodeRank >= 0 && found.Rank >= 0 && c.NodeRank != found.Rank:
 		return fail(job.ExitUsage, "correct the command line, or leave the node's number out of it", "%s, but the platform says this is node %d (%s)",
