@@ -37,15 +37,24 @@ func (l *leader) doubted() (n int) {
 
 // choose picks who makes the world: those on machines that nobody doubts, members of the one before, then others as they came.
 func (l *leader) choose(tickets []ticket) []ticket {
-	if len(tickets) > l.spec.Nodes {
+	places := l.places()
+	if len(tickets) > places {
 		stranger := l.strangers()
 		slices.SortStableFunc(tickets, func(a, b ticket) int {
 			return cmp.Or(min(len(l.doubts[a.number]), 1)-min(len(l.doubts[b.number]), 1), stranger(a)-stranger(b))
 		})
 	}
-	most := min(len(tickets), l.spec.Nodes)
+	most := min(len(tickets), places)
 	l.remarks = slices.Concat(l.remark(tickets[:most], "%v takes part, although %s"), l.remark(tickets[most:], "%v is left as a spare: %s"))
 	return tickets[:most]
+}
+
+// places is how many nodes the world has at most.
+func (l *leader) places() int {
+	if before := cmp.Or(l.Previous, l.before.members()); l.Closed && before != nil {
+		return len(before.Members)
+	}
+	return l.spec.Nodes
 }
 
 // strangers returns what tells those who were no members of the world before from those who were.

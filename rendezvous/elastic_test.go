@@ -343,6 +343,22 @@ func TestRest(t *testing.T) {
 	})
 }
 
+// A closed world does not grow when its nodes meet again: those who stand by take the places of the lost, whoever leads the meeting.
+func TestClosedWorld(t *testing.T) {
+	play(t, func(s *scene) {
+		closed := Options{LastCall: 10 * time.Second, Closed: true}
+		a, b, c := s.comes(elastic("a", 2, 5), closed), s.comes(elastic("b", 2, 5), closed), s.comes(elastic("c", 2, 5), closed)
+		s.agree([]string{"a", "b", "c"}, a, b, c)
+		x, y := s.comes(elastic("x", 2, 5), closed), s.comes(elastic("y", 2, 5), closed)
+		s.passes(time.Minute)
+		s.dies(b)
+		next := s.goesOn(2, a, c)
+		s.agree([]string{"a", "x", "c"}, next[0], x, next[1])
+		s.passes(time.Minute)
+		s.waits(y)
+	})
+}
+
 // indexed is a node of a job of two, at an address of its own and one that a service gives to whoever has its index now.
 func indexed(name string, index int) job.Spec {
 	s := numberedAgent(index, 2)

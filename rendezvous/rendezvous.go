@@ -58,6 +58,8 @@ type Options struct {
 	Seen     int           // the highest generation that this agent has been part of; the next world's is higher
 	Previous *job.World    // the world before, whose order of ranks is kept as far as its nodes come back
 	Fence    time.Duration // how long members of the world before may live without hearing its leader; without those the next one waits so long
+	// Closed: who was in no world yet only takes the place of a node that was lost. The next world is no larger than the one before.
+	Closed bool
 	// NotBefore is when this node may take a place in a world again. Until then it only stands by.
 	NotBefore time.Time
 	// Unfit says why no worker can run on this node; "": they can. Such a node takes no place in any world: it stands by until the job is over.

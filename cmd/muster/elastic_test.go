@@ -325,3 +325,40 @@ func TestInThePlaceOfTheDead(t *testing.T) {
 	c.works(0, "a", "b")
 	c.end("a", "b")
 }
+
+// Late comers of a job that does not call rounds off for them: with at-restart they are let in when one ends for another reason; with never they
+// only take the places of nodes that were lost, so the world does not grow.
+func TestJoinPolicy(t *testing.T) {
+	t.Parallel()
+	for policy, play := range map[string]func(c *crowd){
+		"at-restart": func(c *crowd) {
+			c.kill("a")
+			c.works(1, "a", "b", "c", "d")
+			c.end("a", "b", "c", "d")
+		},
+		"never": func(c *crowd) {
+			c.kill("a")
+			c.works(1, "a", "b")
+			c.dies("b")
+			c.nodes["a"].says("of 4 in round 2")
+			c.end("a", "c", "d")
+		},
+	} {
+		t.Run(policy, func(t *testing.T) {
+			t.Parallel()
+			c := newCrowd(t, "--nnodes 2:4 --last-call 1 --max-restarts 3 --join-policy "+policy)
+			c.joins("a", "b")
+			c.works(0, "a", "b")
+			c.joins("c", "d")
+			for _, name := range []string{"c", "d"} {
+				c.nodes[name].saysTimes("waiting for its end", 2) // longer than --last-call
+			}
+			play(c)
+			for name, p := range c.nodes {
+				if out := p.out.String(); policy == "never" && strings.Contains(out, "of 6") || strings.Contains(out, "of 8 in round 0") {
+					t.Errorf("%s was in a world that grew: %s", name, out)
+				}
+			}
+		})
+	}
+}
