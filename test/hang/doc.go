@@ -5,6 +5,6 @@
 // takes part in the wrong collective and so on. Of each fault muster must name the class, who is to blame and at which line, and
 // then let the training begin again and come to its end; of what is healthy it must not say a word.
 //
-// go test ./test/hang plays what is quick; with -all every scene with PyTorch 1.13 and the newest, the latter with FSDP, too. It
-// needs root, ip, nft and /dev/fuse. scripts/record.py plays a scene without muster, for the recordings in heartbeat/testdata/real.
+// go test ./test/hang plays what is quick, and lets some of the jobs end for their hang; with -all every scene with PyTorch 1.13 and the newest, the
+// latter with FSDP, too. It needs root, ip, nft and /dev/fuse. scripts/record.py plays a scene without muster, for the recordings in heartbeat/testdata/real.
 package hang

@@ -74,6 +74,7 @@ func (j *job) verdicts() (all [2]ended) {
 // TestObserve looks on while torchrun trains. It names a rank that holds up the others, on both nodes, and does nothing to it: training
 // goes on when the rank does.
 func TestObserve(t *testing.T) {
+	t.Parallel()
 	muster := stage.Build(t)
 	for _, c := range []struct{ scene, torch string }{{"nap", "debian"}, {"stop", "newest"}} {
 		t.Run(c.scene, func(t *testing.T) {

@@ -39,6 +39,8 @@ var trainings = []training{
 	{"tf_ps", "tensorflow", 3, "--ps 1", 1},
 }
 
+func TestMain(m *testing.M) { stage.Main(m, 1) }
+
 // TestTrainings runs them, one after the other: each is a world of processes of its own.
 func TestTrainings(t *testing.T) {
 	chosen, err := regexp.Compile(*play)

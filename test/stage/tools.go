@@ -1,12 +1,15 @@
 package stage
 
 import (
+	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -21,20 +24,61 @@ func Main(m *testing.M, together int) {
 	if err := flag.Set("test.parallel", strconv.Itoa(together)); err != nil {
 		panic(err) // of package testing
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	os.RemoveAll(built.dir)
+	os.Exit(code)
 }
 
-// Build makes the program that is delivered, if no other was named.
+// built is the program, once it is.
+var built struct {
+	once      sync.Once
+	dir, path string
+	err       error
+}
+
+// Build makes the program that is delivered, if no other was named, once for all tests.
 func Build(t testing.TB) string {
 	t.Helper()
-	if *another != "" {
-		return *another
+	built.once.Do(func() {
+		if built.path = *another; built.path == "" {
+			built.err = build()
+		}
+	})
+	if built.err != nil {
+		t.Fatal(built.err)
 	}
-	path := filepath.Join(t.TempDir(), "muster")
-	if out, err := exec.Command("make", "-C", "../..", "build", "BIN="+path).CombinedOutput(); err != nil {
-		t.Fatalf("make build: %v: %s", err, out)
+	return built.path
+}
+
+func build() (err error) {
+	if built.dir, err = os.MkdirTemp("", "stage-"); err != nil {
+		return err
 	}
-	return path
+	built.path = filepath.Join(built.dir, "muster")
+	if out, err := exec.Command("make", "-C", root, "build", "BIN="+built.path).CombinedOutput(); err != nil {
+		return fmt.Errorf("make build: %w: %s", err, out)
+	}
+	return depend()
+}
+
+// root is where the program's source is, for the tests.
+const root = "../.."
+
+// sources lists what the program is made of, and where that is.
+const sources = `{{if not .Standard}}{{$d := .Dir}}{{$d}}{{range .GoFiles}}
+{{$d}}/{{.}}{{end}}{{range .EmbedFiles}}
+{{$d}}/{{.}}{{end}}{{end}}`
+
+// depend looks at all of that, so that go test does not take what it knows of another program for a result of this one.
+func depend() error {
+	cmd := exec.Command("go", "list", "-deps", "-tags", "full", "-f", sources, "./cmd/muster")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	for file := range strings.FieldsSeq(string(out)) {
+		_, gone := os.Stat(file)
+		err = errors.Join(err, gone)
+	}
+	return err
 }
 
 // Python is the Python that test/python knows by this name.
