@@ -90,8 +90,9 @@ func newObserver(c Config, first pid1.Told, began time.Time) *observer {
 	}
 	o.roll = roll{dir: o.out.Pages, pages: map[int]*page.Page{}}
 	machine, _ := topology.Probe(c.Root) // without, there are no accelerators
-	o.limits = heartbeat.Limits{Floor: c.HangFloor, Ceiling: c.HangTimeout, Start: c.HangStart, Busy: c.HangBusyAfter, GPUs: len(machine.GPUs) > 0, Others: c.ownTimeouts()}
-	if len(machine.GPUs) > 0 {
+	gpus := len(machine.Slots())
+	o.limits = heartbeat.Limits{Floor: c.HangFloor, Ceiling: c.HangTimeout, Start: c.HangStart, Busy: c.HangBusyAfter, GPUs: gpus > 0, Others: c.ownTimeouts()}
+	if gpus > 0 {
 		given, _ := c.getenv(witness.RASName)
 		o.ras = cmp.Or(given, "localhost:28028")
 	}

@@ -249,11 +249,14 @@ func planSlots(c Config, found discovery.Finding, p *Plan) error {
 		return err
 	}
 	p.Spec.Self.Slots = slots
-	p.GPUs, _ = topology.Visible(machine.GPUs, c.getenv)
-	for _, g := range machine.GPUs {
-		p.Devices = append(p.Devices, g.Device)
+	gpus := machine.Slots()
+	p.GPUs, _ = topology.Visible(gpus, c.getenv)
+	for _, g := range gpus {
+		if !slices.Contains(p.Devices, g.Device) { // that of several MIG instances
+			p.Devices = append(p.Devices, g.Device)
+		}
 	}
-	if asked == "auto" && len(machine.GPUs) == 0 {
+	if asked == "auto" && len(gpus) == 0 {
 		p.Notes = append(p.Notes, "no GPU on this node: one worker on the CPU (--nproc-per-node says otherwise)")
 	}
 	p.set(c, "nproc-per-node", fmt.Sprintf("%d (%s)", slots, asked), from)
@@ -266,13 +269,14 @@ const maxSlots = 4096
 var errSlots = fmt.Errorf("is no number of workers: give one from 1 to %d, or gpu, cpu, auto", maxSlots)
 
 func slots(asked string, m topology.Machine, getenv func(string) (string, bool)) (int, error) {
-	gpus, why := topology.Visible(m.GPUs, getenv)
+	all := m.Slots()
+	gpus, why := topology.Visible(all, getenv)
 	switch asked {
 	case "gpu", "auto":
 		if gpus > 0 {
 			return gpus, nil
 		}
-		if asked == "auto" && len(m.GPUs) == 0 && m.Hidden == "" {
+		if asked == "auto" && len(all) == 0 && m.Hidden == "" {
 			return 1, nil
 		}
 		return 0, noGPU(m, why)
@@ -292,7 +296,7 @@ func noGPU(m topology.Machine, why string) error {
 	case m.Hidden != "":
 		return fail(job.ExitRefused, hint, "no GPU for the workers: %s", m.Hidden)
 	case why != "":
-		return fail(job.ExitRefused, hint, "no GPU for the workers: %s hides all %d", why, len(m.GPUs))
+		return fail(job.ExitRefused, hint, "no GPU for the workers: %s hides all %d", why, len(m.Slots()))
 	default:
 		return fail(job.ExitRefused, hint, "no GPU for the workers: this node has none")
 	}

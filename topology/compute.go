@@ -1,0 +1,166 @@
+package topology
+
+import (
+	"slices"
+	"strconv"
+)
+
+// A Rail is a port through which GPUs reach other machines.
+type Rail struct {
+	HCA  HCA
+	Port Port
+}
+
+// Name is the adapter's name, with the port where the adapter has several.
+func (r Rail) Name() string {
+	if len(r.HCA.Ports) > 1 {
+		return r.HCA.Name + ":" + strconv.Itoa(r.Port.Number)
+	}
+	return r.HCA.Name
+}
+
+// Rails are all ports of all adapters, by name.
+func (m Machine) Rails() (all []Rail) {
+	for _, h := range m.HCAs {
+		for _, p := range h.Ports {
+			all = append(all, Rail{HCA: h, Port: p})
+		}
+	}
+	return all
+}
+
+// Compute is the ports that are for training, without those for storage and management: of the usable ones the fastest, InfiniBand before
+// Ethernet; of these, where some GPU has one behind its own PCIe switches, those that are the nearest to a GPU.
+func (m Machine) Compute() []Rail {
+	usable := slices.DeleteFunc(m.Rails(), func(r Rail) bool { return !r.Port.Usable })
+	fast := fastest(usable)
+	var near []Rail
+	local := false
+	for _, g := range m.GPUs {
+		nearest, relation := nearestTo(g, fast)
+		if m.lost(g, relation, fast) {
+			continue // it borrows another GPU's, or storage's
+		}
+		local = local || relation <= PXB
+		near = append(near, nearest...)
+	}
+	if !local {
+		return fast
+	}
+	return slices.DeleteFunc(fast, func(r Rail) bool {
+		return !slices.ContainsFunc(near, func(n Rail) bool { return n.Name() == r.Name() })
+	})
+}
+
+// fastest are the ports of the best rate; one of the same card whose link has lost lanes counts as the others do. Without InfiniBand
+// and Ethernet it is all ports of EFA, whose rate says nothing.
+func fastest(ports []Rail) []Rail {
+	efa := func(r Rail) bool { return r.HCA.EFA() }
+	verbs := slices.DeleteFunc(slices.Clone(ports), func(r Rail) bool {
+		return efa(r) || r.Port.Layer != "InfiniBand" && r.Port.Layer != "Ethernet"
+	})
+	if len(verbs) == 0 {
+		return slices.DeleteFunc(ports, func(r Rail) bool { return !efa(r) })
+	}
+	var best float64
+	for _, r := range verbs {
+		best = max(best, r.Port.Rate)
+	}
+	top := slices.DeleteFunc(slices.Clone(verbs), func(r Rail) bool { return r.Port.Rate < best*0.9 })
+	if i := slices.IndexFunc(top, func(r Rail) bool { return r.Port.Layer == "InfiniBand" }); i >= 0 {
+		top = slices.DeleteFunc(top, func(r Rail) bool { return r.Port.Layer != "InfiniBand" })
+	}
+	return slices.DeleteFunc(verbs, func(r Rail) bool {
+		return !slices.ContainsFunc(top, func(t Rail) bool { return t.Name() == r.Name() || narrowed(r, t) })
+	})
+}
+
+// narrowed reports whether r is what t is, but for fewer lanes: 200 Gb/sec (2X NDR) beside 400 Gb/sec (4X NDR).
+func narrowed(r, t Rail) bool {
+	return sameCard(r.HCA, t.HCA) && r.Port.Layer == t.Port.Layer && r.Port.Speed != "" && r.Port.Speed == t.Port.Speed && r.Port.Lanes < t.Port.Lanes
+}
+
+func sameCard(a, b HCA) bool {
+	return a.PCI.Vendor == b.PCI.Vendor && a.PCI.Device == b.PCI.Device && a.PCI.SubType == b.PCI.SubType && a.Board == b.Board
+}
+
+// lost reports whether a GPU's own adapter, of the kind that others train through, cannot be used: one is behind its PCIe switches, nearer
+// than what is left to it.
+func (m Machine) lost(g GPU, left Relation, fast []Rail) bool {
+	return slices.ContainsFunc(m.Rails(), func(r Rail) bool {
+		relation := Relate(g.PCI, r.HCA.PCI)
+		return !r.Port.Usable && relation <= PXB && relation < left && slices.ContainsFunc(fast, func(f Rail) bool { return sameCard(f.HCA, r.HCA) })
+	})
+}
+
+// nearestTo are those of rails that are the nearest to a GPU, by name.
+func nearestTo(g GPU, rails []Rail) (nearest []Rail, relation Relation) {
+	relation = None
+	for _, r := range rails {
+		switch d := Relate(g.PCI, r.HCA.PCI); {
+		case d < relation:
+			nearest, relation = []Rail{r}, d
+		case d == relation:
+			nearest = append(nearest, r)
+		}
+	}
+	return nearest, relation
+}
+
+// An Affinity is which adapters are the nearest to a GPU among those for training.
+type Affinity struct {
+	GPU      int // its index
+	Rails    []Rail
+	Relation Relation // None: there is no adapter
+}
+
+// Affinity pairs each GPU with its nearest adapters.
+func (m Machine) Affinity() (all []Affinity) {
+	compute := m.Compute()
+	for _, g := range m.GPUs {
+		near, relation := nearestTo(g, compute)
+		all = append(all, Affinity{GPU: g.Index, Rails: near, Relation: relation})
+	}
+	return all
+}
+
+// Names are the rails' names.
+func Names(rails []Rail) []string {
+	names := []string{}
+	for _, r := range rails {
+		names = append(names, r.Name())
+	}
+	return names
+}
+
+// Transport is how data gets to other machines past the CPU: ib, roce, efa, or none.
+func (m Machine) Transport() string {
+	compute := m.Compute()
+	switch {
+	case len(compute) == 0:
+		return "none"
+	case compute[0].HCA.EFA():
+		return "efa"
+	case compute[0].Port.Layer == "InfiniBand":
+		return "ib"
+	}
+	return "roce"
+}
+
+// GIDIndex is where all adapters for training have the GID by which RoCE v2 reaches others, if they agree.
+func (m Machine) GIDIndex() (index int, ok bool) {
+	if m.Transport() != "roce" {
+		return 0, false
+	}
+	for i, r := range m.Compute() {
+		g, found := r.Port.RoCE(m.Nets)
+		if !found || i > 0 && g.Index != index {
+			return 0, false
+		}
+		index = g.Index
+	}
+	return index, true
+}
+
+// MNNVL reports whether GPUs may reach those of other machines by NVLink: this container has a channel of IMEX.
+func (m Machine) MNNVL() bool { return len(m.NVIDIA.IMEX) > 0 }

@@ -1,0 +1,225 @@
+package topology
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A Told is what nvidia-smi says of a GPU, and no file does. What it does not say is "".
+type Told struct {
+	MIG           string // mig.mode.current: Enabled, Disabled
+	ECC           string // ecc.mode.current: Enabled, Disabled
+	Uncorrected   *int   // ecc.errors.uncorrected.volatile.total
+	Fabric        string // fabric.state: Completed, In Progress, …
+	FabricStatus  string // fabric.status: Success, or what is wrong
+	FabricCluster string // fabric.clusterUuid, of the NVLink domain between machines
+	Clique        string // fabric.cliqueId within it
+}
+
+// An SMI runs nvidia-smi with arguments and returns what it wrote to standard output. It is for the caller to bound it: where a
+// driver has died it never ends.
+type SMI func(args ...string) (string, error)
+
+// A question is one group of nvidia-smi's fields. They are asked apart: one unknown name makes the whole query fail.
+type question struct {
+	fields []string
+	note   func(g *GPU, answers []string)
+}
+
+var questions = []question{
+	{[]string{"uuid", "name"}, func(g *GPU, a []string) {
+		if g.UUID == "" {
+			g.UUID = a[0]
+		}
+		if g.Model == "" || g.Model == g.PCI.number() {
+			g.Model = a[1]
+		}
+	}},
+	{[]string{"mig.mode.current"}, func(g *GPU, a []string) { g.Told.MIG = a[0] }},
+	{[]string{"ecc.mode.current", "ecc.errors.uncorrected.volatile.total"}, func(g *GPU, a []string) {
+		g.Told.ECC = a[0]
+		if n, err := strconv.Atoi(a[1]); err == nil && n >= 0 {
+			g.Told.Uncorrected = &n
+		}
+	}},
+	{[]string{"fabric.state", "fabric.status"}, func(g *GPU, a []string) { g.Told.Fabric, g.Told.FabricStatus = a[0], a[1] }},
+	{[]string{"fabric.clusterUuid", "fabric.cliqueId"}, func(g *GPU, a []string) { g.Told.FabricCluster, g.Told.Clique = a[0], a[1] }},
+}
+
+// Ask has nvidia-smi say what no file does. A question that it does not answer leaves a note in Unknown; without an answer to the
+// first, or when stop reports true of an error, no more is asked.
+func (m *Machine) Ask(smi SMI, stop func(error) bool) {
+	for i, q := range questions {
+		text, err := smi("--query-gpu=pci.bus_id,"+strings.Join(q.fields, ","), "--format=csv,noheader,nounits")
+		if err == nil {
+			err = m.answer(q, text)
+		}
+		if err != nil {
+			m.Unknown = append(m.Unknown, fmt.Sprintf("nvidia-smi, %s: %v", strings.Join(q.fields, ","), err))
+		}
+		if err != nil && (i == 0 || stop(err)) {
+			return
+		}
+	}
+	for _, ask := range []struct {
+		args []string
+		into func(string) error
+	}{
+		{[]string{"topo", "-m"}, m.nvlinks},
+		{[]string{"-L"}, m.migUUIDs},
+	} {
+		text, err := smi(ask.args...)
+		if err == nil {
+			err = ask.into(text)
+		}
+		if err != nil {
+			m.Unknown = append(m.Unknown, fmt.Sprintf("nvidia-smi %s: %v", strings.Join(ask.args, " "), err))
+			if stop(err) {
+				return
+			}
+		}
+	}
+}
+
+// answer reads lines such as "00000000:1B:00.0, GPU-5a1…, NVIDIA H100 80GB HBM3". Each question needs a line for some GPU.
+func (m *Machine) answer(q question, text string) error {
+	some := false
+	for line := range strings.Lines(clean([]byte(text))) {
+		words := strings.Split(line, ",")
+		a, err := ParseAddress(strings.TrimSpace(words[0]))
+		if err != nil || len(words) != len(q.fields)+1 {
+			continue
+		}
+		if i := slices.IndexFunc(m.GPUs, func(g GPU) bool { return g.PCI.Address == a }); i >= 0 {
+			var answers []string
+			for _, w := range words[1:] {
+				answers = append(answers, said(w))
+			}
+			q.note(&m.GPUs[i], answers)
+			some = true
+		}
+	}
+	if !some {
+		return unsaid(text)
+	}
+	return nil
+}
+
+// said is an answer, "" for the ways in which nvidia-smi says that there is none.
+func said(text string) string {
+	text = strings.TrimSpace(text)
+	if len(text) > 256 || text == "N/A" || strings.HasPrefix(text, "[") { // [N/A], [Not Supported], [Unknown Error], [GPU is lost]
+		return ""
+	}
+	return text
+}
+
+func unsaid(text string) error {
+	if strings.TrimSpace(text) == "" {
+		return errEmpty
+	}
+	return fmt.Errorf("it said %s", quote(text))
+}
+
+// nvlinks reads the matrix of nvidia-smi topo -m for the cells NV1, NV2, … between GPUs. Its columns are the visible GPUs in order.
+// The other cells the paths in sysfs tell, and better.
+func (m *Machine) nvlinks(text string) error {
+	seen := m.shown()
+	rows := 0
+	for line := range strings.Lines(escapes(text)) {
+		cells := strings.Fields(line)
+		row, ok := gpuNumber(cells)
+		if !ok || row >= len(seen) || len(cells) > 1 && strings.HasPrefix(cells[1], "GPU") { // the header begins as a row does
+			continue
+		}
+		rows++
+		for column, cell := range cells[1:] {
+			n, err := strconv.Atoi(strings.TrimPrefix(cell, "NV"))
+			if column >= len(seen) || column == row || !strings.HasPrefix(cell, "NV") || err != nil || n < 1 || n > 1000 {
+				continue
+			}
+			g := &m.GPUs[seen[row]]
+			if to := m.GPUs[seen[column]].Index; !slices.ContainsFunc(g.Links, func(p Peer) bool { return p.Index == to }) {
+				g.Links = append(g.Links, Peer{Index: to, Kind: "nvlink", Links: n})
+			}
+		}
+	}
+	if rows == 0 {
+		return unsaid(text)
+	}
+	return nil
+}
+
+// shown are the places in GPUs of those that nvidia-smi counts.
+func (m *Machine) shown() (places []int) {
+	for i, g := range m.GPUs {
+		if g.Vendor == "nvidia" && g.Visible {
+			places = append(places, i)
+		}
+	}
+	return places
+}
+
+// gpuNumber is 3 of a row that begins with GPU3.
+func gpuNumber(cells []string) (int, bool) {
+	if len(cells) == 0 {
+		return 0, false
+	}
+	rest, ok := strings.CutPrefix(cells[0], "GPU")
+	n, err := strconv.Atoi(rest)
+	return n, ok && err == nil && n >= 0
+}
+
+// escapes takes out the sequences by which nvidia-smi underlines its header: ESC [4m.
+func escapes(text string) string {
+	var b strings.Builder
+	for text != "" {
+		i := strings.IndexByte(text, 0x1b)
+		if i < 0 {
+			break
+		}
+		b.WriteString(text[:i])
+		_, after, ok := strings.Cut(text[i:], "m")
+		if !ok {
+			return b.String()
+		}
+		text = after
+	}
+	b.WriteString(text)
+	return clean([]byte(b.String()))
+}
+
+// migUUIDs reads nvidia-smi -L: "GPU 0: NVIDIA H100 (UUID: GPU-…)", and below it "  MIG 1g.10gb     Device  0: (UUID: MIG-…)". Its
+// order is that of the instances.
+func (m *Machine) migUUIDs(text string) error {
+	byUUID := map[string]*GPU{}
+	for i := range m.GPUs {
+		byUUID[m.GPUs[i].UUID] = &m.GPUs[i]
+	}
+	var g *GPU
+	next, some := 0, false
+	for line := range strings.Lines(clean([]byte(text))) {
+		_, id, ok := strings.Cut(line, "(UUID: ")
+		id, _, closed := strings.Cut(id, ")")
+		line = strings.TrimSpace(line)
+		switch {
+		case !ok || !closed || len(id) > 256:
+		case strings.HasPrefix(line, "GPU "):
+			g, next, some = byUUID[id], 0, true
+		case strings.HasPrefix(line, "MIG ") && g != nil:
+			for next < len(g.MIG) && !g.MIG[next].Visible {
+				next++
+			}
+			if next < len(g.MIG) {
+				g.MIG[next].UUID = id
+				next++
+			}
+		}
+	}
+	if !some {
+		return unsaid(text)
+	}
+	return nil
+}
