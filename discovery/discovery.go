@@ -2,9 +2,10 @@
 package discovery
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"strconv"
+	"slices"
 	"strings"
 
 	"github.com/muster-run/muster/job"
@@ -13,9 +14,10 @@ import (
 // A Finding is what one platform says of the job. Fields that it leaves open are for flags or for the rendezvous.
 type Finding struct {
 	Rule     string   // the platform's name
-	Nodes    int      // 0: not said
+	Nodes    int      // that train; 0: not said
 	Least    int      // with how many the job may begin; 0: Nodes
-	Rank     int      // this node's number; -1: not said
+	Rank     int      // this node's number; -1: not said, or it has none
+	Prefer   int      // the number that it likes to have, where the rendezvous gives them; -1: any
 	Host     string   // the master's name or address, as Host spells it; "" when there is none
 	Port     int      // 0: not said
 	Etcd     []string // members of the etcd in which the nodes meet, as Members spells them; then there is no Host
@@ -25,43 +27,119 @@ type Finding struct {
 	NProcBy  string   // the variable that says NProc
 	JobIDBy  string   // the variable that says JobID
 	RankZero bool     // Host is where node 0 runs, so that node 0 may know itself by its number
+	Self     bool     // Host is this node, which the platform does not name to itself
+	Taken    bool     // the training framework itself listens at Port
 	// Framework is that of the training, where the system runs trainings of one only; FrameworkBy is the variable that tells.
 	Framework, FrameworkBy string
+
+	Role    string   // of this node in its job, as the manifest or the framework calls it; "": not said
+	Index   int      // among the nodes of its role; -1: not said
+	Hosts   []string // of the nodes that train, by rank, where the platform says them
+	Servers int      // parameter servers beside the nodes that train
+	Members int      // size of the platform's own group, where it does not say how many of them train
+	Group   int      // number of this job among those of one manifest, as LeaderWorkerSet has them; -1: there is one
+	Attempt int      // the platform's count of starts of this job; -1: not said
+	FixPort int      // Port, where another variable has a wrong one
+
+	Sparse  bool   // the platform tells nobody of all nodes
+	ToldBy  string // who tells the number of nodes to this one, which cannot know it
+	Park    bool   // what ends well is started again by the platform, unless it stays
+	Decider bool   // this node's end is the job's
+
+	PerProcess  bool // there is one agent for each process, not for each node
+	ProcessRank int  // the process's number; -1: not said
+	LocalRank   int  // the process's number on its node; -1: not said
+	Nested      bool // this is already a worker, which another launcher started
+
+	counts string // the variable behind Nodes, where it may count processes
 
 	Evidence []string // NAME=VALUE of everything that the finding rests on
 	// Problem is what is wrong with the values, nil if nothing is. It matters unless flags settle nodes, rank and
 	// endpoint, for flags win over the platform.
-	Problem  error
-	Warnings []string // values that look meant for us but cannot be used
+	Problem error
+	// Barred is why muster run has no part in this, though nothing is wrong; nil: it has.
+	Barred   error
+	Warnings []Warning // what a person should know
 	// Leftover is evidence of a job of several nodes that no rule made sense of. N silent single trainings are the
 	// worst outcome, so a node that finds any must not run alone unless it is told to.
 	Leftover []string
 }
 
-// A platform knows the traces of one system. A rule fires only when here says so.
+// A Warning is a sentence for people, with a word for programs.
+type Warning struct{ Code, Text string }
+
+// A platform knows the traces of one system.
 type platform struct {
 	name string
-	here func(r *reader) bool
-	find func(r *reader, f *Finding) error
+	here func(r *reader) bool              // something is there that this system leaves
+	find func(r *reader, f *Finding) error // a halfMatch: it does not say enough
+	over []string                          // later platforms whose words mean something else beside this one's; "*": all of them
 }
 
 // platforms is every platform that muster knows, in the order in which they are tried:
 // tell-tale traces first, what any other system may leave as well last.
-var platforms = []platform{pet, masterAddr}
+var platforms = []platform{
+	nested, sagemaker, awsBatch, vertex, azureML, volcengine, modelArts, lepton, dlrover, determined, ascend, googleBatch, tencent,
+	slurm, lws, trainJobTorch, trainJobJAX, trainJobXGBoost, volcano, xgboostJob, dlc, pytorchJob, paddleOperator, paddleLaunch, jaxJob, tfJob,
+	mpiJob, hostfile, mpirun, jobSet, indexed, statefulSet, pet, generic,
+}
 
-// Detect returns what the first platform that left its traces says, or the finding "single" when there are none.
+func unsaid(rule string) Finding {
+	return Finding{Rule: rule, Rank: -1, Prefer: -1, Restarts: -1, Index: -1, Group: -1, Attempt: -1, ProcessRank: -1, LocalRank: -1}
+}
+
+// Detect returns what the first platform that left all its traces says, with what the others have against it, or the finding
+// "single" when there are none.
 func Detect(h job.Host) Finding {
-	for _, p := range platforms {
-		r := &reader{host: h}
-		if !p.here(r) {
-			continue
+	var halves []Finding
+	var warnings []Warning
+	for i, p := range platforms {
+		f, r, err := p.read(h)
+		switch half := new(halfMatch); {
+		case r == nil:
+		case errors.As(err, half):
+			if warnings = append(warnings, r.warnings...); !half.harmless {
+				f.Problem, f.Evidence = fmt.Errorf("%s: %w", f.Rule, err), r.evidence
+				halves = append(halves, f)
+			}
+		default:
+			r.warnings = append(warnings, r.warnings...)
+			return f.complete(r, err).witnessed(h, p.over, platforms[i+1:])
 		}
-		f := Finding{Rule: p.name, Rank: -1, Restarts: -1}
-		err := p.find(r, &f)
-		return f.complete(r, err)
 	}
-	f := Finding{Rule: "single", Nodes: 1, Rank: -1, Restarts: -1, Leftover: leftover(h)}
-	return f.complete(&reader{host: h}, nil)
+	return alone(h, halves, warnings)
+}
+
+// read is what a platform says; r is nil if it left nothing.
+func (p platform) read(h job.Host) (f Finding, r *reader, err error) {
+	r = &reader{host: h}
+	if !p.here(r) {
+		return f, nil, nil
+	}
+	f = unsaid(p.name)
+	err = p.find(r, &f)
+	return f, r, err
+}
+
+// alone is a node that no platform claims; halves are what those say that left something. The first of them has a name for what this
+// may be.
+func alone(h job.Host, halves []Finding, warnings []Warning) Finding {
+	r := &reader{host: h, warnings: warnings}
+	if len(halves) > 0 {
+		f := halves[0]
+		for _, other := range halves[1:] {
+			f.Problem = fmt.Errorf("%w; %w", f.Problem, other.Problem)
+			f.Evidence = append(f.Evidence, other.Evidence...)
+		}
+		f.Warnings = warnings
+		return f
+	}
+	f := unsaid("single")
+	f.Nodes, f.Leftover = 1, leftover(r)
+	if _, role, n, ok := member(first(h.Hostname), roles...); ok && r.inKubernetes() {
+		f.Role, f.Index = role, n
+	}
+	return f.complete(r, nil)
 }
 
 // complete adds what torchrun's own variables say of a job whatever system told the rest, and looks for
@@ -70,8 +148,13 @@ func (f Finding) complete(r *reader, err error) Finding {
 	if err == nil {
 		err = addPET(r, &f)
 	}
+	if err == nil {
+		err = told(r, &f)
+	}
+	if f.Framework == "" {
+		f.Framework, f.FrameworkBy = trains(r.host, f.Rule)
+	}
 	f.Evidence, f.Warnings = r.evidence, r.warnings
-	f.Framework, f.FrameworkBy = trains(r.host)
 	if err != nil {
 		f.Problem = fmt.Errorf("%s: %w", f.Rule, err)
 	} else {
@@ -80,22 +163,74 @@ func (f Finding) complete(r *reader, err error) Finding {
 	return f
 }
 
-// clusterTraces are variables that count the nodes or processes of a job, by whatever system.
-var clusterTraces = []string{
-	"WORLD_SIZE", "NNODES", "PET_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
-	"AWS_BATCH_JOB_NUM_NODES", "AZUREML_NODE_COUNT", "MLP_WORKER_NUM", "LWS_GROUP_SIZE", "JAX_NUM_PROCESSES",
-	"PADDLE_TRAINERS_NUM", "NUM_PROCESSES", "LEPTON_JOB_TOTAL_WORKERS", "BATCH_NODE_COUNT", "HOST_NUM",
+// told is the number of nodes in muster's own variable, where the platform knows none.
+func told(r *reader, f *Finding) error {
+	if f.Nodes > 0 || f.Nested || r.get(sizeVariable) == "" {
+		return nil
+	}
+	return r.size(f)
 }
 
-// leftover returns the traces of a job of several nodes that no platform above made sense of.
-func leftover(h job.Host) []string {
-	var found []string
-	for _, name := range clusterTraces {
-		if n, err := strconv.Atoi(strings.TrimSpace(h.Getenv(name))); err == nil && n > 1 {
-			found = append(found, fmt.Sprintf("%s=%d", name, n))
+// witnessed asks the platforms after the one that was found whether they say the same. Those that it is over are known not to.
+func (f Finding) witnessed(h job.Host, over []string, others []platform) Finding {
+	for _, p := range others {
+		w, r, err := p.read(h)
+		settled := slices.Contains(over, p.name) || slices.Contains(over, "*")
+		switch {
+		case r == nil || isHalf(err) || f.Problem != nil:
+		case err != nil && !settled:
+			f.warn(p.name, "left aside: %s: %v", p.name, err)
+		case err != nil || f.agrees(w):
+		case settled:
+			f.warn(cmp.Or(w.counts, p.name), "%s says %s, %s (%s) %s: the first counts", f.Rule, f.count(), w.Rule, strings.Join(r.evidence, ", "), w.count())
+		default:
+			f.Problem = fmt.Errorf("%s says %s (%s), but %s says %s (%s): correct one of them, or say --nnodes, --node-rank and --rdzv-endpoint",
+				f.Rule, f.count(), strings.Join(f.Evidence, ", "), w.Rule, w.count(), strings.Join(r.evidence, ", "))
 		}
 	}
-	return found
+	return f
+}
+
+// warn keeps a warning, unless there is one of its kind.
+func (f *Finding) warn(code, format string, args ...any) {
+	if !slices.ContainsFunc(f.Warnings, func(w Warning) bool { return w.Code == code }) {
+		f.Warnings = append(f.Warnings, Warning{code, fmt.Sprintf(format, args...)})
+	}
+}
+
+// agrees reports whether another platform says the same, or would if its numbers were of processes and not of nodes.
+func (f Finding) agrees(w Finding) bool {
+	if f.Least != 0 || w.Least != 0 || f.Barred != nil || w.Barred != nil || f.Nodes == 0 || w.Nodes == 0 {
+		return true
+	}
+	share := 1
+	if w.counts != "" && w.Nodes%f.Nodes == 0 {
+		share = w.Nodes / f.Nodes
+	}
+	return w.Nodes/share == f.Nodes && (f.Rank < 0 || w.Rank < 0 || w.Rank == f.Rank || w.Rank/share == f.Rank)
+}
+
+// count is what a finding says in numbers, for people.
+func (f Finding) count() string {
+	if f.Rank < 0 {
+		return fmt.Sprintf("%d nodes", f.Nodes)
+	}
+	return fmt.Sprintf("this is node %d of %d", f.Rank, f.Nodes)
+}
+
+// Trouble is why this cannot be acted on as it is: a problem of what the platform said, or traces of others that nobody could read.
+func (f Finding) Trouble() error {
+	if f.Problem == nil && len(f.Leftover) > 0 {
+		return fmt.Errorf("%s: this looks like one of several nodes, but nothing says where they meet", strings.Join(f.Leftover, ", "))
+	}
+	return f.Problem
+}
+
+// process says that this agent was started for one process, not for one node, and is one of so many on it.
+func (f *Finding) process(rank, local, share int) {
+	f.PerProcess, f.ProcessRank, f.LocalRank = true, rank, local
+	f.Barred = fmt.Errorf("this was started as process %d, one of %d on its node: muster is to be started once per node, and starts the processes itself "+
+		"(srun --ntasks-per-node 1, mpirun --map-by ppr:1:node, process_count_per_instance: 1)", rank, share)
 }
 
 // ErrNowhere is the problem of several nodes whose meeting point the platform leaves to flags.
@@ -107,75 +242,11 @@ func contradiction(f Finding) error {
 		return fmt.Errorf("%s: this is node %d, but there are only %d nodes, numbered from 0 (%s): "+
 			"does one of these count processes? say --nnodes and --node-rank", f.Rule, f.Rank, f.Nodes, strings.Join(f.Evidence, ", "))
 	}
-	if f.Nodes > 1 && f.Host == "" && len(f.Etcd) == 0 {
+	if f.Nodes > job.MaxNodes {
+		return fmt.Errorf("%s: %d nodes (%s), and at most %d are possible", f.Rule, f.Nodes, strings.Join(f.Evidence, ", "), job.MaxNodes)
+	}
+	if f.Nodes > 1 && f.Host == "" && len(f.Etcd) == 0 && f.Barred == nil {
 		return fmt.Errorf("%s: %d nodes, %w (%s): say --rdzv-endpoint HOST:PORT", f.Rule, f.Nodes, ErrNowhere, strings.Join(f.Evidence, ", "))
 	}
 	return nil
-}
-
-// A reader reads variables and keeps what it saw as evidence.
-type reader struct {
-	host     job.Host
-	evidence []string
-	warnings []string
-}
-
-// text returns a variable that is set, "" otherwise.
-func (r *reader) text(name string) string {
-	v := strings.TrimSpace(r.host.Getenv(name))
-	if v != "" {
-		r.evidence = append(r.evidence, name+"="+v)
-	}
-	return v
-}
-
-var errUnset = errors.New("not set")
-
-// number returns a variable that must be a whole number of at least low when it is set. errUnset says that it is not.
-func (r *reader) number(name string, low int) (int, error) {
-	v := r.text(name)
-	if v == "" {
-		return 0, errUnset
-	}
-	n, err := strconv.Atoi(v)
-	if err != nil || n < low {
-		return 0, fmt.Errorf("%s=%s is not a whole number from %d on", name, v, low)
-	}
-	return n, nil
-}
-
-// port returns a variable that holds a port, or 0. A Service named "master" makes kubelet set MASTER_PORT=tcp://…,
-// which is not meant for us: it counts as unset, with a warning.
-func (r *reader) port(name string) (int, error) {
-	if v := r.host.Getenv(name); strings.Contains(v, "://") {
-		r.warnings = append(r.warnings, fmt.Sprintf("%s=%s is no port; it is left aside", name, v))
-		return 0, nil
-	}
-	n, err := r.number(name, 1)
-	if err == nil && n > 65535 {
-		return 0, fmt.Errorf("%s=%d is no port: the last is 65535", name, n)
-	}
-	return optional(n, err, 0)
-}
-
-// master reads where node 0 runs, and the port there. In a job of one node nobody is to be met, so that an odd address
-// does no harm.
-func (r *reader) master(addr, port string, f *Finding) (err error) {
-	if f.Port, err = r.port(port); err != nil {
-		return err
-	}
-	v := r.text(addr)
-	if f.Host, err = Host(v); err != nil && f.Nodes != 1 {
-		return fmt.Errorf("%s=%s %w", addr, v, err)
-	}
-	f.RankZero = true
-	return nil
-}
-
-// optional turns an unset number into fallback.
-func optional(n int, err error, fallback int) (int, error) {
-	if errors.Is(err, errUnset) {
-		return fallback, nil
-	}
-	return n, err
 }

@@ -1,6 +1,10 @@
 package discovery
 
-import "github.com/muster-run/muster/job"
+import (
+	"slices"
+
+	"github.com/muster-run/muster/job"
+)
 
 // A system for trainings of one framework leaves variables that it alone gives. Sources: kubeflow/training-operator
 // pkg/controller.v1/{tensorflow,paddlepaddle,jax}/envvar.go, PaddleFlow/paddle-operator controllers/paddlejob_helper.go.
@@ -14,8 +18,11 @@ var frameworkTraces = []struct {
 	{"jax", []string{"COORDINATOR_ADDRESS", "NUM_PROCESSES", "PROCESS_ID"}},
 }
 
+// anyFramework are systems that leave TensorFlow's variable to trainings of all frameworks.
+var anyFramework = []string{"vertex", "pai-dlc", "aihc", "sagemaker", "volcengine", "modelarts"}
+
 // trains returns the framework for which the system is, and the variable that says so; "" if it does not say.
-func trains(h job.Host) (framework, by string) {
+func trains(h job.Host, rule string) (framework, by string) {
 	for _, t := range frameworkTraces {
 		there := 0
 		for _, name := range t.variables {
@@ -23,7 +30,7 @@ func trains(h job.Host) (framework, by string) {
 				there++
 			}
 		}
-		if there == len(t.variables) {
+		if there == len(t.variables) && !(t.framework == "tensorflow" && slices.Contains(anyFramework, rule)) {
 			return t.framework, t.variables[0]
 		}
 	}

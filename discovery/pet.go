@@ -12,9 +12,10 @@ import (
 var pet = platform{
 	name: "pet",
 	here: func(r *reader) bool {
-		return r.host.Getenv("PET_NNODES") != "" || r.host.Getenv("PET_RDZV_ENDPOINT") != ""
+		return r.any("PET_NNODES", "PET_NODE_RANK", "PET_MASTER_ADDR") || r.get("PET_RDZV_ENDPOINT") != ""
 	},
 	find: findPET,
+	over: []string{"generic"},
 }
 
 func findPET(r *reader, f *Finding) (err error) {
@@ -53,7 +54,7 @@ func addPET(r *reader, f *Finding) error {
 	}
 	for _, name := range petUnknown {
 		if v := strings.TrimSpace(r.host.Getenv(name)); v != "" && v != "0" && v != "default" {
-			r.warnings = append(r.warnings, fmt.Sprintf("%s=%s is not acted on: muster takes this from its flags only", name, v))
+			r.warn("not_acted_on", "%s=%s is not acted on: muster takes this from its flags only", name, v)
 		}
 	}
 	return nil

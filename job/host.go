@@ -7,4 +7,8 @@ type Host struct {
 	ReadFile func(path string) (data []byte, err error) // absolute paths
 	Hostname string
 	Dir      string // in which commands are run, absolute; "": nobody knows
+
+	Environ []string                  // NAME=VALUE, for systems that make names of variables out of a job's; nil: none
+	List    func(dir string) []string // names of the files in a directory; nil: none are known
+	GPUs    func() int                // how many the workers would see; nil: none
 }

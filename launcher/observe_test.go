@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -44,7 +45,7 @@ func TestForeign(t *testing.T) {
 func lookout(line string, env map[string]string) Config {
 	return Config{
 		Argv: strings.Fields(line), NodeRank: -1, OnExit: onExitStop, OnHang: hangDump, Serve: "auto", Log: slog.New(slog.DiscardHandler),
-		Host: job.Host{Getenv: func(name string) string { return env[name] }, Hostname: "h7"},
+		Host: job.Host{Getenv: func(name string) string { return env[name] }, ReadFile: func(string) ([]byte, error) { return nil, fs.ErrNotExist }, Hostname: "h7"},
 	}
 }
 

@@ -61,7 +61,7 @@ func planned(c Config) (p Plan, err error) {
 	if err != nil {
 		return p, err
 	}
-	p.Notes = slices.Concat(c.Notes, found.Warnings)
+	p.Notes = slices.Concat(c.Notes, warned(found))
 	for _, step := range []func(Config, discovery.Finding, *Plan) error{
 		planCommand, planFramework, planNodes, planServers, planSelf, planSlots, planEndpoint, planID, planToken, planRestarts,
 	} {
@@ -78,23 +78,48 @@ func planned(c Config) (p Plan, err error) {
 // find asks the platform, unless the user said that it does not matter.
 func find(c Config) (discovery.Finding, error) {
 	if c.Standalone {
-		return discovery.Finding{Rule: "standalone", Nodes: 1, Rank: -1, Restarts: -1}, nil
+		return discovery.Finding{Rule: "standalone", Nodes: 1, Rank: -1, Prefer: -1, Restarts: -1}, nil
 	}
-	found := discovery.Detect(c.Host)
+	found := discovery.Detect(c.sized())
 	if errors.Is(found.Problem, discovery.ErrNowhere) && (c.Endpoint != "" || c.MasterAddr != "") {
 		found.Problem = nil
 	}
 	if found.Problem != nil && !c.settles() {
 		return found, &Error{Code: job.ExitUsage, Err: found.Problem}
 	}
-	if found.Problem != nil { // half of a platform's word is no word
-		found = discovery.Finding{Rule: found.Rule, Rank: -1, Restarts: -1, Framework: found.Framework, FrameworkBy: found.FrameworkBy, Warnings: append(found.Warnings, found.Problem.Error()+" (flags decide)")}
+	if found.Barred != nil && found.Problem == nil && !c.settles() {
+		return found, fail(job.ExitUsage, "", "%s: %w (%s)", found.Rule, found.Barred, strings.Join(found.Evidence, ", "))
+	}
+	if why := cmp.Or(found.Problem, found.Barred); why != nil { // half of a platform's word is no word
+		warnings := append(found.Warnings, discovery.Warning{Text: fmt.Sprintf("%v (flags decide)", why)})
+		found = discovery.Finding{Rule: found.Rule, Rank: -1, Prefer: -1, Restarts: -1, Framework: found.Framework, FrameworkBy: found.FrameworkBy, Warnings: warnings}
 	}
 	if len(found.Leftover) > 0 && c.Nodes == 0 {
-		return found, fail(job.ExitUsage, "say --nnodes N --rdzv-endpoint HOST:PORT, or --nnodes 1 for a run of this node alone",
-			"%s: this looks like one of several nodes, but nothing says where they meet", strings.Join(found.Leftover, ", "))
+		return found, fail(job.ExitUsage, "say --nnodes N --rdzv-endpoint HOST:PORT, or --nnodes 1 for a run of this node alone", "%w", found.Trouble())
 	}
 	return found, nil
+}
+
+// warned are a platform's warnings, for people.
+func warned(found discovery.Finding) (notes []string) {
+	for _, w := range found.Warnings {
+		notes = append(notes, w.Text)
+	}
+	return notes
+}
+
+// sized is the host, on which --nnodes stands where some platforms leave the number of nodes to us.
+func (c Config) sized() job.Host {
+	h := c.Host
+	if c.Nodes != 0 {
+		h.Getenv = func(name string) string {
+			if name == "MUSTER_NNODES" {
+				return job.Terms{Nodes: c.Nodes, Least: c.Least}.Size()
+			}
+			return c.Host.Getenv(name)
+		}
+	}
+	return h
 }
 
 // settles reports whether flags alone say how many nodes there are and where they meet.
@@ -202,8 +227,11 @@ func planRestarts(c Config, found discovery.Finding, p *Plan) error {
 
 func planSelf(c Config, found discovery.Finding, p *Plan) error {
 	p.Spec.Self = job.Node{Name: c.Host.Hostname, Index: found.Rank, Incarnation: newID(), Version: c.Version}
-	if c.NodeRank >= 0 {
+	switch {
+	case c.NodeRank >= 0:
 		p.Spec.Self.Index = c.NodeRank
+	case found.Rank < 0 && found.Prefer < p.Spec.Nodes+p.Spec.Spares:
+		p.Spec.Self.Index = found.Prefer
 	}
 	if c.Suspects != "" {
 		p.Spec.Machine = discovery.Machine(c.Host)
@@ -365,12 +393,24 @@ func endpoint(c Config, found discovery.Finding) (place, error) {
 		return place{host: host, port: cmp.Or(port, DefaultPort), flag: "rdzv-endpoint"}.named(c, c.Endpoint, err)
 	case c.MasterAddr != "":
 		host, err := discovery.Host(c.MasterAddr)
-		return place{host: host, port: cmp.Or(c.MasterPort, found.Port, DefaultPort), flag: "master-addr", zero: true}.named(c, c.MasterAddr, err)
+		return place{host: host, port: cmp.Or(c.MasterPort, published(found), DefaultPort), flag: "master-addr", zero: true}.named(c, c.MasterAddr, err)
 	case found.Host != "":
 		return place{flag: "rdzv-endpoint", said: strings.Join(found.Evidence, ", "), zero: found.RankZero,
-			host: found.Host, port: cmp.Or(c.MasterPort, found.Port, DefaultPort)}, nil
+			host: found.Host, port: cmp.Or(c.MasterPort, published(found), DefaultPort)}, nil
 	}
 	return place{}, fail(job.ExitUsage, "say --rdzv-endpoint HOST:PORT, the same on all nodes", "%d nodes, but nothing says where they meet", max(c.Nodes, found.Nodes)+c.Spares)
+}
+
+// published is the port that a platform gives the nodes. One at which the training itself listens becomes another, which all find for
+// themselves.
+func published(found discovery.Finding) int {
+	if !found.Taken {
+		return found.Port
+	}
+	at := beside(job.Addr(net.JoinHostPort(found.Host, strconv.Itoa(found.Port))), found.JobID, nil)
+	_, port, _ := net.SplitHostPort(string(at))
+	n, _ := strconv.Atoi(port) // our own digits
+	return n
 }
 
 // named completes at with the words of its flag; err is what is wrong with them.

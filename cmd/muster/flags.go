@@ -98,7 +98,7 @@ func misspelt(flags []cli.Flag, environ []string) (notes []string) {
 	for _, f := range flags {
 		names = append(names, variable(f.Names()[0]))
 	}
-	names = append(names, terminationLog, proc.TagName, launcher.TokenVariable, "MUSTER_HOOK", "MUSTER_PAGE", "MUSTER_PAGES", "MUSTER_BEAT_SOCKET", bypass, noSSH, carriedVariable, tokenFileVariable, understoodVariable, bypassed, linksVariable, bashVariable, flagsVariable, waitingVariable)
+	names = append(names, terminationLog, proc.TagName, launcher.TokenVariable, "MUSTER_TASK", "MUSTER_HOOK", "MUSTER_PAGE", "MUSTER_PAGES", "MUSTER_BEAT_SOCKET", bypass, noSSH, carriedVariable, tokenFileVariable, understoodVariable, bypassed, linksVariable, bashVariable, flagsVariable, waitingVariable)
 	for _, kv := range environ {
 		name, value, _ := strings.Cut(kv, "=")
 		if !strings.HasPrefix(name, variable("")) || slices.Contains(names, name) || strings.HasPrefix(value, "tcp://") {

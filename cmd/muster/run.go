@@ -88,7 +88,19 @@ func thisHost() job.Host {
 		hostname = "localhost" // a name for people; nothing depends on it
 	}
 	dir, _ := os.Getwd() // which may have been removed
-	return job.Host{Getenv: os.Getenv, ReadFile: readCarried, Hostname: hostname, Dir: dir}
+	return job.Host{
+		Getenv: os.Getenv, ReadFile: readCarried, Hostname: hostname, Dir: dir,
+		Environ: os.Environ(), List: listed, GPUs: func() int { return visible(os.LookupEnv) },
+	}
+}
+
+// listed are the names of the files in a directory; none if there is no such thing.
+func listed(dir string) (names []string) {
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
 }
 
 func runCommand() *cli.Command {

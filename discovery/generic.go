@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// masterAddr is MASTER_ADDR and its kin, set by hand or by one of many systems. Its WORLD_SIZE and RANK count
+// generic is MASTER_ADDR and its kin, set by hand or by one of many systems. Its WORLD_SIZE and RANK count
 // nodes on most of them; NNODES and NODE_RANK say so beyond doubt and win. LOCAL_WORLD_SIZE tells the other meaning.
-var masterAddr = platform{
-	name: "master-addr",
-	here: func(r *reader) bool { return r.host.Getenv("MASTER_ADDR") != "" },
+var generic = platform{
+	name: "generic",
+	here: func(r *reader) bool { return r.any("MASTER_ADDR") },
 	find: func(r *reader, f *Finding) error {
 		if err := byNodes(r, f); err != nil {
 			return err
@@ -24,13 +24,11 @@ var masterAddr = platform{
 }
 
 // byNodes reads the names that can only mean nodes.
-func byNodes(r *reader, f *Finding) error {
-	nodes, err := r.number("NNODES", 1)
-	if f.Nodes, err = optional(nodes, err, 0); err != nil {
+func byNodes(r *reader, f *Finding) (err error) {
+	if f.Nodes, err = r.maybe("NNODES", 1, 0); err != nil {
 		return err
 	}
-	rank, err := r.number("NODE_RANK", 0)
-	f.Rank, err = optional(rank, err, -1)
+	f.Rank, err = r.maybe("NODE_RANK", 0, -1)
 	return err
 }
 
@@ -44,18 +42,18 @@ func byWorldSize(r *reader, f *Finding) error {
 	if err != nil {
 		return err
 	}
-	rank, err := r.number("RANK", 0)
-	if rank, err = optional(rank, err, f.Rank); err != nil {
+	rank, err := r.maybe("RANK", 0, f.Rank)
+	if err != nil {
 		return err
 	}
-	local, err := r.number("LOCAL_WORLD_SIZE", 1)
-	if local, err = optional(local, err, 1); err != nil {
+	local, err := r.maybe("LOCAL_WORLD_SIZE", 1, 1)
+	if err != nil {
 		return err
 	}
 	if size%local != 0 {
 		return fmt.Errorf("WORLD_SIZE=%d is not a multiple of LOCAL_WORLD_SIZE=%d", size, local)
 	}
-	f.Nodes = size / local
+	f.Nodes, f.counts = size/local, "world_size"
 	if f.Rank < 0 {
 		f.Rank = rank
 	}

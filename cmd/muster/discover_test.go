@@ -1,0 +1,59 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// muster discover looks at a machine that is described: by a fixture's pod, or by an environment and the files that were mounted.
+func TestDiscover(t *testing.T) {
+	t.Parallel()
+	dir, err := filepath.Abs("../../discovery/testdata/platforms")
+	if err != nil {
+		t.Fatal(err)
+	}
+	torch := filepath.Join(dir, "training-operator-v1.9.0-pytorchjob-seed000-nproc8.json")
+	muster(t, dir, nil, "discover", "--fixture", torch, "--pod", "pytorch-multinode-job-worker-2").ends(0,
+		"platform         pytorchjob\n", "nodes            4\n", "this node        3\n", "where they meet  pytorch-multinode-job-master-0 port 23456\n",
+		"role             worker 2\n", "PET_NNODES=4\n")
+	muster(t, dir, nil, "discover", "--json", "--fixture", torch, "--pod", "pytorch-multinode-job-worker-2").ends(0,
+		`"rule":"pytorchjob","nodes":4,"min":4,"max":4,"rank":3,`, `"nproc":8`, `"error":null}`)
+	muster(t, dir, nil, "discover", "--fixture", torch).ends(0, "pytorch-multinode-job-master-0  pytorchjob  4      0 ", "worker-2  pytorchjob  4      3 ")
+	muster(t, dir, nil, "discover", "--fixture", torch, "--pod", "x").ends(2, `has no pod "x": there are pytorch-multinode-job-master-0, `)
+	muster(t, dir, nil, "discover", "--pod", "x").ends(2, "--pod goes with --fixture")
+	muster(t, dir, nil, "discover", "x").ends(2, "takes no arguments")
+}
+
+func TestDiscoverFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for path, text := range map[string]string{
+		"root/etc/volcano/node.host": "big-node-0.big\nbig-node-1.big\n",
+		"empty":                      "",
+		"lines":                      "WORLD_SIZE=16\nNOTES=two\nlines\nMASTER_ADDR=m-master-0\r\nMASTER_PORT=23456\nRANK=1\nWORLD_SIZE=2\nHOSTNAME=m-worker-0\n",
+		"zeros":                      "LWS_LEADER_ADDRESS=a-0.a.ns\x00LWS_GROUP_SIZE=2\x00LWS_WORKER_INDEX=1\x00",
+		"poison":                     "KUBERNETES_SERVICE_HOST=10.0.0.1\nMASTER_PORT=tcp://10.1.2.3:80\n",
+		"half":                       "WORLD_SIZE=4\nRANK=1\n",
+	} {
+		path = filepath.Join(dir, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for line, want := range map[string]string{
+		"--env-file empty --root root --hostname big-node-1 --gpus 4": `"rule":"volcano","nodes":2,"min":2,"max":2,"rank":1,`,
+		"--env-file lines":                           `"rule":"pytorchjob","nodes":2,"min":2,"max":2,"rank":1,`, // of WORLD_SIZE the operator's, which stands last
+		"--env-file zeros":                           `"rule":"lws","nodes":2,`,
+		"--env-file poison --hostname nb-0 --gpus 2": `"rule":"single","nodes":1,`,
+	} {
+		muster(t, dir, nil, append([]string{"discover", "--json"}, strings.Fields(line)...)...).ends(0, want)
+	}
+	muster(t, dir, nil, "discover", "--env-file", "half").ends(2, "muster run would refuse:", "WORLD_SIZE=4, RANK=1")
+	muster(t, dir, nil, "discover", "--env-file", "none").ends(2, "open none: no such file")
+	muster(t, dir, []string{"WORLD_SIZE=4"}, "discover", "--json").ends(2, `"rule":"single","nodes":null,`)
+}

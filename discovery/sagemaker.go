@@ -1,0 +1,58 @@
+package discovery
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+)
+
+// sagemakerConfig is written by SageMaker into each container of a training job.
+const sagemakerConfig = "/opt/ml/input/config/resourceconfig.json"
+
+// sagemaker is Amazon SageMaker's training: a file, or what its toolkit in the image makes of that (SM_HOSTS, SM_CURRENT_HOST).
+// Port 7777 is the one that its own PyTorch image uses.
+var sagemaker = platform{
+	name: "sagemaker",
+	here: func(r *reader) bool { return r.file(sagemakerConfig) != "" || r.any("SM_HOSTS", "SM_CURRENT_HOST") },
+	find: func(r *reader, f *Finding) error {
+		names, own, err := sagemakerHosts(r)
+		if err != nil {
+			return err
+		}
+		slices.SortFunc(names, natural)
+		if f.Hosts, err = hosts(names); err != nil {
+			return fmt.Errorf("%s %w", sagemakerConfig, err)
+		}
+		f.Nodes, f.Rank = len(names), slices.Index(names, own)
+		if f.Rank < 0 {
+			return fmt.Errorf("%s: this is %q, which is not among its hosts", sagemakerConfig, clip(own))
+		}
+		f.JobID, f.JobIDBy = r.text("TRAINING_JOB_NAME"), "TRAINING_JOB_NAME"
+		if f.Port = 0; f.Nodes > 1 {
+			f.Port = 7777
+		}
+		return r.at(sagemakerConfig, names[0], f)
+	},
+}
+
+func sagemakerHosts(r *reader) (names []string, own string, err error) {
+	if text := r.file(sagemakerConfig); text != "" {
+		var c struct {
+			Current string   `json:"current_host"`
+			Hosts   []string `json:"hosts"`
+		}
+		if err := json.Unmarshal([]byte(text), &c); err != nil {
+			return nil, "", fmt.Errorf("%s: %w", sagemakerConfig, err)
+		}
+		names, own = c.Hosts, c.Current
+	} else {
+		if err := json.Unmarshal([]byte(r.text("SM_HOSTS")), &names); err != nil {
+			return nil, "", half("SM_HOSTS is no list of hosts in JSON")
+		}
+		own = r.text("SM_CURRENT_HOST")
+	}
+	if len(names) == 0 || own == "" {
+		return nil, "", half("%s does not say which hosts there are, or which one this is", sagemakerConfig)
+	}
+	return names, own, nil
+}

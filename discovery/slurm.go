@@ -1,0 +1,124 @@
+package discovery
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// slurm is a step that srun started (slurm's src/slurmd/slurmstepd sets its variables), bare or in a container of Pyxis, enroot or
+// Apptainer. Those of the job alone are in the batch script, too, which runs on one node.
+var slurm = platform{
+	name: "slurm-step",
+	here: func(r *reader) bool { return r.any("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEP_NODELIST") },
+	find: func(r *reader, f *Finding) error {
+		r.text("SLURM_JOB_ID")
+		if !r.all("SLURM_STEP_ID", "SLURM_PROCID", "SLURM_STEP_NODELIST") {
+			return slurmOutside(r)
+		}
+		if _, err := r.need("SLURM_JOB_ID"); err != nil {
+			return err
+		}
+		if r.get("SLURM_HET_SIZE") != "" {
+			return half("SLURM_HET_SIZE=%s: the parts of a heterogeneous job do not know of each other; say --nnodes, --node-rank and --rdzv-endpoint", r.text("SLURM_HET_SIZE"))
+		}
+		nodes, err := Nodelist(r.text("SLURM_STEP_NODELIST"))
+		if err != nil {
+			return fmt.Errorf("SLURM_STEP_NODELIST=%s %w", clip(r.get("SLURM_STEP_NODELIST")), err)
+		}
+		if slurmLeaked(r) {
+			return slurmElsewhere(r, len(nodes))
+		}
+		if err := r.world(f, "SLURM_STEP_NUM_NODES", "SLURM_NODEID"); err != nil {
+			return err
+		}
+		if len(nodes) != f.Nodes {
+			return fmt.Errorf("SLURM_STEP_NODELIST has %d nodes, but SLURM_STEP_NUM_NODES=%d", len(nodes), f.Nodes)
+		}
+		if f.Attempt, err = r.maybe("SLURM_RESTART_COUNT", 0, -1); err != nil {
+			return err
+		}
+		f.JobID, f.JobIDBy = r.get("SLURM_JOB_ID")+"."+r.text("SLURM_STEP_ID"), "SLURM_STEP_ID"
+		f.Hosts, f.Port = nodes, slurmPort(f.JobID)
+		if err := slurmTasks(r, f); err != nil {
+			return err
+		}
+		return r.at("SLURM_STEP_NODELIST", nodes[0], f)
+	},
+	over: []string{"*"}, // enroot's hook and Pyxis write MASTER_ADDR, WORLD_SIZE and RANK of processes
+}
+
+// slurmTasks tells a task for each GPU from a task for each node.
+func slurmTasks(r *reader, f *Finding) error {
+	tasks, err := TasksPerNode(r.text("SLURM_STEP_TASKS_PER_NODE"))
+	if err != nil {
+		return fmt.Errorf("SLURM_STEP_TASKS_PER_NODE=%s %w", clip(r.get("SLURM_STEP_TASKS_PER_NODE")), err)
+	}
+	all, err := r.maybe("SLURM_STEP_NUM_TASKS", 1, 0)
+	if err != nil {
+		return err
+	}
+	if tasks > 1 || all > f.Nodes {
+		rank, _ := r.plain("SLURM_PROCID")
+		local, _ := r.plain("SLURM_LOCALID")
+		r.text("SLURM_PROCID")
+		f.process(rank, local, max(tasks, 1))
+	}
+	return nil
+}
+
+// slurmOutside is for what srun did not start.
+func slurmOutside(r *reader) error {
+	nodes, ok := r.plain("SLURM_JOB_NUM_NODES")
+	if !ok {
+		nodes, ok = r.plain("SLURM_NNODES")
+	}
+	if listed, err := Nodelist(r.get("SLURM_NODELIST")); !ok && err == nil {
+		nodes = len(listed)
+	}
+	if listed, err := Nodelist(r.get("SLURM_JOB_NODELIST")); !ok && err == nil {
+		nodes = max(nodes, len(listed))
+	}
+	if slurmLeaked(r) {
+		return slurmElsewhere(r, nodes)
+	}
+	step := r.any("SLURM_STEP_ID", "SLURM_STEP_NODELIST") && !r.all("SLURM_STEP_ID", "SLURM_STEP_NODELIST", "SLURM_PROCID")
+	if steps, _ := r.plain("SLURM_STEP_NUM_NODES"); nodes > 1 || steps > 1 || step && nodes != 1 {
+		return half("a job of %d nodes, but this is no step of it, so that it runs on this node alone: start with srun", max(nodes, steps))
+	}
+	return harmless("this is no step of the job")
+}
+
+// slurmLeaked reports whether the variables are those of another machine: handed on by a shell of Slurm's.
+func slurmLeaked(r *reader) bool {
+	own := strings.ToLower(first(r.host.Hostname))
+	if own == "" || strings.ToLower(first(r.get("SLURMD_NODENAME"))) == own {
+		return false
+	}
+	var names []string
+	for _, name := range []string{"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"} {
+		if listed, err := Nodelist(r.get(name)); err == nil {
+			names = append(names, listed...)
+		}
+	}
+	return len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return first(name) == own })
+}
+
+// slurmElsewhere is for variables of another machine's. For a job of one node they mean nothing here; of several ones this may be one, by
+// another name.
+func slurmElsewhere(r *reader, nodes int) error {
+	r.warn("slurm_leak", "SLURM_JOB_ID=%s is of a job on other machines than %s: it is left aside", r.get("SLURM_JOB_ID"), r.host.Hostname)
+	if nodes > 1 {
+		return half("SLURM_JOB_ID=%s is of a job of %d nodes, of which %s is none by its name: say --nnodes 1 if it is none, or --nnodes, --node-rank and --rdzv-endpoint",
+			r.get("SLURM_JOB_ID"), nodes, r.host.Hostname)
+	}
+	return harmless("SLURM_JOB_ID is of a job on other machines")
+}
+
+// slurmPort is one that all nodes of a step find for themselves: several steps may share a node.
+func slurmPort(step string) int {
+	sum := sha256.Sum256([]byte(step))
+	return 20000 + int(binary.BigEndian.Uint32(sum[:4])%10000)
+}

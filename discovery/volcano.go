@@ -1,0 +1,260 @@
+package discovery
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// volcanoDir is where the svc plugin of a Volcano job mounts its ConfigMap.
+const volcanoDir = "/etc/volcano"
+
+// volcanoPort is the pytorch plugin's default; the other plugins publish none.
+const volcanoPort = 23456
+
+// volcano is a job of Volcano's own (pkg/controllers/job/plugins), not one that Volcano only schedules. Its files follow the job when that
+// grows, and its variables do not.
+var volcano = platform{
+	name: "volcano",
+	here: func(r *reader) bool {
+		return r.any("VC_TASK_INDEX", "VK_TASK_INDEX") || len(r.files(volcanoDir, ".host")) > 0 || len(r.variables("VC_", "_HOSTS")) > 0
+	},
+	find: findVolcano,
+	over: []string{"*"}, // the framework's own variables are for the workers
+}
+
+// A volcanoTask is one of a job's: its name, and its pods by name and subdomain.
+type volcanoTask struct {
+	name string
+	pods []string
+}
+
+func findVolcano(r *reader, f *Finding) error {
+	index, err := r.maybe("VC_TASK_INDEX", 0, -1)
+	if errors.Is(err, errUnset) || index < 0 && err == nil {
+		index, err = r.maybe("VK_TASK_INDEX", 0, -1)
+	}
+	if err != nil {
+		return err
+	}
+	f.Index = index
+	tasks, err := volcanoTasks(r)
+	if err != nil {
+		return err
+	}
+	if len(tasks) == 0 {
+		f.Rank = index // among the nodes of one task, if there is one
+		_, f.Role, _ = cutLast(first(r.host.Hostname), index)
+		return half("VC_TASK_INDEX says which one of a task this is, but not how many there are (the svc plugin would): say --nnodes and --rdzv-endpoint")
+	}
+	own, err := volcanoSelf(r, tasks, f)
+	if err != nil {
+		return err
+	}
+	tasks = trainingTasks(r, tasks)
+	if !slices.ContainsFunc(tasks, func(t volcanoTask) bool { return t.name == own }) {
+		f.Barred = fmt.Errorf("the task %s does not train", own)
+	}
+	for _, t := range tasks {
+		if t.name == own && f.Barred == nil {
+			f.Rank = len(f.Hosts) + f.Index
+		}
+		f.Hosts = append(f.Hosts, t.pods...)
+	}
+	f.Nodes, f.Port = len(f.Hosts), volcanoPort
+	if err := r.at(volcanoDir, f.Hosts[0], f); err != nil {
+		return err
+	}
+	if r.get("TF_CONFIG") != "" {
+		return volcanoTensorFlow(r, f)
+	}
+	return volcanoTorch(r, f)
+}
+
+// volcanoTasks are the job's tasks, by the files or, without them, by the variables.
+func volcanoTasks(r *reader) (tasks []volcanoTask, err error) {
+	for _, name := range r.files(volcanoDir, ".host") {
+		path := volcanoDir + "/" + name
+		if tasks, err = addTask(tasks, path, strings.TrimSuffix(name, ".host"), strings.Fields(r.file(path))); err != nil {
+			return nil, err
+		}
+	}
+	if len(tasks) > 0 {
+		return tasks, nil
+	}
+	for _, name := range r.variables("VC_", "_HOSTS") {
+		task := strings.TrimSuffix(strings.TrimPrefix(name, "VC_"), "_HOSTS")
+		all := list(r.text(name))
+		if tasks, err = addTask(tasks, name, strings.ToLower(task), all); err != nil {
+			return nil, err
+		}
+		if n, ok := r.plain("VC_" + task + "_NUM"); ok && n != len(all) {
+			return nil, fmt.Errorf("%s has %d pods, but VC_%s_NUM=%d", name, len(all), task, n)
+		}
+	}
+	return tasks, nil
+}
+
+// addTask adds a task under the name that the manifest gives it, which its pods' names have: in variables and files "-" is "_".
+func addTask(tasks []volcanoTask, from, name string, pods []string) ([]volcanoTask, error) {
+	if len(pods) == 0 {
+		return tasks, nil
+	}
+	pods, err := hosts(pods)
+	if err != nil {
+		return nil, fmt.Errorf("%s %w", from, err)
+	}
+	pod, set, _ := strings.Cut(pods[0], ".")
+	if middle, _, ok := ordinal(pod); ok {
+		if task, ok := strings.CutPrefix(middle, first(set)+"-"); ok && strings.ReplaceAll(task, "-", "_") == strings.ToLower(name) {
+			name = task
+		}
+	}
+	return append(tasks, volcanoTask{name, pods}), nil
+}
+
+// volcanoSelf finds this pod among those of all tasks, by its name, or by its number where there is one task only: on the host's network
+// the pod has the host's name.
+func volcanoSelf(r *reader, tasks []volcanoTask, f *Finding) (own string, err error) {
+	at := -1
+	for _, t := range tasks {
+		if i := slices.IndexFunc(t.pods, func(pod string) bool { return first(pod) == strings.ToLower(first(r.host.Hostname)) }); i >= 0 {
+			own, at = t.name, i
+		}
+	}
+	if task := r.text("MUSTER_TASK"); own == "" && task != "" {
+		own = task
+	}
+	switch {
+	case own == "" && len(tasks) == 1:
+		own = tasks[0].name
+	case own == "":
+		return "", half("%s is in no list of %s, and there are %d tasks: say --node-rank, or the task's name in MUSTER_TASK", r.host.Hostname, volcanoDir, len(tasks))
+	case at >= 0 && f.Index >= 0 && at != f.Index && len(tasks) > 0:
+		return "", fmt.Errorf("VC_TASK_INDEX=%d, but %s is number %d of its task's pods", f.Index, r.host.Hostname, at)
+	}
+	f.Role, f.Index = volcanoRole(own), max(at, f.Index)
+	i := slices.IndexFunc(tasks, func(t volcanoTask) bool { return t.name == own })
+	switch {
+	case i < 0:
+		return "", fmt.Errorf("MUSTER_TASK=%s is no task of this job", clip(own))
+	case f.Index < 0:
+		return "", half("%s is in no list of %s, and VC_TASK_INDEX does not say which one this is: say --node-rank", r.host.Hostname, volcanoDir)
+	case f.Index >= len(tasks[i].pods):
+		return "", fmt.Errorf("VC_TASK_INDEX=%d, but the task %s has %d pods", f.Index, own, len(tasks[i].pods))
+	}
+	return own, nil
+}
+
+// volcanoRole is what a task is: the mpi plugin's examples call theirs mpimaster and mpiworker.
+func volcanoRole(task string) string {
+	switch task {
+	case "mpimaster":
+		return "launcher"
+	case "mpiworker":
+		return "worker"
+	}
+	return task
+}
+
+// serving are tasks that do not train, by the names that people give them.
+var serving = strings.Fields("ps pserver parameter-server server scheduler evaluator eval tensorboard visualdl mpimaster")
+
+// leading are tasks whose first node is the job's.
+var leading = strings.Fields("master launcher chief head")
+
+// trainingTasks are those that train, by rank: one that leads, then the others by name, as people count.
+func trainingTasks(r *reader, tasks []volcanoTask) (train []volcanoTask) {
+	mpi := list(r.get("MPI_HOST"))
+	for _, t := range tasks {
+		switch {
+		case len(mpi) > 0 && !slices.Contains(mpi, t.pods[0]):
+		case len(mpi) == 0 && slices.Contains(serving, t.name):
+		default:
+			train = append(train, t)
+		}
+	}
+	if len(train) == 0 {
+		train = slices.Clone(tasks)
+	}
+	master := strings.ToLower(r.get("MASTER_ADDR"))
+	slices.SortStableFunc(train, func(a, b volcanoTask) int {
+		if x, y := leads(a, master), leads(b, master); x != y {
+			return x - y
+		}
+		return natural(a.name, b.name)
+	})
+	return train
+}
+
+// leads orders a task: that of MASTER_ADDR, one that is called so, others.
+func leads(t volcanoTask, master string) int {
+	switch {
+	case slices.Contains(t.pods, master):
+		return 0
+	case slices.Contains(leading, t.name):
+		return 1
+	}
+	return 2
+}
+
+// volcanoTorch compares with what the pytorch plugin says. Before Volcano 1.12 its WORLD_SIZE counts the pods of all tasks.
+func volcanoTorch(r *reader, f *Finding) error {
+	if !slices.Contains(f.Hosts, strings.ToLower(r.get("MASTER_ADDR"))) {
+		if v := r.get("MASTER_ADDR"); v != "" {
+			r.warn("master_addr", "MASTER_ADDR=%s is no pod of this Volcano job: it is left aside", clip(v))
+		}
+		return nil
+	}
+	if n, ok := r.plain("WORLD_SIZE"); ok && n != f.Nodes {
+		r.warn("world_size", "WORLD_SIZE=%d, but %d pods of the tasks in %s train: those count", n, f.Nodes, volcanoDir)
+	}
+	rank, ok := r.plain("RANK")
+	switch {
+	case ok && f.Rank >= 0 && rank != f.Rank && !r.any("LOCAL_WORLD_SIZE"):
+		return fmt.Errorf("RANK=%d, but by %s this is node %d of %d", rank, volcanoDir, f.Rank, f.Nodes)
+	case ok:
+		r.text("RANK")
+	}
+	port, err := r.port("MASTER_PORT")
+	if port > 0 {
+		f.Port = port
+	}
+	r.text("MASTER_ADDR")
+	return err
+}
+
+// volcanoTensorFlow compares with what the tensorflow plugin says, which knows the roles of tasks whatever their names.
+func volcanoTensorFlow(r *reader, f *Finding) error {
+	c, err := parseTFConfig(r.get("TF_CONFIG"))
+	if err != nil {
+		r.warn("tf-config", "TF_CONFIG is left aside: %v", err)
+		return nil
+	}
+	t := unsaid(f.Rule)
+	if err := c.fill(&t); err != nil || t.Nodes == 0 || !slices.Contains(f.Hosts, t.Host) {
+		return nil // it is of another cluster
+	}
+	if t.Nodes != f.Nodes {
+		r.warn("tf-config", "TF_CONFIG says %d nodes that train, the tasks in %s %d: TF_CONFIG knows their roles", t.Nodes, volcanoDir, f.Nodes)
+	}
+	r.text("TF_CONFIG")
+	f.Nodes, f.Rank, f.Host, f.Port, f.Taken, f.Hosts, f.Servers, f.Barred = t.Nodes, t.Rank, t.Host, t.Port, true, t.Hosts, t.Servers, t.Barred
+	f.Role, f.Index, f.Decider = t.Role, t.Index, t.Decider
+	f.Framework, f.FrameworkBy = "tensorflow", "TF_CONFIG"
+	return nil
+}
+
+// cutLast splits a pod's name of a Volcano job before its number, where that is the one.
+func cutLast(pod string, n int) (job, task string, ok bool) {
+	base, i, ok := ordinal(pod)
+	if !ok || i != n {
+		return "", "", false
+	}
+	dash := strings.LastIndexByte(base, '-')
+	if dash < 1 {
+		return base, "", false
+	}
+	return base[:dash], base[dash+1:], true
+}
