@@ -221,8 +221,13 @@ func cores(h job.Host) int {
 	if err != nil {
 		return 0
 	}
+	return coresOf(h, cpuList(strings.TrimSpace(string(online))))
+}
+
+// coresOf counts the cores whose threads some CPUs are; 0 where the kernel does not say.
+func coresOf(h job.Host, cpus []int) int {
 	seen := map[string]bool{}
-	for _, cpu := range cpuList(strings.TrimSpace(string(online))) {
+	for _, cpu := range cpus {
 		threads, err := h.ReadFile(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/core_cpus_list", cpu))
 		if err != nil {
 			return 0

@@ -99,6 +99,7 @@ func parseDeepspeed(h job.Host, as string, args []string) (r Request, err error)
 	}
 	r.Command = l.rest
 	deepspeedScript(l, &r)
+	deepspeedCores(l, &r)
 	r.notes(l, deepspeedIdle)
 	if node {
 		return r, deepspeedNode(h, l, &r)
@@ -180,7 +181,6 @@ func deepspeedScript(l line, r *Request) {
 // deepspeedIdle are options that change nothing.
 var deepspeedIdle = []without{
 	{"launcher launcher_args no_ssh_check force_multi ssh_port", "each node's muster starts its own workers, and no ssh"},
-	{"bind_cores_to_rank bind_core_list", "muster binds no workers to cores, but limits their threads"},
 	{"log_level", "it is for DeepSpeed's launcher, which does not run"},
 }
 
@@ -223,9 +223,7 @@ func deepspeedAlone(h job.Host, l line, r *Request) error {
 	if err != nil {
 		return err
 	}
-	if err := deepspeedSlots(h, l, slots, s.as, r); err != nil {
-		return err
-	}
+	deepspeedSlots(h, slots, s.as, r)
 	deepspeedMeeting(l, many, r)
 	if !many {
 		return nil
@@ -279,9 +277,7 @@ func deepspeedListed(h job.Host, l line, file string, hosts []slotted, r *Reques
 	if many && !l.has("elastic_training") {
 		r.set("node-rank", strconv.Itoa(me), cmp.Or(l.given("node_rank").as, file))
 	}
-	if err := deepspeedSlots(h, l, active[me].slots, from, r); err != nil {
-		return err
-	}
+	deepspeedSlots(h, active[me].slots, from, r)
 	if uneven(active) {
 		r.set("uneven", "true", file)
 	}
@@ -398,9 +394,9 @@ func deepspeedOthers(l line, active []slotted, me int) (names []string) {
 }
 
 // deepspeedSlots says how many workers run here, and which GPUs they see: all of the node's slots, none one's own only.
-func deepspeedSlots(h job.Host, l line, slots []int, from string, r *Request) error {
+func deepspeedSlots(h job.Host, slots []int, from string, r *Request) {
 	if len(slots) == 0 {
-		return nil
+		return
 	}
 	r.set("nproc-per-node", strconv.Itoa(len(slots)), from)
 	var list []string
@@ -409,27 +405,17 @@ func deepspeedSlots(h job.Host, l line, slots []int, from string, r *Request) er
 	}
 	name := cmp.Or(visibleDevices[h.Getenv("DS_ACCELERATOR")], "CUDA_VISIBLE_DEVICES")
 	r.Env = append(r.Env, job.Var{Name: name, Value: strings.Join(list, ","), Why: "this node's slots by " + from})
-	return deepspeedThreads(h, l, len(slots), r)
 }
 
-// deepspeedThreads gives each worker as many threads as it would have cores of its own.
-func deepspeedThreads(h job.Host, l line, workers int, r *Request) error {
-	bind := l.given("bind_cores_to_rank")
-	if bind.as == "" {
-		return nil
+// deepspeedCores says on which cores workers run.
+func deepspeedCores(l line, r *Request) {
+	bind, list := l.given("bind_cores_to_rank"), l.given("bind_core_list")
+	switch {
+	case bind.as != "":
+		r.Cores = Cores{Asked: true, List: list.value, From: cmp.Or(list.as, bind.as)}
+	case list.as != "":
+		r.Notes = append(r.Notes, list.as+": without effect, for there is no --bind_cores_to_rank")
 	}
-	n := cores(h)
-	if list := l.given("bind_core_list"); list.as != "" {
-		bind, n = list, len(cpuList(list.value))
-	}
-	if n == 0 { // nobody knows
-		return nil
-	}
-	if n < workers {
-		return fmt.Errorf("%s: this node has %d workers, and only %d cores for them", bind.as, workers, n)
-	}
-	r.Env = append(r.Env, job.Var{Name: "OMP_NUM_THREADS", Value: strconv.Itoa(n / workers), Why: "each worker's share of the cores by " + bind.as})
-	return nil
 }
 
 // visibleDevices are variables by which programs see devices other than NVIDIA's, by DeepSpeed's names for those.

@@ -85,6 +85,9 @@ func told(words []string) string {
 	if r.PIDFile != "" {
 		fmt.Fprintf(&b, "  pid file %s\n", r.PIDFile)
 	}
+	if r.Cores.Asked {
+		fmt.Fprintf(&b, "  cores %q\t(%s)\n", r.Cores.List, r.Cores.From)
+	}
 	if len(r.Without) > 0 {
 		fmt.Fprintf(&b, "  without %s\n", strings.Join(r.Without, " "))
 	}

@@ -202,6 +202,14 @@ type Task struct {
 	LocalRank int
 	Argv      []string
 	Env       Env // laid over the agent's own environment
+	Binding   Binding
+}
+
+// A Binding is where on its machine a process runs, with all that it starts. The zero Binding is anywhere.
+type Binding struct {
+	CPUs   []int
+	Memory []int // the nodes of NUMA of which it has its memory
+	Prefer bool  // it may have it of others when there is none left of these
 }
 
 // An Exit says how a worker ended. The zero Exit is success.

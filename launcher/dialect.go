@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/muster-run/muster/dialect"
+	"github.com/muster-run/muster/discovery"
 	"github.com/muster-run/muster/framework"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher/pid1"
@@ -26,11 +27,38 @@ func (p Plan) Tasks(place framework.Place, c Config) []job.Task {
 	tasks := p.Framework.Tasks(place, p.Command, given)
 	for i := range tasks {
 		tasks[i].Env = append(tasks[i].Env, c.Dialect.Env...)
+		c.bind(&tasks[i], p.Bindings)
 		if c.Debug == "" {
 			tasks[i].Argv = c.arguments(tasks[i].Argv, strconv.Itoa(tasks[i].LocalRank))
 		}
 	}
 	return tasks
+}
+
+// planCores decides on which cores each worker runs, where another launcher was asked for that.
+func planCores(c Config, _ discovery.Finding, p *Plan) (err error) {
+	b := c.Dialect.Cores
+	if !b.Asked || p.Spec.Self.Slots == 0 {
+		return nil
+	}
+	if value, set := c.getenv("KMP_AFFINITY"); set { // which DeepSpeed refuses, too: OpenMP would bind otherwise
+		return fail(job.ExitUsage, "unset it, or leave the flag out", "KMP_AFFINITY=%s and %s both say where threads run", value, b.From)
+	}
+	if p.Bindings, err = b.Bindings(c.Host, p.Spec.Self.Slots); err != nil {
+		return fail(job.ExitUsage, "", "%w", err)
+	}
+	each := len(p.Bindings[0].CPUs)
+	p.Settings = append(p.Settings, Setting{Name: "cores", Value: fmt.Sprintf("%d for each worker", each), From: b.From})
+	return nil
+}
+
+// bind gives a task its cores, and threads for them.
+func (c Config) bind(t *job.Task, bindings []job.Binding) {
+	if t.LocalRank >= len(bindings) {
+		return
+	}
+	t.Binding = bindings[t.LocalRank]
+	t.Env = append(t.Env, job.Var{Name: "OMP_NUM_THREADS", Value: strconv.Itoa(len(t.Binding.CPUs)), Why: "this worker's cores by " + c.Dialect.Cores.From})
 }
 
 // localRank is what torchrun's users write in a script's arguments for the local rank
@@ -74,6 +102,9 @@ var worldOf = map[string]struct{ variable, what string }{
 
 // Fits reports why what another launcher is asked for is not the world in which it was called as a worker.
 func Fits(r dialect.Request, getenv func(string) string) error {
+	if r.Cores.Asked {
+		return fmt.Errorf("%s says on which cores workers run, and they run; let muster start it: muster run -- and this command line", r.Cores.From)
+	}
 	for _, f := range r.Flags {
 		if f.Name == "standalone" && f.Value == "true" {
 			f.Value = "1"

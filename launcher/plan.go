@@ -28,16 +28,17 @@ type Setting struct{ Name, Value, From string }
 // A Plan is what this node will do: flags, environment and platform settled against each other.
 type Plan struct {
 	Spec      job.Spec
-	Token     string   // of the job, which its nodes share; "": they have none
-	Endpoint  job.Addr // where the nodes meet; "" when this node is the whole world
-	Etcd      []string // the members of the etcd that this is; nil: a node hosts it
-	Serve     bool     // this node hosts the meeting point
-	MayServe  bool     // it may, where the endpoint turns out to be this machine
-	Command   []string // what each worker runs
-	Unfit     string   // why no worker can run on this node; "": they can
-	Cure      string   // what to do about that
-	Devices   []string // files of this node's GPUs
-	Training  []string // what it would run without --debug
+	Token     string        // of the job, which its nodes share; "": they have none
+	Endpoint  job.Addr      // where the nodes meet; "" when this node is the whole world
+	Etcd      []string      // the members of the etcd that this is; nil: a node hosts it
+	Serve     bool          // this node hosts the meeting point
+	MayServe  bool          // it may, where the endpoint turns out to be this machine
+	Command   []string      // what each worker runs
+	Unfit     string        // why no worker can run on this node; "": they can
+	Cure      string        // what to do about that
+	Devices   []string      // files of this node's GPUs
+	Bindings  []job.Binding // of the workers, by local rank; nil: anywhere
+	Training  []string      // what it would run without --debug
 	Framework framework.Framework
 	GPUs      int       // that the workers see
 	Success   string    // whose end is the job's, as --success says it
@@ -63,7 +64,7 @@ func planned(c Config) (p Plan, err error) {
 	}
 	p.Notes = slices.Concat(c.Notes, warned(found))
 	for _, step := range []func(Config, discovery.Finding, *Plan) error{
-		planCommand, planFramework, planNodes, planServers, planSelf, planSlots, planEndpoint, planID, planToken, planRestarts,
+		planCommand, planFramework, planNodes, planServers, planSelf, planSlots, planCores, planEndpoint, planID, planToken, planRestarts,
 	} {
 		if err := step(c, found, &p); err != nil {
 			return p, err

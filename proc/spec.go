@@ -22,6 +22,15 @@ type Spec struct {
 	Tag  string // becomes TagName in the environment, and makes this a worker: stopped with TERM and grace
 	Core bool   // keep RLIMIT_CORE as it is; otherwise it is 0: dumping 500 GB delays a death by minutes
 	OOM  int    // added to oom_score_adj, so that the kernel takes this process before the agent
+
+	Binding Binding
+}
+
+// A Binding is where on its machine a process runs, with all that it starts. The zero Binding is anywhere.
+type Binding struct {
+	CPUs   []int
+	Memory []int // the nodes of NUMA of which it has its memory
+	Prefer bool  // it may have it of others when there is none left of these
 }
 
 // A Child is a process that was started.

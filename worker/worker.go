@@ -189,7 +189,7 @@ func (g *Group) start(ctx context.Context, t job.Task, round int) (*member, erro
 	tag := fmt.Sprintf("%s/%d/%d/%s", opt.Job, t.Rank, round, g.nonce)
 	child, err := opt.Processes.Start(ctx, proc.Spec{
 		Argv: t.Argv, Env: t.Env.Over(untagged(opt.Environ)), Dir: opt.Dir, Lines: lines,
-		Tag: tag, OOM: moreOOM, Stdin: opt.Output.Reads(t),
+		Tag: tag, OOM: moreOOM, Stdin: opt.Output.Reads(t), Binding: proc.Binding(t.Binding),
 	})
 	if err != nil {
 		return nil, err

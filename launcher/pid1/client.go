@@ -201,7 +201,7 @@ func (c *Client) Start(ctx context.Context, s proc.Spec) (*proc.Child, error) {
 	}
 	m, err := c.ask(ctx, message{Kind: askStart, files: files, Lapses: c.known(), Spec: &spawnSpec{
 		Argv: s.Argv, Env: s.Env, Dir: dir, Stdin: s.Stdin, Output: s.Output, Lines: s.Lines,
-		Tag: s.Tag, Core: s.Core, OOM: s.OOM,
+		Tag: s.Tag, Core: s.Core, OOM: s.OOM, Binding: s.Binding,
 	}})
 	if errors.Is(err, ErrLost) && s.Tag != "" { // it may have been started all the same
 		err = errors.Join(err, killAlone(ctx, defaultKillTime, s.Tag))

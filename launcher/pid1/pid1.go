@@ -388,7 +388,7 @@ func (f *first) start(m message) {
 
 func (f *first) spawnOf(m message, c *child) (spawn, error) {
 	in := m.Spec
-	s := spawn{argv: in.Argv, env: slices.Clip(in.Env), dir: in.Dir, core: in.Core, oom: in.OOM, closeAfter: m.files}
+	s := spawn{argv: in.Argv, env: slices.Clip(in.Env), dir: in.Dir, core: in.Core, oom: in.OOM, binding: in.Binding, closeAfter: m.files}
 	if in.Tag != "" {
 		s.env = append(s.env, proc.TagName+"="+in.Tag)
 		c.cgroup = f.cgroups.next()

@@ -217,6 +217,17 @@ func TestStartErrors(t *testing.T) {
 }
 
 func TestSurroundings(t *testing.T) {
+	const where = "grep Cpus_allowed_list /proc/self/status; cut -d' ' -f2 /proc/self/numa_maps | uniq"
+	if got := outputOf(t, where, func(s *proc.Spec) { s.Binding = proc.Binding{CPUs: []int{0}, Memory: []int{0}} }); got != "Cpus_allowed_list:\t0\nbind:0\n" {
+		t.Errorf("bound to core 0 and memory 0: %q", got)
+	}
+	if got := outputOf(t, where, func(s *proc.Spec) { s.Binding = proc.Binding{Memory: []int{0}, Prefer: true} }); !strings.HasSuffix(got, "\nprefer:0\n") {
+		t.Errorf("memory 0 preferred: %q", got)
+	}
+	own, _ := os.ReadFile("/proc/self/status")
+	if got := outputOf(t, where); !strings.Contains(string(own), strings.TrimSuffix(got, "default\n")) || !strings.HasSuffix(got, "\ndefault\n") {
+		t.Errorf("bound to nothing, after others that were: %q", got)
+	}
 	if got := outputOf(t, "cat /proc/self/oom_score_adj", func(s *proc.Spec) { s.OOM = 300 }); got != "300\n" && got != "1000\n" {
 		t.Errorf("oom_score_adj %q", got)
 	}

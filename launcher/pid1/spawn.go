@@ -23,6 +23,7 @@ type spawn struct {
 	sys        syscall.SysProcAttr
 	core       bool
 	oom        int
+	binding    proc.Binding
 	keepMask   bool  // of blocked signals
 	scripts    bool  // what is no program, and has no first line such as #!/bin/sh, is a shell's, as for execvp(3)
 	closeAfter []int // ours no longer, once the child has them
@@ -77,6 +78,7 @@ func fork(w spawn) (int, error) {
 	}
 	defer limitCore(w.core)()
 	defer raiseOOM(w.oom)()
+	defer bind(w.binding)()
 	attr := &syscall.ProcAttr{Dir: w.dir, Env: w.env, Sys: &w.sys}
 	for _, fd := range w.files {
 		attr.Files = append(attr.Files, uintptr(fd))

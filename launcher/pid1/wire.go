@@ -97,6 +97,7 @@ type spawnSpec struct {
 	Tag           string
 	Core          bool
 	OOM           int
+	Binding       proc.Binding
 }
 
 // wireExit is proc.Exit with a time that both processes understand: nanoseconds of CLOCK_MONOTONIC.

@@ -1,7 +1,6 @@
 package dialects
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -17,26 +16,12 @@ var besideDeepspeed = strings.Fields("LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SI
 // deepspeeds are variables that no other launcher gives.
 var deepspeeds = strings.Fields("LOCAL_SIZE CROSS_RANK CROSS_SIZE")
 
-// numactl stands for a program that a machine need not have. It binds nothing.
-const numactl = `#!/bin/sh
-if [ "$1" = --hardware ]; then
-	echo "available: 1 nodes (0)"
-	echo "node 0 cpus: $(seq -s ' ' 0 255)"
-	exit
-fi
-while [ "${1#-}" != "$1" ]; do shift 2; done # -m NODE, -C CORES
-exec "$@"
-`
-
 func TestDeepspeed(t *testing.T) {
 	t.Parallel()
 	python := python(t)
 	s := open(t, "../../dialect/testdata/hostfile", "../../dialect/testdata/deepspeed", "../../dialect/testdata/home")
 	d := drive(t, s.dir, python, "scripts/drive_deepspeed.py")
 	links := build(t, "deepspeed")
-	if err := os.WriteFile(filepath.Join(links, "numactl"), []byte(numactl), 0o755); err != nil {
-		t.Fatal(err)
-	}
 	path := strings.Join([]string{links, filepath.Dir(python), "/usr/bin", "/bin"}, ":")
 	lines := linesOf(t, "deepspeed")
 	if len(lines) < 30 {

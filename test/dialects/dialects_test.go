@@ -24,9 +24,11 @@ var another = flag.String("muster", "", "`FILE` to test; else it is built from w
 
 // A worker is what one saw of its launcher. See scripts/worker.py.
 type worker struct {
-	Argv []string
-	Env  map[string]string
-	Dir  string
+	Argv   []string
+	Env    map[string]string
+	Dir    string
+	Cores  []int  // on which it may run
+	Policy string // of NUMA, for its memory
 }
 
 // A line is a command line of testdata, with the variables that stand before it.
@@ -271,6 +273,9 @@ func differ(theirs, ours worker, but []string) (list []string) {
 	loopback(theirs.Env)
 	if !slices.Contains(but, "argv") && !slices.Equal(theirs.Argv, ours.Argv) || theirs.Dir != ours.Dir {
 		list = append(list, fmt.Sprintf("arguments %q in %s, muster gives %q in %s", theirs.Argv, theirs.Dir, ours.Argv, ours.Dir))
+	}
+	if !slices.Equal(theirs.Cores, ours.Cores) || theirs.Policy != ours.Policy {
+		list = append(list, fmt.Sprintf("it runs on cores %v with memory %s, of muster on %v with %s", theirs.Cores, theirs.Policy, ours.Cores, ours.Policy))
 	}
 	names := maps.Clone(theirs.Env)
 	maps.Copy(names, ours.Env)

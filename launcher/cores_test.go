@@ -1,0 +1,45 @@
+package launcher
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/muster-run/muster/dialect"
+	"github.com/muster-run/muster/framework"
+	"github.com/muster-run/muster/job"
+)
+
+// Each worker has its part of the cores, and threads for it, whatever the user said of threads.
+func TestCoresOfWorkers(t *testing.T) {
+	c := Config{Argv: []string{"sh"}, NProc: "2", Nodes: 1, Standalone: true, NodeRank: -1, Environ: []string{"PATH=/bin", "OMP_NUM_THREADS=9"}}
+	c.Host = job.Host{Getenv: func(string) string { return "" }, ReadFile: func(path string) ([]byte, error) {
+		if path == "/proc/self/status" {
+			return []byte("Cpus_allowed_list:\t0-3,8-9\n"), nil
+		}
+		return []byte(path), nil // each CPU is a core of its own
+	}}
+	c.Dialect.Cores = dialect.Cores{Asked: true, From: "--bind"}
+	p, err := NewPlan(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	place := framework.Place{World: uniform(p), MasterAddr: "h", AgentStore: true}
+	for i, want := range [][]int{{0, 1, 2}, {3, 8, 9}} {
+		task := p.Tasks(place, c)[i]
+		if threads, _ := task.Env.Lookup("OMP_NUM_THREADS"); !slices.Equal(task.Binding.CPUs, want) || threads != "3" {
+			t.Errorf("worker %d: cores %v, %s threads", i, task.Binding.CPUs, threads)
+		}
+	}
+	for _, bad := range []struct{ variable, list, want string }{
+		{"KMP_AFFINITY=compact", "", "KMP_AFFINITY=compact and --bind both say where threads run"},
+		{"", "3-5", "core 4 is not one on which this node's workers may run; those are 0-3,8-9"},
+		{"", "2", "this node has 2 workers, and only 1 cores for them"},
+	} {
+		c := c
+		c.Environ, c.Dialect.Cores.List = append(c.Environ, bad.variable), bad.list
+		if _, err := NewPlan(c); ExitCode(err) != job.ExitUsage || !strings.Contains(err.Error(), bad.want) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+}
