@@ -72,25 +72,27 @@ func findVolcano(r *reader, f *Finding) error {
 	return volcanoTorch(r, f)
 }
 
-// volcanoTasks are the job's tasks, by the files or, without them, by the variables.
+// volcanoTasks are the job's tasks: by the files, and by the variables those that have none.
 func volcanoTasks(r *reader) (tasks []volcanoTask, err error) {
+	var filed []string
 	for _, name := range r.files(volcanoDir, ".host") {
-		path := volcanoDir + "/" + name
-		if tasks, err = addTask(tasks, path, strings.TrimSuffix(name, ".host"), strings.Fields(r.file(path))); err != nil {
+		path, task := volcanoDir+"/"+name, strings.TrimSuffix(name, ".host")
+		filed = append(filed, strings.ToUpper(task))
+		if tasks, err = addTask(tasks, path, task, strings.Fields(r.file(path))); err != nil {
 			return nil, err
 		}
-	}
-	if len(tasks) > 0 {
-		return tasks, nil
 	}
 	for _, name := range r.variables("VC_", "_HOSTS") {
 		task := strings.TrimSuffix(strings.TrimPrefix(name, "VC_"), "_HOSTS")
-		all := list(r.text(name))
-		if tasks, err = addTask(tasks, name, strings.ToLower(task), all); err != nil {
-			return nil, err
+		if slices.Contains(filed, task) {
+			continue
 		}
+		all := list(r.text(name))
 		if n, ok := r.plain("VC_" + task + "_NUM"); ok && n != len(all) {
 			return nil, fmt.Errorf("%s has %d pods, but VC_%s_NUM=%d", name, len(all), task, n)
+		}
+		if tasks, err = addTask(tasks, name, strings.ToLower(task), all); err != nil {
+			return nil, err
 		}
 	}
 	return tasks, nil
@@ -126,12 +128,16 @@ func volcanoSelf(r *reader, tasks []volcanoTask, f *Finding) (own string, err er
 	if task := r.text("MUSTER_TASK"); own == "" && task != "" {
 		own = task
 	}
+	_, set, _ := strings.Cut(tasks[0].pods[0], ".")
+	sub, _ := r.subdomain()
 	switch {
+	case own == "" && sub != "" && sub == first(set):
+		return "", fmt.Errorf("%s is a pod of the job %s by its name, but in no list of %s", r.host.Hostname, sub, volcanoDir)
 	case own == "" && len(tasks) == 1:
 		own = tasks[0].name
 	case own == "":
 		return "", half("%s is in no list of %s, and there are %d tasks: say --node-rank, or the task's name in MUSTER_TASK", r.host.Hostname, volcanoDir, len(tasks))
-	case at >= 0 && f.Index >= 0 && at != f.Index && len(tasks) > 0:
+	case at >= 0 && f.Index >= 0 && at != f.Index:
 		return "", fmt.Errorf("VC_TASK_INDEX=%d, but %s is number %d of its task's pods", f.Index, r.host.Hostname, at)
 	}
 	f.Role, f.Index = volcanoRole(own), max(at, f.Index)
