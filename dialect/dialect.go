@@ -39,7 +39,9 @@ type Request struct {
 	// LocalRank is a flag by which each worker's script is told its local rank, before its own arguments:
 	// "--local_rank" for --local_rank=0; "": none is.
 	LocalRank string
-	Template  bool // ${local_rank} in the arguments stands for the local rank
+	// Virtual is the flag by which each worker sees only the GPU of its local rank, and is told that this rank is 0; "": none is.
+	Virtual  string
+	Template bool // ${local_rank} in the arguments stands for the local rank
 	// Without are variables that the framework's contract gives to workers where the user does not, and this launcher
 	// leaves alone.
 	Without []string
@@ -136,8 +138,13 @@ func NameOf(command string) string {
 // Whole is the module that is all of the program with this name; "": no launcher has one.
 func Whole(name string) string {
 	for _, d := range dialects {
+		_, _, more := strings.Cut(d.Programs[0], " ") // a program that does not only launch
 		for _, program := range d.Programs {
-			if base, _, _ := strings.Cut(program, " "); base == filepath.Base(name) {
+			switch base, _, two := strings.Cut(program, " "); {
+			case base != filepath.Base(name):
+			case more && !two:
+				return d.Modules[0]
+			default:
 				return d.Whole
 			}
 		}

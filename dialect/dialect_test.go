@@ -94,6 +94,9 @@ func told(words []string) string {
 	if r.Idle != "" {
 		fmt.Fprintf(&b, "  idle: %s\n", r.Idle)
 	}
+	if r.Virtual != "" {
+		fmt.Fprintf(&b, "  each worker sees its own GPU alone (%s)\n", r.Virtual)
+	}
 	fmt.Fprintf(&b, "  command %q script=%v template=%v local-rank=%q\n", r.Command, r.Script, r.Template, r.LocalRank)
 	return b.String()
 }

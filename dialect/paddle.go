@@ -3,6 +3,8 @@ package dialect
 import (
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -127,11 +129,23 @@ func paddleSays(h job.Host, l line) (line, error) {
 func hostsOf(list string) string {
 	var hosts []string
 	for at := range strings.SplitSeq(list, ",") {
-		if host, _, _ := strings.Cut(at, ":"); !slices.Contains(hosts, host) {
+		if host := hostOf(at); !slices.Contains(hosts, host) {
 			hosts = append(hosts, host)
 		}
 	}
 	return strings.Join(hosts, ",")
+}
+
+// hostOf is the host of an address, with a port or without: 10.0.0.7:6170, [fd00::7]:6170, and fd00::7:6170, as Paddle would write it.
+func hostOf(at string) string {
+	if host, _, err := net.SplitHostPort(at); err == nil {
+		return host
+	}
+	colon := strings.LastIndexByte(at, ':')
+	if _, err := netip.ParseAddr(at[:max(colon, 0)]); err == nil {
+		return at[:colon]
+	}
+	return strings.Trim(at, "[]")
 }
 
 // paddleServers reports whether there are parameter servers.
@@ -207,7 +221,7 @@ func paddleNodes(h job.Host, l line, r *Request) error {
 		return nil
 	}
 	endpoint := strings.TrimPrefix(master.value, "http://")
-	if !strings.Contains(endpoint, ":") {
+	if !strings.Contains(endpoint[strings.LastIndexByte(endpoint, ']')+1:], ":") {
 		return fmt.Errorf("%s %s has no port: HOST:PORT, or etcd://HOST:PORT", master.as, master.value)
 	}
 	if nodes.as == "" {
@@ -221,7 +235,7 @@ func paddleNodes(h job.Host, l line, r *Request) error {
 func paddleIPs(h job.Host, l line, ips said, r *Request) error {
 	var hosts []slotted
 	for ip := range strings.SplitSeq(ips.value, ",") {
-		hosts = append(hosts, slotted{name: strings.TrimSpace(ip)})
+		hosts = append(hosts, slotted{name: strings.Trim(strings.TrimSpace(ip), "[]")})
 	}
 	if nodes := l.given("nnodes"); nodes.as != "" && nodes.value != strconv.Itoa(len(hosts)) {
 		return fmt.Errorf("%s %s, but %s has %d: drop one of them", nodes.as, nodes.value, ips.as, len(hosts))
@@ -333,9 +347,10 @@ func endpoints(s said) (hosts []slotted, err error) {
 		if colon < 1 || err != nil {
 			return nil, fmt.Errorf("%s %s: %q is not HOST:PORT", s.as, s.value, at)
 		}
-		i := slices.IndexFunc(hosts, func(h slotted) bool { return h.name == at[:colon] })
+		host := strings.Trim(at[:colon], "[]")
+		i := slices.IndexFunc(hosts, func(h slotted) bool { return h.name == host })
 		if i < 0 {
-			i, hosts = len(hosts), append(hosts, slotted{name: at[:colon]})
+			i, hosts = len(hosts), append(hosts, slotted{name: host})
 		}
 		hosts[i].slots = append(hosts[i].slots, int(port))
 	}

@@ -46,7 +46,6 @@ var sameWords = strings.Fields("nnodes nproc-per-node node-rank rdzv-backend rdz
 
 // notInMuster are options that would change what a job does, and what to do without them.
 var notInMuster = map[string]string{
-	"virtual_local_rank":       "leave it out: workers see all GPUs and their true LOCAL_RANK",
 	"logs_specs":               "leave it out: it names a class of Python's that lays out log files; --log-dir, --tee and --redirects are understood",
 	"numa_binding":             "leave it out: muster does not bind workers to processors",
 	"duplicate_stdout_filters": "leave it out and use grep on what --tee keeps",
@@ -75,6 +74,9 @@ func parseTorchrun(_ job.Host, as string, args []string) (r Request, err error) 
 	}
 	r.Command, r.Template = l.rest, true
 	r.Script = !l.has("module") && !l.has("no_python")
+	if s, ok := l.last("virtual_local_rank"); ok {
+		r.Virtual = s.as
+	}
 	for _, word := range sameWords {
 		if s, ok := l.last(strings.ReplaceAll(word, "-", "_")); ok {
 			r.set(word, s.value, s.as)

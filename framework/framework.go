@@ -38,6 +38,8 @@ type Framework struct {
 	Listens bool
 	// Calls: workers are told where all nodes are, as Place.Hosts.
 	Calls bool
+	// IPv4: it takes addresses apart at their first colon.
+	IPv4 bool
 	// Servers: nodes may be parameter servers, and Success then says whose end is the job's, in the words of --success.
 	Servers bool
 	Success string

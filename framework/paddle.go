@@ -15,6 +15,7 @@ var paddle = Framework{
 	Master:  true,
 	Listens: true,
 	Calls:   true,
+	IPv4:    true, // python/paddle/distributed/parallel.py: endpoints.split(":")
 	Servers: true,
 	Success: "trainers",
 	env:     paddleEnv,

@@ -133,6 +133,12 @@ func (r *round) contract() error {
 	if err := r.plan.Framework.Check(r.session.World); err != nil {
 		return fail(job.ExitRefused, "", "%w", err)
 	}
+	for i, host := range r.hosts() {
+		if r.plan.Framework.IPv4 && strings.Contains(host, ":") {
+			return fail(job.ExitRefused, "give each node an IPv4 address, or a name by --local-addr", "node %d (%s) is reached at %s alone, and %s cannot read addresses of IPv6",
+				i, r.session.World.Members[i].Name, host, r.plan.Framework.Name)
+		}
+	}
 	return r.h.hold()
 }
 
@@ -145,8 +151,8 @@ func (h *heritage) release() {
 }
 
 // hosts are the addresses of a world's nodes, by group rank, for workers that call each other: of each node's the one most like
-// rank 0's node's as this node reaches it, for nodes may be in several networks.
-func hosts(w job.World, leader string) []string {
+// rank 0's node's as this node reaches it, for nodes may be in several networks. v4 passes over addresses of IPv6, of nodes that have another.
+func hosts(w job.World, leader string, v4 bool) []string {
 	owners := map[string]int{}
 	for _, m := range w.Members {
 		for _, a := range m.Addrs {
@@ -156,8 +162,11 @@ func hosts(w job.World, leader string) []string {
 	out := make([]string, len(w.Members))
 	for i, m := range w.Members {
 		own := distinct(m.Addrs, owners)
-		if len(own) == 0 || i == 0 && owners[leader] <= 1 {
+		if len(own) == 0 || i == 0 && owners[leader] <= 1 && !(v4 && strings.Contains(leader, ":") && len(m.Addrs) > 0) {
 			own = []string{leader}
+		}
+		if four := slices.DeleteFunc(slices.Clone(own), func(a string) bool { return strings.Contains(a, ":") }); v4 && len(four) > 0 {
+			own = four
 		}
 		out[i] = slices.MaxFunc(own, func(a, b string) int { return alike(a, out[0]) - alike(b, out[0]) })
 	}

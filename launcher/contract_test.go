@@ -128,6 +128,9 @@ func TestHosts(t *testing.T) {
 		{"a bridge that the leader takes for its best", "172.17.0.1", "172.17.0.1,10.0.0.1 172.17.0.1,192.168.0.2,10.0.0.2", "10.0.0.1 10.0.0.2"},
 		{"a name", "host0", "10.0.0.1,host0 10.0.0.2", "host0 10.0.0.2"},
 		{"both families", "fd00::1", "10.0.0.1,fd00::1 10.0.0.2,fd00::2", "fd00::1 fd00::2"},
+		{"v4 of both families", "fd00::1", "10.0.0.1,fd00::1 10.0.0.2,fd00::2", "10.0.0.1 10.0.0.2"},
+		{"v4 where there is none", "fd00::1", "fd00::1 10.0.0.2,fd00::2", "fd00::1 10.0.0.2"},
+		{"v4 alone", "127.0.0.1", "-", "127.0.0.1"},
 		{"loopback", "127.0.0.1", "127.0.0.1,::1 127.0.0.1,::1", "127.0.0.1 127.0.0.1"},
 		{"an address that the user named", "10.0.0.1", "10.0.0.1 ib2,192.168.0.2", "10.0.0.1 ib2"},
 	} {
@@ -141,7 +144,7 @@ func TestHosts(t *testing.T) {
 			}
 			w.Members = append(w.Members, m)
 		}
-		if got := strings.Join(hosts(w, c.leader), " "); got != c.want {
+		if got := strings.Join(hosts(w, c.leader, strings.HasPrefix(c.name, "v4")), " "); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/muster-run/muster/dialect"
 	"github.com/muster-run/muster/discovery"
@@ -26,7 +27,7 @@ func (p Plan) Tasks(place framework.Place, c Config) []job.Task {
 	}
 	tasks := p.Framework.Tasks(place, p.Command, given)
 	for i := range tasks {
-		tasks[i].Env = append(tasks[i].Env, c.Dialect.Env...)
+		tasks[i].Env = slices.Concat(tasks[i].Env, c.Dialect.Env, c.virtual(tasks[i].LocalRank))
 		c.bind(&tasks[i], p.Bindings)
 		if c.Debug == "" {
 			tasks[i].Argv = c.arguments(tasks[i].Argv, strconv.Itoa(tasks[i].LocalRank))
@@ -61,6 +62,45 @@ func (c Config) bind(t *job.Task, bindings []job.Binding) {
 	t.Env = append(t.Env, job.Var{Name: "OMP_NUM_THREADS", Value: strconv.Itoa(len(t.Binding.CPUs)), Why: "this worker's cores by " + c.Dialect.Cores.From})
 }
 
+// planVirtual makes sure that there is a GPU for each worker that is to see one alone.
+func planVirtual(c Config, _ discovery.Finding, p *Plan) error {
+	name, list := c.visible()
+	if n := len(strings.Split(list, ",")); c.Dialect.Virtual != "" && list != "" && n < p.Spec.Self.Slots {
+		return fail(job.ExitUsage, "", "%s: %s=%s has %d GPUs for %d workers", c.Dialect.Virtual, name, list, n, p.Spec.Self.Slots)
+	}
+	return nil
+}
+
+// virtual is what a worker is told that sees one GPU alone (torch/distributed/elastic/agent/server/local_elastic_agent.py,
+// _set_local_rank_env).
+func (c Config) virtual(local int) job.Env {
+	if c.Dialect.Virtual == "" {
+		return nil
+	}
+	name, list := c.visible()
+	device := strconv.Itoa(local)
+	if all := strings.Split(list, ","); list != "" && local < len(all) {
+		device = strings.TrimSpace(all[local])
+	}
+	e := job.Env{
+		{Name: "LOCAL_RANK", Value: "0", Why: c.Dialect.Virtual + ": the number of its GPU, as this worker sees it"},
+		{Name: "CUDA_VISIBLE_DEVICES", Value: device, Why: c.Dialect.Virtual + ": the GPU of this worker alone"},
+	}
+	if name != "CUDA_VISIBLE_DEVICES" {
+		e = append(e, job.Var{Name: name, Value: device, Why: c.Dialect.Virtual + ": the GPU of this worker alone"})
+	}
+	return e
+}
+
+// visible is the variable that says which GPUs can be seen, and its value.
+func (c Config) visible() (name, list string) {
+	if list, _ = c.getenv("HIP_VISIBLE_DEVICES"); list != "" {
+		return "HIP_VISIBLE_DEVICES", list
+	}
+	list, _ = c.getenv("CUDA_VISIBLE_DEVICES")
+	return "CUDA_VISIBLE_DEVICES", list
+}
+
 // localRank is what torchrun's users write in a script's arguments for the local rank
 // (torch/distributed/elastic/agent/server/api.py, macros).
 var localRank = regexp.MustCompile(`\$\{local_rank\}|\$local_rank\b`)
@@ -90,7 +130,8 @@ func Become(c Config, local string) (argv, environ []string, err error) {
 	if argv[0], err = pid1.LookPath(argv[0], "", c.Environ); err != nil {
 		return nil, nil, err
 	}
-	return argv, c.Dialect.Env.Over(c.Environ), nil
+	rank, _ := strconv.Atoi(local) // else it is no worker's, and 0 does no harm
+	return argv, slices.Concat(c.Dialect.Env, c.virtual(rank)).Over(c.Environ), nil
 }
 
 // worldOf is which variable of a worker says what a flag asks for, and what it counts. Frameworks other than torch say it otherwise, or not.

@@ -64,7 +64,7 @@ func planned(c Config) (p Plan, err error) {
 	}
 	p.Notes = slices.Concat(c.Notes, warned(found))
 	for _, step := range []func(Config, discovery.Finding, *Plan) error{
-		planCommand, planFramework, planNodes, planServers, planSelf, planSlots, planCores, planEndpoint, planID, planToken, planRestarts,
+		planCommand, planFramework, planNodes, planServers, planSelf, planSlots, planCores, planVirtual, planEndpoint, planID, planToken, planRestarts,
 	} {
 		if err := step(c, found, &p); err != nil {
 			return p, err

@@ -407,10 +407,18 @@ func (r *round) placeOf(at start) *framework.Place {
 		MasterAddr: r.line.host, MasterPort: at.Port, AgentStore: at.AgentStore, ErrorDir: r.dir,
 		Restarts: at.Round, MaxRestarts: at.MaxRestarts,
 	}
-	if r.plan.Framework.Calls {
-		p.Hosts = hosts(p.World, r.line.host)
+	if p.Hosts = r.hosts(); r.plan.Framework.IPv4 {
+		p.MasterAddr = p.Hosts[0]
 	}
 	return p
+}
+
+// hosts are where all nodes are, for workers that call each other; nil: they do not.
+func (r *round) hosts() []string {
+	if !r.plan.Framework.Calls {
+		return nil
+	}
+	return hosts(r.session.World, r.line.host, r.plan.Framework.IPv4)
 }
 
 // unbegun tells why this node's workers were not started.

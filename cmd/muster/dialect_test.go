@@ -103,6 +103,8 @@ func TestWrongWords(t *testing.T) {
 		{nil, []string{"run", "--nnodes", "2", "--", "torchrun", "--nnodes", "4", "train"}, "--nnodes 4 and muster's own --nnodes say different things"},
 		{platform, []string{"torchrun", "--nnodes", "2", "train"}, "--nnodes 2, but the platform says 4 nodes (PET_NNODES=4"},
 		{platform, []string{"torchrun", "--nnodes", "4", "--node-rank", "2", "train"}, "--node-rank 2, but the platform says this is node 1"},
+		{[]string{"CUDA_VISIBLE_DEVICES=3"}, []string{"torchrun", "--nproc-per-node", "2", "--virtual-local-rank", "train"}, "--virtual-local-rank: CUDA_VISIBLE_DEVICES=3 has 1 GPUs for 2 workers"},
+		{nil, []string{"torchrun", "--logs-specs", "mine", "train"}, "--logs-specs is not in muster: leave it out: it names a class of Python's"},
 		{[]string{"MUSTER_HOOK=off"}, []string{"run", "--", "bash", "-c", "set -e; python3 -m torch.distributed.run train"}, "call torchrun by its bare name"},
 		{[]string{"MUSTER_HOOK=off"}, []string{"run", "--", "bash", "-c", "/opt/bin/torchrun train"}, "calls /opt/bin/torchrun, which would start workers in each worker"},
 	} {
@@ -149,6 +151,30 @@ func TestBypass(t *testing.T) {
 	torchrun := link(t, "torchrun")
 	path := "PATH=" + filepath.Dir(torchrun) + ":" + real + ":" + os.Getenv("PATH")
 	startProgram(t, t.TempDir(), []string{path, bypass + "=1"}, torchrun, "--nnodes", "2", "x").ends(7, "real --nnodes 2 x\n")
+}
+
+// Where there is no such program it is its module in Python: of accelerate-launch the one that launches.
+func TestBypassModule(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"accelerate/commands/launch.py", "accelerate/commands/accelerate_cli.py"} {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte("import sys\nprint(__name__, '"+name+"', sys.argv[1:])\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for call, want := range map[string]string{
+		"accelerate-launch --cpu x.py": "accelerate/commands/launch.py ['--cpu', 'x.py']", "accelerate launch x.py": "accelerate/commands/accelerate_cli.py ['launch', 'x.py']",
+		"accelerate env": "accelerate/commands/accelerate_cli.py ['env']",
+	} {
+		words := strings.Fields(call)
+		program := link(t, words[0])
+		vars := []string{"PATH=" + filepath.Dir(program) + ":/usr/bin:/bin", "PYTHONPATH=" + dir, bypass + "=1"}
+		startProgram(t, dir, vars, append([]string{program}, words[1:]...)...).ends(0, "__main__ "+want)
+	}
 }
 
 // A real launcher in a worker is refused by name, before it starts anything; in a world of one it may be meant so.
