@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/muster-run/muster/test/stage"
 )
 
 // asMuster makes the test binary be muster: the tests run the real program, both of its processes, and with the
@@ -25,7 +27,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asMuster) != "" || len(os.Args) > 1 && os.Args[1] == "store" { // the workers' store has no environment
 		os.Exit(start(os.Args))
 	}
-	os.Exit(m.Run())
+	stage.Main(m, 4)
 }
 
 // patience bounds every wait of a test: a machine may be slow, but what hangs must end.
