@@ -8,6 +8,8 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -273,29 +275,8 @@ print(reads)
 	for _, which := range []string{"trixie", "newest"} {
 		t.Run(which, func(t *testing.T) {
 			t.Parallel()
-			interpreter, hook := python(t, which), unpacked(t)
-			p, path := newPage(t)
-			var outs []string
-			for _, hooked := range []bool{false, true} {
-				cmd := exec.Command(interpreter, "-c", script)
-				cmd.Env = append(os.Environ(), "OMP_NUM_THREADS=1", "GLOO_SOCKET_IFNAME=lo")
-				for _, v := range Env(hook, path, os.LookupEnv) {
-					if hooked {
-						cmd.Env = append(cmd.Env, v.Name+"="+v.Value)
-					}
-				}
-				out, err := cmd.CombinedOutput()
-				lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-				outs = append(outs, fmt.Sprint(lines[len(lines)-1], err))
-				if err != nil {
-					t.Logf("%s", out)
-				}
-			}
-			s, err := p.Read()
-			if outs[0] != outs[1] || err != nil || s.Claims != 1 {
-				t.Errorf("without: %s\nwith:    %s\n%+v, %v", outs[0], outs[1], s, err)
-			}
-			t.Log(outs[1])
+			out := sameWithHook(t, t.TempDir(), python(t, which), "-c", script)
+			t.Log(out)
 		})
 	}
 }
@@ -355,4 +336,69 @@ func paired(b *testing.B, what string, fields []string) {
 func median(all []float64) float64 {
 	slices.Sort(all)
 	return all[len(all)/2]
+}
+
+// What people have besides a training loop runs as it did, with the real PyTorch: data loaders' processes, forked and spawned, and pytest.
+func TestRealPrograms(t *testing.T) {
+	for name, c := range map[string]struct {
+		script string
+		argv   []string
+	}{
+		"data loaders": {script: `
+import torch.utils.data as data
+def squares(i): return i * i
+class Squares(data.Dataset):
+    def __len__(self): return 8
+    def __getitem__(self, i): return squares(i)
+if __name__ == "__main__":
+    for way in "fork", "spawn":
+        loader = data.DataLoader(Squares(), batch_size=2, num_workers=2, multiprocessing_context=way)
+        print([batch.tolist() for _ in range(2) for batch in loader])
+`, argv: []string{"main.py"}},
+		"pytest": {script: `
+import os, torch
+def test_way(): assert "hook" not in os.environ.get("PYTHONPATH", ""), os.environ["PYTHONPATH"]
+def test_good(): assert torch.ones(2).sum() == 2
+def test_bad():
+    x = torch.ones(2)
+    assert x.sum() == 3, "twice one is two"
+def test_out(capfd):
+    os.system("echo out; echo err >&2")
+    assert capfd.readouterr() == ("out\n", "err\n")
+`, argv: []string{"-m", "pytest", "-q", "-p", "no:cacheprovider", "main.py"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "main.py"), []byte(c.script), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			t.Log(sameWithHook(t, dir, append([]string{python(t, "debian")}, c.argv...)...))
+		})
+	}
+}
+
+// sameWithHook runs a program without the hook and with it, and returns what it printed both times, but for addresses and how long it took.
+func sameWithHook(t *testing.T, dir string, argv ...string) string {
+	t.Helper()
+	hook := unpacked(t)
+	p, path := newPage(t)
+	differ := regexp.MustCompile(` in [0-9.]+s|0x[0-9a-f]+`)
+	var outs []string
+	for _, hooked := range []bool{false, true} {
+		cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "OMP_NUM_THREADS=1", "GLOO_SOCKET_IFNAME=lo", "PYTHONDONTWRITEBYTECODE=1")
+		for _, v := range Env(hook, path, os.LookupEnv) {
+			if hooked {
+				cmd.Env = append(cmd.Env, v.Name+"="+v.Value)
+			}
+		}
+		cmd.Stderr = t.Output()
+		out, err := cmd.Output()
+		outs = append(outs, differ.ReplaceAllString(fmt.Sprintf("%s%v", out, err), ""))
+	}
+	if s, err := p.Read(); outs[0] != outs[1] || err != nil || s.Claims != 1 {
+		t.Errorf("without: %s\nwith:    %s\n%+v, %v", outs[0], outs[1], s, err)
+	}
+	return outs[1]
 }
