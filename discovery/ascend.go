@@ -11,7 +11,7 @@ import (
 var ascend = platform{
 	name: "ascend",
 	here: func(r *reader) bool {
-		return r.any("MINDX_TASK_ID", "MINDX_SERVER_IP") && r.any("WORLD_SIZE", "RANK", "MS_WORKER_NUM") || r.all("MS_SCHED_HOST", "MS_WORKER_NUM")
+		return r.any("MINDX_TASK_ID", "MINDX_SERVER_IP") && r.any("WORLD_SIZE", "RANK", "MS_SCHED_HOST") || r.any("MS_WORKER_NUM", "MS_SCHED_HOST") && r.any("MS_NODE_RANK", "MS_ROLE")
 	},
 	find: func(r *reader, f *Finding) error {
 		f.JobID, f.JobIDBy = r.text("MINDX_TASK_ID"), "MINDX_TASK_ID"

@@ -25,25 +25,25 @@ type testCase struct {
 	again  func(env []string, files map[string]string) job.Host
 }
 
-// cases are all nodes that are written down: those of testdata/facts.yaml, made by hand, and those of testdata/platforms, as real
+// cases are all nodes that are written down: those of two files in testdata, made by hand, and those of testdata/platforms, as real
 // operators made them.
 func cases(t testing.TB) (all []testCase) {
 	t.Helper()
-	all = append(byHand(t), byOperators(t)...)
+	all = slices.Concat(byHand(t, "facts.yaml"), byHand(t, "versions.yaml"), byOperators(t))
 	if len(all) < 39+246 {
 		t.Fatalf("%d nodes: some are missing", len(all))
 	}
 	return all
 }
 
-func byHand(t testing.TB) (all []testCase) {
+func byHand(t testing.TB, file string) (all []testCase) {
 	var written []struct {
 		Name, Hostname, Subdomain string
 		Env, Files                map[string]string
 		GPUs                      int `yaml:"gpus"`
 		Expect                    map[string]any
 	}
-	b, err := os.ReadFile("testdata/facts.yaml")
+	b, err := os.ReadFile("testdata/" + file)
 	if err != nil {
 		t.Fatal(err)
 	}

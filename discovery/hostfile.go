@@ -16,9 +16,12 @@ var hostfiles = []string{"/t9k/hostfile", "/job/hostfile", mpiHostfile}
 // hostfile is a list of nodes, in which this one is. Their order is that of their numbers.
 var hostfile = platform{
 	name: "hostfile",
-	here: func(r *reader) bool { return hostfilePath(r) != "" },
+	here: func(r *reader) bool { return hostfilePath(r) != "" || r.any("DLTS_HOSTFILE") },
 	find: func(r *reader, f *Finding) error {
 		path := hostfilePath(r)
+		if path == "" {
+			return half("DLTS_HOSTFILE=%s is not there, or empty", r.text("DLTS_HOSTFILE"))
+		}
 		all, err := Hostfile(r.file(path))
 		if err != nil {
 			return fmt.Errorf("%s %w", path, err)

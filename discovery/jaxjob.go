@@ -10,9 +10,7 @@ var jaxJob = platform{
 		if err := r.world(f, "NUM_PROCESSES", "PROCESS_ID"); err != nil {
 			return err
 		}
-		if _, role, n, ok := member(first(r.host.Hostname), "worker"); ok {
-			f.Role, f.Index = role, n
-		}
+		f.Role, f.Index = "worker", f.Rank // the only one that there is
 		f.Framework, f.FrameworkBy = "jax", "COORDINATOR_ADDRESS"
 		f.NProc, f.NProcBy, f.Taken = "1", "NUM_PROCESSES", true
 		if err := r.master("COORDINATOR_ADDRESS", "COORDINATOR_PORT", f); err != nil {

@@ -51,8 +51,12 @@ func mpiWorker(r *reader, f *Finding) error {
 	f.Barred = errors.New("a worker of an MPI job is started by its launcher, which alone knows how many there are: " +
 		"let it wait as sshd (muster sshd), or say --nnodes, --node-rank and --rdzv-endpoint")
 	if ok && !mpiExec(r) { // whose pods have no names that others resolve
+		sub, known := r.subdomain() // before mpi-operator 0.5 it is not the job's name
+		if !known || sub == "" {
+			sub = base
+		}
 		var err error
-		if f.Host, err = Host(base + "-launcher." + base); err != nil {
+		if f.Host, err = Host(base + "-launcher." + sub); err != nil {
 			return fmt.Errorf("the pod's name %w", err)
 		}
 	}

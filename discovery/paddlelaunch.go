@@ -63,6 +63,9 @@ func paddlePod(r *reader, f *Finding) {
 	case r.text("POD_IP_DUMMY") != "" && r.get("PADDLE_SERVER_NUM") == "":
 		f.Rank, f.RankZero = 0, true
 	case r.get("PADDLE_SERVER_NUM") != "":
+		if f.Role == "" {
+			f.Role = "master"
+		}
 		f.Rank, f.Barred = -1, fmt.Errorf("PADDLE_SERVER_NUM=%s: this pod is a parameter server, which does not train", clip(r.get("PADDLE_SERVER_NUM")))
 	case ok && role == "worker" && f.Rank < 0:
 		f.Rank, f.RankZero = n, true

@@ -30,7 +30,7 @@ func hasMaster(r *reader) bool {
 
 // ownMaster reports whether this is the master of version 1.3, which is told that it is at "localhost".
 func ownMaster(r *reader) bool {
-	return r.get("MASTER_ADDR") == "localhost" && masterPod.MatchString(first(r.host.Hostname)) && r.inKubernetes()
+	return r.get("MASTER_ADDR") == "localhost" && r.get("RANK") == "0" && r.inKubernetes()
 }
 
 // workersOnly reports whether this is a worker of a job without a master.

@@ -1,7 +1,9 @@
 package discovery
 
 import (
+	"net"
 	"strconv"
+	"strings"
 
 	"github.com/muster-run/muster/job"
 )
@@ -60,6 +62,11 @@ func (f Finding) Reading(h job.Host) Reading {
 		out.Min, out.Max = positive(f.Least), positive(f.Nodes)
 	} else if f.Trouble() == nil {
 		out.Min, out.Max = positive(f.Nodes), positive(f.Nodes)
+	}
+	if len(f.Etcd) > 0 {
+		host, port, _ := net.SplitHostPort(strings.TrimPrefix(f.Etcd[0], secure))
+		n, _ := strconv.Atoi(port) // as Members spells it
+		f.Host, out.Port = host, positive(n)
 	}
 	if out.Host = text(f.Host); f.Self {
 		out.Host = text("self")

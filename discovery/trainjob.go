@@ -38,8 +38,7 @@ var trainJobTorch = platform{
 		if err := r.master("PET_MASTER_ADDR", "PET_MASTER_PORT", f); err != nil {
 			return err
 		}
-		node, sub, _ := strings.Cut(f.Host, ".")
-		f.Role = replicatedJob(node, first(sub))
+		f.Role = replicatedJobOf(f.Host)
 		return nil
 	},
 	over: []string{"pytorchjob", "pet", "generic", "indexed", "jobset", "ordinal"},
@@ -69,6 +68,12 @@ func replicatedJob(pod, set string) string {
 	return name[strings.LastIndexByte(name, '-')+1:]
 }
 
+// replicatedJobOf is that of node 0, by its full name: on the host's network a pod does not know its own.
+func replicatedJobOf(host string) string {
+	pod, set, _ := strings.Cut(host, ".")
+	return replicatedJob(pod, first(set))
+}
+
 // trainJobJAX is the one for JAX, whose variables are those of jax.distributed itself.
 var trainJobJAX = platform{
 	name: "trainjob-jax",
@@ -81,10 +86,11 @@ var trainJobJAX = platform{
 		if err != nil {
 			return err
 		}
-		f.Role = replicatedJob(first(r.host.Hostname), "")
 		f.Framework, f.FrameworkBy = "jax", "JAX_COORDINATOR_ADDRESS"
 		f.NProc, f.NProcBy, f.Taken = "1", "JAX_NUM_PROCESSES", true
-		return r.endpoint("JAX_COORDINATOR_ADDRESS", at, f)
+		err = r.endpoint("JAX_COORDINATOR_ADDRESS", at, f)
+		f.Role = replicatedJobOf(f.Host)
+		return err
 	},
 	over: []string{"indexed", "jobset", "generic", "ordinal"},
 }
@@ -103,8 +109,9 @@ var trainJobXGBoost = platform{
 		}
 		f.Nodes, f.NProc, f.NProcBy = f.Nodes/share, strconv.Itoa(share), "DMLC_NUM_WORKER"
 		f.Framework, f.FrameworkBy, f.Taken = "none", "DMLC_TRACKER_URI", true
-		f.Role = replicatedJob(first(r.host.Hostname), "")
-		return r.master("DMLC_TRACKER_URI", "DMLC_TRACKER_PORT", f)
+		err := r.master("DMLC_TRACKER_URI", "DMLC_TRACKER_PORT", f)
+		f.Role = replicatedJobOf(f.Host)
+		return err
 	},
 	over: []string{"indexed", "jobset", "ordinal"},
 }

@@ -48,11 +48,12 @@ func findVolcano(r *reader, f *Finding) error {
 		_, f.Role, _ = cutLast(first(r.host.Hostname), index)
 		return half("VC_TASK_INDEX says which one of a task this is, but not how many there are (the svc plugin would): say --nnodes and --rdzv-endpoint")
 	}
-	own, err := volcanoSelf(r, tasks, f)
+	train := trainingTasks(r, tasks)
+	own, err := volcanoSelf(r, tasks, train, f)
 	if err != nil {
 		return err
 	}
-	tasks = trainingTasks(r, tasks)
+	tasks = train
 	if !slices.ContainsFunc(tasks, func(t volcanoTask) bool { return t.name == own }) {
 		f.Barred = fmt.Errorf("the task %s does not train", own)
 	}
@@ -118,11 +119,13 @@ func addTask(tasks []volcanoTask, from, name string, pods []string) ([]volcanoTa
 
 // volcanoSelf finds this pod among those of all tasks, by its name, or by its number where there is one task only: on the host's network
 // the pod has the host's name.
-func volcanoSelf(r *reader, tasks []volcanoTask, f *Finding) (own string, err error) {
-	at := -1
-	for _, t := range tasks {
-		if i := slices.IndexFunc(t.pods, func(pod string) bool { return first(pod) == strings.ToLower(first(r.host.Hostname)) }); i >= 0 {
-			own, at = t.name, i
+func volcanoSelf(r *reader, tasks, train []volcanoTask, f *Finding) (own string, err error) {
+	at, pod := -1, strings.ToLower(first(r.host.Hostname))
+	for _, name := range []string{pod, first(volcanoPod(r, train))} {
+		for _, t := range tasks {
+			if i := slices.IndexFunc(t.pods, func(pod string) bool { return name != "" && first(pod) == name }); i >= 0 && at < 0 {
+				own, at = t.name, i
+			}
 		}
 	}
 	if task := r.text("MUSTER_TASK"); own == "" && task != "" {
@@ -151,6 +154,56 @@ func volcanoSelf(r *reader, tasks []volcanoTask, f *Finding) (own string, err er
 		return "", fmt.Errorf("VC_TASK_INDEX=%d, but the task %s has %d pods", f.Index, own, len(tasks[i].pods))
 	}
 	return own, nil
+}
+
+// volcanoPod is this pod's name where the host's network hides it: by its place in TF_CONFIG, or by the pytorch plugin's RANK.
+func volcanoPod(r *reader, train []volcanoTask) string {
+	if c, err := parseTFConfig(r.get("TF_CONFIG")); err == nil {
+		if own := c.Cluster[c.Task.Type].list; int(c.Task.Index) < len(own) {
+			host, _, _ := Endpoint(own[c.Task.Index])
+			return host
+		}
+	}
+	rank, ok := r.plain("RANK")
+	if !ok || masterTask(r, train) < 0 {
+		return ""
+	}
+	for _, t := range train {
+		if rank < len(t.pods) {
+			return t.pods[rank]
+		}
+		rank -= len(t.pods)
+	}
+	return ""
+}
+
+// masterTask is the one that the pytorch plugin's MASTER_ADDR is of; -1: there is none.
+func masterTask(r *reader, tasks []volcanoTask) int {
+	return slices.IndexFunc(tasks, func(t volcanoTask) bool { return slices.Contains(t.pods, strings.ToLower(r.get("MASTER_ADDR"))) })
+}
+
+// pluginTasks are the two that the pytorch plugin knows, whatever they are called: the master's and "worker", or the one other task that makes
+// up WORLD_SIZE.
+func pluginTasks(r *reader, tasks []volcanoTask) []volcanoTask {
+	size, ok := r.plain("WORLD_SIZE")
+	m := masterTask(r, tasks)
+	if !ok || m < 0 || len(tasks) < 3 {
+		return tasks
+	}
+	var fit []volcanoTask
+	for i, t := range tasks {
+		switch {
+		case i == m:
+		case t.name == "worker":
+			return []volcanoTask{tasks[m], t}
+		case len(tasks[m].pods)+len(t.pods) == size:
+			fit = append(fit, t)
+		}
+	}
+	if len(fit) == 1 {
+		return []volcanoTask{tasks[m], fit[0]}
+	}
+	return tasks
 }
 
 // volcanoRole is what a task is: the mpi plugin's examples call theirs mpimaster and mpiworker.
@@ -184,6 +237,7 @@ func trainingTasks(r *reader, tasks []volcanoTask) (train []volcanoTask) {
 	if len(train) == 0 {
 		train = slices.Clone(tasks)
 	}
+	train = pluginTasks(r, train)
 	master := strings.ToLower(r.get("MASTER_ADDR"))
 	slices.SortStableFunc(train, func(a, b volcanoTask) int {
 		if x, y := leads(a, master), leads(b, master); x != y {

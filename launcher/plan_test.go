@@ -101,6 +101,17 @@ func TestPlan(t *testing.T) {
 		{"etcd that is to be hosted", "", func(c *Config) { c.Nodes, c.Endpoint, c.Serve = 2, "etcd://h1", "yes" }, "", "--serve yes, but with etcd no node hosts"},
 		{"etcd and c10d", "", func(c *Config) { c.Nodes, c.Endpoint, c.Backend = 2, "etcd://h1", "c10d" }, "", "--rdzv-endpoint etcd://h1 is no endpoint for --rdzv-backend c10d"},
 		{"etcd that is none", "", func(c *Config) { c.Nodes, c.Endpoint = 2, "etcd://h1:x" }, "", "--rdzv-endpoint etcd://h1:x has no port"},
+		{"a port of the framework's own", "COORDINATOR_ADDRESS=j-worker-0 COORDINATOR_PORT=6666 NUM_PROCESSES=2 PROCESS_ID=0", nil, "2 0 'j-worker-0:28274' true false 1", ""},
+		{"the same from another node", "COORDINATOR_ADDRESS=j-worker-0 COORDINATOR_PORT=6666 NUM_PROCESSES=2 PROCESS_ID=1", nil, "2 1 'j-worker-0:28274' false false 1", ""},
+		{"a range, with the pod's number", "KUBERNETES_SERVICE_HOST=k MASTER_ADDR=a-master-0 MASTER_PORT=5 WORLD_SIZE=3 RANK=2 PET_NNODES=2:4 PET_RDZV_ENDPOINT=a-worker-0:5", nil,
+			"4 2 'a-worker-0:5' false true 1", ""},
+		{"no part in it", "K_MPI_JOB_ROLE=worker", nil, "", "mpi-worker: a worker of an MPI job is started by its launcher"},
+		{"no part in it, but flags", "K_MPI_JOB_ROLE=worker", func(c *Config) { c.Nodes, c.Endpoint = 2, "h" }, "2 -1 'h:29400' false true 1", ""},
+		{"a worker already", "TORCHELASTIC_RUN_ID=x LOCAL_RANK=1 GROUP_RANK=0 RANK=1 WORLD_SIZE=8 MASTER_ADDR=a", nil, "", "nested: another launcher started this process"},
+		{"a task for each GPU", "OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_RANK=5 OMPI_COMM_WORLD_LOCAL_RANK=1", nil, "", "mpirun: this was started as process 5"},
+		{"an index without a number of nodes", "JOB_COMPLETION_INDEX=1", nil, "", "need MUSTER_NNODES"},
+		{"an index, and a flag", "JOB_COMPLETION_INDEX=1", func(c *Config) { c.Nodes, c.Endpoint = 2, "h" }, "2 1 'h:29400' false true 1", ""},
+		{"two that disagree", "LWS_LEADER_ADDRESS=l-0 LWS_GROUP_SIZE=4 LWS_WORKER_INDEX=2 NNODES=3 NODE_RANK=2 MASTER_ADDR=b", nil, "", "lws says this is node 2 of 4"},
 		{"three workers", "", func(c *Config) { c.NProc = "3" }, "1 -1 '' false false 3", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
