@@ -1,8 +1,10 @@
 package dialect
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -182,6 +184,13 @@ func (s *settings) meeting(r *Request) {
 		r.set("node-rank", rank.value, rank.from)
 	}
 	ip, port := s.byName["main_process_ip"], s.byName["main_process_port"]
+	if several {
+		r.Meet = "--main_process_ip and --main_process_port"
+	}
+	if strings.HasPrefix(s.byName["rdzv_backend"].value, "etcd") && ip.value != "" && several { // whose place that is, then
+		r.set("rdzv-endpoint", "etcd://"+net.JoinHostPort(strings.Trim(ip.value, "[]"), cmp.Or(port.value, "2379")), ip.from)
+		return
+	}
 	if ip.value != "" && several {
 		r.set("master-addr", ip.value, ip.from)
 	}

@@ -51,6 +51,7 @@ type Request struct {
 	// Others are the nodes beside this one that the launcher would start by ssh; none: each is started by somebody else.
 	Others []string
 	Notes  []string
+	Meet   string // what says where the nodes meet, in the launcher's words; "": as muster's do
 	Hint   string // what to do where the platform says another number of nodes
 	Help   bool   // only how to use it is asked for
 }

@@ -211,6 +211,7 @@ func paddleNodes(h job.Host, l line, r *Request) error {
 	if ips.as != "" && master.as == "" {
 		return paddleIPs(h, l, ips, r)
 	}
+	r.Meet = "--master HOST:PORT"
 	if nodes.as != "" {
 		r.set("nnodes", nodes.value, nodes.as)
 	}

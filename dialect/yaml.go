@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -41,17 +42,26 @@ func readKeys(data []byte, isJSON bool) ([]key, error) {
 	var doc, second yaml.Node
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	if err := d.Decode(&doc); err != nil && err != io.EOF {
-		return nil, errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
+		return nil, yamlLine(err)
 	}
 	if err := d.Decode(&second); err == nil {
 		return nil, fmt.Errorf("line %d: a second document begins, and only one can be read", max(second.Line, 1))
 	} else if err != io.EOF {
-		return nil, errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
+		return nil, yamlLine(err)
 	}
 	if len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
 		return nil, errors.New("it holds no settings of the form NAME: VALUE")
 	}
 	return keysOf(doc.Content[0], true)
+}
+
+// yamlLine is what is wrong with YAML. Of the first line the parser does not say that it is that.
+func yamlLine(err error) error {
+	why := strings.TrimPrefix(err.Error(), "yaml: ")
+	if !strings.HasPrefix(why, "line ") {
+		why = "line 1: " + why
+	}
+	return errors.New(why)
 }
 
 // jsonLine says in which line JSON is broken.
@@ -82,6 +92,8 @@ func (k *key) hold(n *yaml.Node, maps bool) (err error) {
 		n = n.Alias
 	}
 	switch {
+	case n.Style&yaml.TaggedStyle != 0 && !slices.Contains(strings.Fields("!!str !!int !!float !!bool !!null !!map !!seq"), n.ShortTag()):
+		return fmt.Errorf("has the tag %s, which is no setting's", n.ShortTag())
 	case n.Kind == yaml.ScalarNode:
 		k.text, k.none = scalar(n)
 	case n.Kind == yaml.MappingNode && maps:

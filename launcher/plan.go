@@ -399,7 +399,7 @@ func endpoint(c Config, found discovery.Finding) (place, error) {
 		return place{flag: "rdzv-endpoint", said: strings.Join(found.Evidence, ", "), zero: found.RankZero,
 			host: found.Host, port: cmp.Or(c.MasterPort, published(found), DefaultPort)}, nil
 	}
-	return place{}, fail(job.ExitUsage, "say --rdzv-endpoint HOST:PORT, the same on all nodes", "%d nodes, but nothing says where they meet", max(c.Nodes, found.Nodes)+c.Spares)
+	return place{}, fail(job.ExitUsage, "say "+cmp.Or(c.Dialect.Meet, "--rdzv-endpoint HOST:PORT")+", the same on all nodes", "%d nodes, but nothing says where they meet", max(c.Nodes, found.Nodes)+c.Spares)
 }
 
 // published is the port that a platform gives the nodes. One at which the training itself listens becomes another, which all find for
