@@ -8,11 +8,12 @@ import (
 	"github.com/muster-run/muster/dialect"
 	"github.com/muster-run/muster/framework"
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/topology"
 )
 
 // Each worker has its part of the cores, and threads for it, whatever the user said of threads.
 func TestCoresOfWorkers(t *testing.T) {
-	c := Config{Argv: []string{"sh"}, NProc: "2", Nodes: 1, Standalone: true, NodeRank: -1, Environ: []string{"PATH=/bin", "OMP_NUM_THREADS=9"}}
+	c := Config{Argv: []string{"sh"}, NProc: "2", Nodes: 1, Standalone: true, NodeRank: -1, Environ: []string{"PATH=/bin", "OMP_NUM_THREADS=9"}, Root: topology.Root(t.TempDir())}
 	c.Host = job.Host{Getenv: func(string) string { return "" }, ReadFile: func(path string) ([]byte, error) {
 		if path == "/proc/self/status" {
 			return []byte("Cpus_allowed_list:\t0-3,8-9\n"), nil
