@@ -7,7 +7,7 @@ import (
 
 // sizes are variables that count the nodes or processes of a job, by whatever system.
 var sizes = []string{
-	"WORLD_SIZE", "NNODES", "PET_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
+	"WORLD_SIZE", "NNODES", "PET_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
 	"AWS_BATCH_JOB_NUM_NODES", "AZUREML_NODE_COUNT", "MLP_WORKER_NUM", "LWS_GROUP_SIZE", "JAX_NUM_PROCESSES",
 	"PADDLE_TRAINERS_NUM", "PADDLE_NNODES", "PADDLE_ELASTIC_NP", "NUM_PROCESSES", "LEPTON_JOB_TOTAL_WORKERS", "BATCH_NODE_COUNT", "HOST_NUM",
 	"MA_NUM_HOSTS", "MS_WORKER_NUM", "NODE_NUM", "WORKER_NUM", "DMLC_NUM_WORKER", sizeVariable, "FLUX_JOB_NNODES", "JSM_NAMESPACE_SIZE",
@@ -20,7 +20,7 @@ var places = []string{
 }
 
 // leaked are among them those that a shell of Slurm's hands on to whatever is started in it.
-var leaked = []string{"SLURM_JOB_NUM_NODES", "SLURM_NTASKS"}
+var leaked = []string{"SLURM_JOB_NUM_NODES", "SLURM_NNODES", "SLURM_NTASKS"}
 
 // leftover returns the traces of a job of several nodes that no platform made sense of.
 func leftover(r *reader) (found []string) {
