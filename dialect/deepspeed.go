@@ -109,10 +109,29 @@ func parseDeepspeed(h job.Host, as string, args []string) (r Request, err error)
 	case err != nil:
 		return r, err
 	case hosts == nil:
-		return r, deepspeedAlone(h, l, &r)
+		err = deepspeedAlone(h, l, &r)
 	default:
-		return r, deepspeedListed(h, l, "hostfile "+path, hosts, &r)
+		err = deepspeedListed(h, l, "hostfile "+path, hosts, &r)
 	}
+	if err != nil {
+		return r, err
+	}
+	return r, deepspeedTuning(l, &r)
+}
+
+// deepspeedTuning is DeepSpeed's search for the best configuration, which calls deepspeed for each trial.
+func deepspeedTuning(l line, r *Request) error {
+	s := l.given("autotuning")
+	nodes := slices.ContainsFunc(r.Flags, func(f Flag) bool { return f.Name == "nnodes" && f.Value != "1" })
+	if s.as == "" {
+		return nil
+	}
+	if nodes && len(r.Others) == 0 {
+		return fmt.Errorf("%s calls deepspeed for one trial after the other, on the first node alone: call it there, without --no_ssh and --node_rank, "+
+			"and let the other nodes run sshd, a link to muster (docs/no-ssh.md)", s.as)
+	}
+	r.Tuning = s.as + " " + s.value
+	return nil
 }
 
 // deepspeedNode is what DeepSpeed would start on this node, which needs no hostfile, and has its environment already.
@@ -140,10 +159,6 @@ func deepspeedRefused(l line) error {
 		if a.as != "" && b.as != "" {
 			return fmt.Errorf("%s and %s do not go together: leave one of them out", a.as, b.as)
 		}
-	}
-	if s := l.given("autotuning"); s.as != "" {
-		return fmt.Errorf("%s is not in muster: tune with DeepSpeed's own launcher (MUSTER_BYPASS=1), "+
-			"then start the job with the ds_config_optimal.json that it leaves", s.as)
 	}
 	if s := l.given("venv_script"); s.as != "" {
 		return fmt.Errorf("%s is not in muster: activate the environment before, or start its own python", s.as)

@@ -85,6 +85,9 @@ func told(words []string) string {
 	if r.PIDFile != "" {
 		fmt.Fprintf(&b, "  pid file %s\n", r.PIDFile)
 	}
+	if r.Tuning != "" {
+		fmt.Fprintf(&b, "  %s\n", r.Tuning)
+	}
 	if r.Cores.Asked {
 		fmt.Fprintf(&b, "  cores %q\t(%s)\n", r.Cores.List, r.Cores.From)
 	}

@@ -143,6 +143,9 @@ var worldOf = map[string]struct{ variable, what string }{
 
 // Fits reports why what another launcher is asked for is not the world in which it was called as a worker.
 func Fits(r dialect.Request, getenv func(string) string) error {
+	if r.Tuning != "" {
+		return fmt.Errorf("%s starts jobs, and this is a worker of one: call it where the job would be started", r.Tuning)
+	}
 	if r.Cores.Asked {
 		return fmt.Errorf("%s says on which cores workers run, and they run; let muster start it: muster run -- and this command line", r.Cores.From)
 	}

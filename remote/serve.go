@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -96,6 +97,9 @@ func (s *Server) serve(ctx context.Context, l *line) error {
 	stop := context.AfterFunc(ctx, func() { l.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	c, err := l.receiveCommand()
+	if errors.Is(err, io.EOF) { // who only looked whether anybody serves here
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("what is to be run: %w", err)
 	}

@@ -146,6 +146,12 @@ func dispatch(c *cli.Command, args []string) error {
 			dialectHelp(os.Stdout, words.call)
 			return nil
 		}
+		if words.request.Tuning != "" {
+			if c.Name == "env" {
+				return wrong("%s: %s starts one job after the other; leave it out, to see what one is like", words.call.As, words.request.Tuning)
+			}
+			return tune(words)
+		}
 		if c.Name == "run" && mustTell(words.request) {
 			return tell(args, words)
 		}

@@ -168,3 +168,23 @@ func TestDeepspeedJob(t *testing.T) {
 		ends(0, "which only starts the others", "[rank 0] worker-1\n", "[rank 1] worker-1\n")
 	s.pod(0, append(vars, "HOME=/nowhere", "MUSTER_NO_SSH=on"), job...).ends(2, "worker-1 are to be told what to run, and there is no secret")
 }
+
+// DeepSpeed's tuner is the real one, here a script in its place. It runs on the first node, without ssh, and each job that it starts by the name of deepspeed
+// is muster's, on all nodes.
+func TestAutotuning(t *testing.T) {
+	s := openPods(t)
+	s.write("hostfile", "worker-0 slots=2\nworker-1 slots=2\n")
+	s.write("python", "#!/bin/sh\necho \"tuner: $*\"\npdsh -f 1024 -w worker-0,worker-1 pkill -f trial || exit 9\n"+
+		"deepspeed --hostfile hostfile --include worker-0:0@worker-1:0,1 --no_python --no_local_rank sh -c 'echo $RANK of $WORLD_SIZE on $(hostname)' || exit 8\nexit 5\n")
+	if err := os.Chmod(filepath.Join(s.dir, "python"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	vars := []string{"PYTHON_EXEC=" + s.dir + "/python"}
+	job := []string{"deepspeed", "--hostfile", "hostfile", "--autotuning", "run", "train.py", "--deepspeed_config", "a b"}
+	s.pod(1, nil, "sshd", "-De").says("listening")
+	s.pod(0, vars, job...).ends(5, "tuner: -m deepspeed.launcher.runner --no_ssh_check --master_addr=worker-0 --hostfile hostfile --autotuning run train.py --deepspeed_config a b\n",
+		"[rank 0] 0 of 3 on worker-0\n", "[rank 2] 2 of 3 on worker-1\n")
+	s.pod(0, append(vars, "MUSTER_NO_SSH=off"), job...).ends(2, "MUSTER_NO_SSH=off says that somebody else does")
+	s.pod(0, vars, append([]string{"muster", "env"}, job...)...).ends(2, "leave it out, to see what one is like")
+	s.pod(0, vars, "deepspeed", "--hostfile", "hostfile", "--node_rank", "1", "--autotuning", "tune", "train.py").ends(2, "on the first node alone")
+}
