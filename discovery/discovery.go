@@ -36,6 +36,7 @@ type Finding struct {
 	Index   int      // among the nodes of its role; -1: not said
 	Hosts   []string // of the nodes that train, by rank, where the platform says them
 	Servers int      // parameter servers beside the nodes that train
+	Serves  bool     // this node is one of them, number Index
 	Members int      // size of the platform's own group, where it does not say how many of them train
 	Group   int      // number of this job among those of one manifest, as LeaderWorkerSet has them; -1: there is one
 	Attempt int      // the platform's count of starts of this job; -1: not said
@@ -200,7 +201,7 @@ func (f *Finding) warn(code, format string, args ...any) {
 
 // agrees reports whether another platform says the same, or would if its numbers were of processes and not of nodes.
 func (f Finding) agrees(w Finding) bool {
-	if f.Least != 0 || w.Least != 0 || f.Barred != nil || w.Barred != nil || f.Nodes == 0 || w.Nodes == 0 {
+	if f.Least != 0 || w.Least != 0 || f.Barred != nil || w.Barred != nil || f.Serves || f.Nodes == 0 || w.Nodes == 0 {
 		return true
 	}
 	share := 1

@@ -74,6 +74,9 @@ func paddleEndpoints(r *reader, f *Finding) (err error) {
 	}
 	f.Servers = len(list(r.text("PADDLE_PSERVERS_IP_PORT_LIST")))
 	f.Taken = f.Servers > 0 // by Paddle's own servers, in each role
+	if f.Role == "ps" && f.Index < f.Servers {
+		f.Serves, f.Barred = true, nil
+	}
 	if err := r.endpoint("PADDLE_TRAINER_ENDPOINTS", all[0], f); err != nil {
 		return err
 	}

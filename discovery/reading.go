@@ -102,7 +102,7 @@ func (f Finding) rank() any {
 	switch {
 	case f.Rank >= 0:
 		return f.Rank
-	case f.Trouble() != nil || f.Barred != nil:
+	case f.Trouble() != nil || f.Barred != nil || f.Serves:
 		return nil
 	case f.Nodes == 1 && f.Least == 0:
 		return 0

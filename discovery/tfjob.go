@@ -107,6 +107,8 @@ func (c tfConfig) fill(f *Finding) (err error) {
 		f.Rank = f.Index
 	case "worker":
 		f.Rank = len(cluster[lead].list) + f.Index
+	case "ps":
+		f.Serves = true
 	default:
 		f.Barred = fmt.Errorf("this node is %s %d of the job, which does not train", f.Role, f.Index)
 	}

@@ -300,7 +300,7 @@ func volcanoTensorFlow(r *reader, f *Finding) error {
 		r.warn("tf-config", "TF_CONFIG says %d nodes that train, the tasks in %s %d: TF_CONFIG knows their roles", t.Nodes, volcanoDir, f.Nodes)
 	}
 	r.text("TF_CONFIG")
-	f.Nodes, f.Rank, f.Host, f.Port, f.Taken, f.Hosts, f.Servers, f.Barred = t.Nodes, t.Rank, t.Host, t.Port, true, t.Hosts, t.Servers, t.Barred
+	f.Nodes, f.Rank, f.Host, f.Port, f.Taken, f.Hosts, f.Servers, f.Serves, f.Barred = t.Nodes, t.Rank, t.Host, t.Port, true, t.Hosts, t.Servers, t.Serves, t.Barred
 	f.Role, f.Index, f.Decider = t.Role, t.Index, t.Decider
 	f.Framework, f.FrameworkBy = "tensorflow", "TF_CONFIG"
 	return nil

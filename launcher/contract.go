@@ -81,12 +81,16 @@ func beginning(path string) []byte {
 }
 
 // planServers makes parameter servers of some nodes. Then the job ends with those who train, for the servers would go on.
-func planServers(c Config, _ discovery.Finding, p *Plan) error {
+func planServers(c Config, found discovery.Finding, p *Plan) error {
 	p.Success = c.Success
+	said, by := c.said("ps", c.Servers), ""
+	if serves(c, found, p) {
+		c.Servers, by = found.Servers, found.Rule
+		said = fmt.Sprintf("%d parameter servers (%s)", found.Servers, found.Rule)
+	}
 	if c.Servers == 0 {
 		return nil
 	}
-	said := c.said("ps", c.Servers)
 	switch {
 	case !p.Framework.Servers:
 		return fail(job.ExitUsage, "say --framework, or drop it", "%s: %s has no parameter servers", said, p.Framework.Name)
@@ -97,9 +101,14 @@ func planServers(c Config, _ discovery.Finding, p *Plan) error {
 	if c.From["success"] == "" {
 		p.Success = p.Framework.Success
 	}
-	p.set(c, "ps", fmt.Sprintf("%d of %s nodes, the last", c.Servers, p.Spec.Size()), "")
+	p.set(c, "ps", fmt.Sprintf("%d of %s nodes, the last", c.Servers, p.Spec.Size()), by)
 	p.set(c, "success", p.Success, p.Framework.Name+" with parameter servers")
 	return nil
+}
+
+// serves reports whether the platform's parameter servers are nodes of ours: where flags say neither how many there are nor how many nodes.
+func serves(c Config, found discovery.Finding, p *Plan) bool {
+	return found.Servers > 0 && p.Framework.Servers && c.From["ps"] == "" && c.Servers == 0 && c.Nodes == 0 && found.Least == 0
 }
 
 // reserve takes the ports at which this node's workers will listen, where others must know them. They stay the same in all rounds.

@@ -57,6 +57,14 @@ func TestPlanFramework(t *testing.T) {
 		}, "paddle, default, 1, 1, all", "", ""},
 		{"no servers", "", func(c *Config) { c.Nodes, c.Endpoint, c.Servers = 3, "h", 1 }, "", "", "--ps 1: torch has no parameter servers"},
 		{"only servers", "", func(c *Config) { c.Framework, c.Nodes, c.Least, c.Endpoint, c.Servers = "paddle", 4, 2, "h", 2 }, "", "", "--ps 2: of 2:4 nodes, none would be left to train"},
+		{"TFJob with servers", tfServers("worker"), nil, "tensorflow, TF_CONFIG, 1, 2, rank0", "", ""},
+		{"a server of TFJob", tfServers("ps"), nil, "tensorflow, TF_CONFIG, 1, 2, rank0", "", ""},
+		{"servers of TFJob, but another framework", tfServers("worker"), func(c *Config) { c.Framework = "torch" }, "torch, default, 1, 0, ", "", ""},
+		{"a server of TFJob, but another framework", tfServers("ps"), func(c *Config) { c.Framework = "torch" }, "", "", "this node is parameter server 1 of the job (TF_CONFIG="},
+		{"a server of TFJob, by flags", tfServers("ps"), func(c *Config) { c.Nodes, c.Servers = 3, 2 }, "tensorflow, TF_CONFIG, 1, 2, rank0", "", ""},
+		{"a server of TFJob, and nodes by a flag", tfServers("ps"), func(c *Config) { c.Nodes = 3 }, "", "", "and --nnodes says how many nodes there are, but not --ps how many of them serve"},
+		{"a server of paddle-operator", "TRAINING_ROLE=PSERVER PADDLE_TRAINER_ID=0 PADDLE_TRAINERS_NUM=2 PADDLE_TRAINER_ENDPOINTS=a:1,b:1 PADDLE_PSERVERS_IP_PORT_LIST=c:1", nil,
+			"paddle, PADDLE_TRAINERS_NUM, 1, 1, trainers", "", ""},
 		{"two hosts for one port", "", func(c *Config) { c.Framework, c.WorkerStore = "jax", "agent" }, "", "", "--worker-store agent: rank 0 of jax serves where that store would be"},
 	} {
 		p, err := NewPlan(config(t, c.env, c.set))
@@ -70,6 +78,11 @@ func TestPlanFramework(t *testing.T) {
 			t.Errorf("%s: notes %q, want %q", c.name, p.Notes, c.note)
 		}
 	}
+}
+
+// tfServers is the variable of a TFJob with one worker and two parameter servers.
+func tfServers(role string) string {
+	return fmt.Sprintf(`TF_CONFIG={"cluster":{"worker":["w:1"],"ps":["p:1","q:1"]},"task":{"type":"%s","index":%d}}`, role, map[string]int{"ps": 1}[role])
 }
 
 // by is who made a setting.

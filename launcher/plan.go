@@ -167,6 +167,9 @@ func planNodes(c Config, found discovery.Finding, p *Plan) error {
 		p.Spec.Nodes, p.Spec.Least = c.Nodes, c.Least
 	case found.Nodes != 0:
 		p.Spec.Nodes, p.Spec.Least = found.Nodes, found.Least
+		if serves(c, found, p) {
+			p.Spec.Nodes += found.Servers
+		}
 	default:
 		return fail(job.ExitUsage, "say --nnodes N", "%s says where to meet, but nothing says how many nodes there are", found.Host)
 	}
@@ -231,6 +234,10 @@ func planSelf(c Config, found discovery.Finding, p *Plan) error {
 	switch {
 	case c.NodeRank >= 0:
 		p.Spec.Self.Index = c.NodeRank
+	case found.Serves && p.Spec.Servers > 0: // they are the last
+		p.Spec.Self.Index = p.Spec.Nodes - p.Spec.Servers + found.Index
+	case found.Serves:
+		return fail(job.ExitUsage, "", "this node is parameter server %d of the job (%s), %s", found.Index, strings.Join(found.Evidence, ", "), unserved(c, p))
 	case found.Rank < 0 && found.Prefer < p.Spec.Nodes+p.Spec.Spares:
 		p.Spec.Self.Index = found.Prefer
 	}
@@ -250,6 +257,14 @@ func planSelf(c Config, found discovery.Finding, p *Plan) error {
 	}
 	p.set(c, "node-rank", value, found.Rule)
 	return nil
+}
+
+// unserved is why a parameter server has no place.
+func unserved(c Config, p *Plan) string {
+	if p.Framework.Servers {
+		return fmt.Sprintf("and %s says how many nodes there are, but not --ps how many of them serve", c.by("nnodes"))
+	}
+	return fmt.Sprintf("and %s has none; say --framework, or run the server's own program here", p.Framework.Name)
 }
 
 // planSlots decides the number of workers: one per GPU unless told otherwise. Asking for GPUs where there are none

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -56,4 +57,20 @@ func TestDiscoverFiles(t *testing.T) {
 	muster(t, dir, nil, "discover", "--env-file", "half").ends(2, "muster run would refuse:", "WORLD_SIZE=4, RANK=1")
 	muster(t, dir, nil, "discover", "--env-file", "none").ends(2, "open none: no such file")
 	muster(t, dir, []string{"WORLD_SIZE=4"}, "discover", "--json").ends(2, `"rule":"single","nodes":null,`)
+}
+
+// A TFJob with a parameter server, each pod with the variable that its operator gives it: one cluster of three, in which the server is the
+// last node, and is stopped when the chief's work is done.
+func TestTFJob(t *testing.T) {
+	t.Parallel()
+	port := freePort(t)
+	cluster := fmt.Sprintf(`TF_CONFIG={"cluster":{"chief":["127.0.0.1:%d"],"ps":["127.0.0.1:%d"],"worker":["127.0.0.1:%d"]},"task":{"type":"%%s","index":0}}`, port, port+1, port+2)
+	var all []*program
+	for _, role := range []string{"chief", "worker", "ps"} {
+		all = append(all, muster(t, t.TempDir(), []string{fmt.Sprintf(cluster, role)}, "run", "--", "sh", "-c",
+			`echo "$RANK of $WORLD_SIZE: $TF_CONFIG"; case $TF_CONFIG in *'"ps","index"'*) exec sleep 1000;; esac`))
+	}
+	all[0].ends(0, "[rank 0] 0 of 3: ", `"task":{"type":"chief","index":0}`)
+	all[1].ends(0, "[rank 1] 1 of 3: ", `"task":{"type":"worker","index":0}`)
+	all[2].ends(0, "[rank 2] 2 of 3: ", `"task":{"type":"ps","index":0}`)
 }
