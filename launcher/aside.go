@@ -1,8 +1,10 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/muster-run/muster/job"
@@ -15,12 +17,36 @@ import (
 // declineTime is how long such a node tries to tell the others, in a store that it does not host.
 const declineTime = 2 * time.Second
 
-// unfit is the end of a node on which no worker can run.
-func (p Plan) unfit() error { return fail(job.ExitRefused, p.Cure, "%s", p.Unfit) }
+// bars takes an error for which no worker can run on this node, though others may do without it, as the reason for that, if it is the first. Any
+// other is returned.
+func (p *Plan) bars(err error) error {
+	var why *Error
+	if !errors.As(err, &why) || !slices.Contains([]int{job.ExitRefused, job.ExitSystem, job.ExitNotFound, job.ExitNotExec}, why.Code) {
+		return err
+	}
+	if p.Unfit == "" {
+		p.Unfit, p.Cure, p.Code = why.Err.Error(), why.Hint, why.Code
+	}
+	return nil
+}
+
+// code is the exit status of a node on which no worker can run.
+func (p Plan) code() int { return cmp.Or(p.Code, job.ExitRefused) }
+
+// unfit is the end of such a node.
+func (p Plan) unfit() error { return fail(p.code(), p.Cure, "%s", p.Unfit) }
+
+// alone is that end where there is nobody else.
+func (p Plan) alone() error {
+	if p.Unfit == "" || p.Endpoint != "" {
+		return nil
+	}
+	return p.unfit()
+}
 
 // sooner is what a node ended of that was over before it was in a world: what was wrong with it comes first.
 func (p Plan) sooner(err error) error {
-	if p.Unfit == "" || ExitCode(err) == job.ExitRefused {
+	if code := ExitCode(err); p.Unfit == "" || code == p.code() || code == job.ExitRefused {
 		return err
 	}
 	return p.unfit()
@@ -40,7 +66,10 @@ func (m *meeting) aside(ctx context.Context, o rendezvous.Options) error {
 	m.end = time.Now().Add(m.c.JoinTimeout)
 	err := m.tellOthers(ctx, o)
 	if ended := new(rendezvous.Ended); errors.As(err, &ended) {
-		return fail(job.ExitRefused, "", "%s; the job went on without this node: %s", m.plan.Unfit, ended.Verdict.Sentence)
+		return fail(m.plan.code(), "", "%s; the job went on without this node: %s", m.plan.Unfit, ended.Verdict.Sentence)
+	}
+	if refused := new(rendezvous.Refusal); errors.As(err, &refused) && refused.Told > 0 {
+		return fail(m.plan.code(), "", "%w", refused)
 	}
 	return err
 }

@@ -92,12 +92,26 @@ func Interpreter(environ []string) (string, error) { return Config{Environ: envi
 // executable reports, in a shell's codes, why name cannot be run with the user's environment, which is the workers'.
 func (c Config) executable(name string) error {
 	_, err := pid1.LookPath(name, "", c.Environ)
+	return refused(hintFor(name), err)
+}
+
+// interpreted reports why a program that is there cannot be run, as far as its first line tells.
+func (c Config) interpreted(name string) error {
+	path, err := pid1.LookPath(name, "", c.Environ)
+	if err != nil { // so it was told already
+		return nil
+	}
+	return refused("", pid1.Interpreted(path))
+}
+
+// refused adds to the reason why a program cannot be run what to do.
+func refused(hint string, err error) error {
 	var why *proc.StartError
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &why) && why.Code == job.ExitNotFound:
-		return fail(why.Code, hintFor(name), "%w", err)
+		return fail(why.Code, hint, "%w", err)
 	default:
 		return fail(job.ExitNotExec, "", "%w", err)
 	}

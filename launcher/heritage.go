@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -163,22 +164,38 @@ func prepare(c *Config, e *report.Ending) (*heritage, error) {
 	for _, note := range plan.Notes {
 		c.Log.Warn(note)
 	}
-	if c.Output, err = openLogs(*c, plan); err != nil {
-		return nil, err
-	}
-	if err = c.room(plan.Spec.Self.Slots); err != nil {
-		return nil, err
-	}
-	h := &heritage{Form: heritageForm, Began: clock() - int64(time.Since(e.Began)), LogDir: c.Output.Dir, Plan: plan}
-	if err = h.reserve(); err != nil {
+	h := &heritage{Form: heritageForm, Began: clock() - int64(time.Since(e.Began)), Plan: plan}
+	if err := h.furnish(c); err != nil {
 		return h, err
 	}
-	return h, runDir(*c, plan.Spec.ID, func(dir string) {
+	err = h.Plan.bars(runDir(*c, plan.Spec.ID, func(dir string) {
 		h.Dir, h.Pages = dir, pageDir(dir)
 		c.keep(keptRun, h)
 		_ = c.First.Keep(pid1.KeptDir, []byte(dir)) // else it is left behind
 		_ = c.First.Keep(pid1.KeptPages, []byte(h.Pages))
-	})
+	}))
+	if h.Plan.Unfit != plan.Unfit { // whoever takes over is to know
+		c.keep(keptRun, h)
+	}
+	return h, cmp.Or(err, h.Plan.alone())
+}
+
+// furnish gets what workers need of this node beside the machine. Where that is not to be had, none can run on it.
+func (h *heritage) furnish(c *Config) (err error) {
+	p := &h.Plan
+	for _, get := range []func() error{
+		func() error { c.Output, err = openLogs(*c, *p); h.LogDir = c.Output.Dir; return err },
+		func() error { return c.room(p.Spec.Self.Slots) },
+		h.reserve,
+	} {
+		if p.Unfit != "" {
+			return nil
+		}
+		if err := p.bars(get()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // keep leaves v for an agent that takes over from this one. Without, the job goes on as long as this one lives.

@@ -52,10 +52,12 @@ func run(ctx context.Context, c Config, e *report.Ending) error {
 		e.Verdict, e.Ranks = s.verdict(), s.Ranks
 		return nil
 	}
-	h.hook = unpackHook(h.Dir)
-	h.makePages()
-	defer h.openRAS(c)()
-	defer h.hook() // before it is removed
+	if h.Plan.Unfit == "" {
+		h.hook = unpackHook(h.Dir)
+		h.makePages()
+		defer h.openRAS(c)()
+		defer h.hook() // before it is removed
+	}
 	desk := openDesk(c, h.Plan, h.Dir, e.Began)
 	defer desk.close()
 	var meet *meeting

@@ -36,6 +36,7 @@ type Plan struct {
 	Command   []string      // what each worker runs
 	Unfit     string        // why no worker can run on this node; "": they can
 	Cure      string        // what to do about that
+	Code      int           // with which this node ends then; 0: as a job that is refused
 	Devices   []string      // files of this node's GPUs
 	Bindings  []job.Binding // of the workers, by local rank; nil: anywhere
 	Training  []string      // what it would run without --debug
@@ -70,10 +71,12 @@ func planned(c Config) (p Plan, err error) {
 			return p, err
 		}
 	}
-	if p.Unfit != "" && p.Endpoint == "" {
-		return p, p.unfit()
+	if p.Spec.Standby() && p.Unfit == "" { // else workers are started in vain everywhere, and all end with the same sentence at once
+		if err := p.bars(c.interpreted(p.Command[0])); err != nil {
+			return p, err
+		}
 	}
-	return p, nil
+	return p, p.alone()
 }
 
 // find asks the platform, unless the user said that it does not matter.
@@ -147,13 +150,13 @@ func (p *Plan) set(c Config, flag, value, otherwise string) {
 func planCommand(c Config, _ discovery.Finding, p *Plan) (err error) {
 	p.Command, err = command(c)
 	if c.Debug == "" {
-		return err
+		return p.bars(err)
 	}
 	if err != nil { // to find out why may be what this is for
 		p.Notes = append(p.Notes, "debug: the training itself could not start: "+err.Error())
 	}
 	p.Training, p.Command = p.Command, []string{"sh", "-c", c.Debug}
-	return c.executable("sh")
+	return p.bars(c.executable("sh"))
 }
 
 func planNodes(c Config, found discovery.Finding, p *Plan) error {
@@ -277,7 +280,7 @@ func planSlots(c Config, found discovery.Finding, p *Plan) error {
 	}
 	machine, err := topology.Probe(c.Root)
 	if err != nil {
-		return fail(job.ExitSystem, "", "count the GPUs: %w", err)
+		return p.bars(fail(job.ExitSystem, "", "count the GPUs: %w", err))
 	}
 	slots, err := slots(asked, machine, c.getenv)
 	if errors.Is(err, errSlots) {
@@ -287,9 +290,7 @@ func planSlots(c Config, found discovery.Finding, p *Plan) error {
 		}
 		return fail(job.ExitUsage, "", "%s %w", said, err)
 	}
-	if why := new(Error); errors.As(err, &why) && why.Code == job.ExitRefused {
-		p.Unfit, p.Cure = why.Err.Error(), why.Hint
-	} else if err != nil {
+	if err := p.bars(err); err != nil {
 		return err
 	}
 	p.Spec.Self.Slots = slots

@@ -96,15 +96,23 @@ func (l *leader) vain() *outcome {
 	return &outcome{Refused: why, Told: told}
 }
 
-// unlike finds nodes that do not bring as many slots as the first, where that was not found out as they came: by a leader who brings none.
+// unlike finds nodes that are not as the first one, where that was not found out as they came: by a leader who takes no part.
 func (l *leader) unlike(tickets []ticket) error {
 	if l.self.Unfit == "" {
 		return nil
 	}
 	for _, t := range tickets {
-		if why := slots(tickets[0].record, t.record); why != nil {
+		if why := contradiction(tickets[0].record, t.record); why != nil {
 			return why
 		}
 	}
 	return nil
+}
+
+// terms are those of a world of these nodes. A leader who takes no part may not know what they train with.
+func (l *leader) terms(tickets []ticket) job.Terms {
+	if l.self.Unfit == "" {
+		return l.spec.Terms
+	}
+	return tickets[0].Terms
 }

@@ -136,3 +136,26 @@ func TestUnlikeTheFirst(t *testing.T) {
 		}
 	})
 }
+
+// Who takes no part may not know what the others train with, and has no say in it. Those others must agree.
+func TestUnfitNodeHasNoSay(t *testing.T) {
+	jax := func(name string) job.Spec {
+		spec := agent(name, 2)
+		spec.Spares, spec.Framework = 1, "jax"
+		return spec
+	}
+	play(t, func(s *scene) {
+		x := s.comes(spared("x", 2), noGPU)
+		a, b := s.comes(jax("a"), lastCall), s.comes(jax("b"), lastCall)
+		s.agree([]string{"a", "b"}, a, b)
+		if got := a.session.World.Terms.Framework; got != "jax" {
+			t.Errorf("the world is to train with %q", got)
+		}
+		s.waits(x)
+	})
+	play(t, func(s *scene) {
+		s.comes(spared("x", 2), noGPU)
+		s.comes(jax("a"), lastCall)
+		s.fails(s.comes(spared("b", 2), lastCall), "a is to train with jax, b with torch", new(*Refusal))
+	})
+}

@@ -287,7 +287,7 @@ func (l *leader) close(tickets []ticket) *outcome {
 		nodes[i] = t.Node
 	}
 	return &outcome{Protocol: l.oldest(), World: &world{World: job.World{
-		ID: l.spec.ID, Nonce: random(), Generation: l.generation, Terms: l.spec.Terms,
+		ID: l.spec.ID, Nonce: random(), Generation: l.generation, Terms: l.terms(tickets),
 		Members: assign(nodes, cmp.Or(l.Previous, l.before.members())), Past: most(tickets),
 	}}}
 }

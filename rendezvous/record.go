@@ -241,7 +241,7 @@ func contradiction(a, b record) error {
 		}
 		return fmt.Errorf("%v was started with --debug, %v without; say it on all nodes or on none", with, without)
 	}
-	if a.Framework != b.Framework || a.Servers != b.Servers {
+	if both := a.Unfit == "" && b.Unfit == ""; both && (a.Framework != b.Framework || a.Servers != b.Servers) {
 		return fmt.Errorf("%v is to train with %s, %v with %s; give all nodes the same --framework and --ps", a, training(a.Terms), b, training(b.Terms))
 	}
 	if a.OnExit != b.OnExit {

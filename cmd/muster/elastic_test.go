@@ -106,6 +106,63 @@ func TestNoJobWithoutTheHost(t *testing.T) {
 	host.ends(67, why)
 }
 
+// Whatever else keeps workers from running on the host of the store is as bad as no GPU: the others go on where they can do without it, and else end
+// with what is wrong there, at once. Where it is wrong on all nodes, none waits for another.
+func TestHostCannotStartWorkers(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, text string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for _, c := range []struct {
+		name, program, why string
+		code               int
+		vars               []string
+	}{
+		{"no script", "train.py", "no script train.py", 127, nil},
+		{"no program", "./train", "no such file", 127, nil},
+		{"not executable", write("plain", "exit 0\n", 0o644), "permission denied; is it executable", 126, nil},
+		// Without a spare, all start their workers, and end with that.
+		{"no interpreter", write("script", "#!/no/such -u\n", 0o755), "its interpreter /no/such is not there", 127, nil},
+		{"no directory", "true", "make a directory for this run", 71, []string{"TMPDIR=/no/such", "XDG_RUNTIME_DIR="}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			bad := func(crowd *crowd, name string) *program {
+				return muster(t, crowd.TempDir(), c.vars, append(crowd.agent(name, "2"), "--", c.program)...)
+			}
+			crowd := newCrowd(t, "--nnodes 2 --spares 1")
+			host := bad(crowd, "a")
+			host.says("serves the meeting point to the others until the job is over")
+			crowd.joins("b", "c")
+			crowd.works(0, "b", "c")
+			crowd.end("b", "c")
+			host.ends(c.code, c.why, "the job went on without this node")
+
+			crowd = newCrowd(t, "--nnodes 2")
+			host = bad(crowd, "a")
+			crowd.joins("b")
+			if c.name == "no interpreter" {
+				crowd.nodes["b"].ends(127, "could not be started: ", c.why)
+				host.ends(127, "could not be started: ", c.why)
+				return
+			}
+			crowd.nodes["b"].ends(67, "node 0) cannot run workers: ", c.why)
+			host.ends(c.code, c.why, "the job needs 2 nodes")
+
+			crowd = newCrowd(t, "--nnodes 2")
+			host = bad(crowd, "a")
+			host.says("serves the meeting point to the others")
+			bad(crowd, "b").ends(c.code, c.why)
+			host.ends(c.code, c.why)
+		})
+	}
+}
+
 // Where no node has GPUs, none waits for another.
 func TestAllChecksFail(t *testing.T) {
 	t.Parallel()

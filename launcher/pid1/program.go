@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -76,6 +77,31 @@ func runnable(path string) error {
 		return syscall.EISDIR
 	}
 	return unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS)
+}
+
+// Interpreted reports why the kernel would not run a script: the interpreter that its first line names is not there, or cannot be run. Of anything
+// that is no script, or cannot be read, nothing is known before it is run.
+func Interpreted(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	head := make([]byte, 256) // as much as the kernel reads
+	n, _ := io.ReadFull(f, head)
+	line, isScript := bytes.CutPrefix(head[:n], []byte("#!"))
+	if line = bytes.TrimLeft(line, " \t"); !isScript {
+		return nil
+	}
+	end := bytes.IndexAny(line, " \t\n")
+	if end <= 0 {
+		return nil
+	}
+	interpreter := string(line[:end])
+	if err = runnable(interpreter); errors.Is(err, syscall.ENOENT) {
+		return explain(path, err)
+	}
+	return explain(interpreter, err)
 }
 
 // explain turns the error of looking at or running path into words and a shell's code; nil stays nil.
