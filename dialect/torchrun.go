@@ -47,7 +47,7 @@ var sameWords = strings.Fields("nnodes nproc-per-node node-rank rdzv-backend rdz
 // notInMuster are options that would change what a job does, and what to do without them.
 var notInMuster = map[string]string{
 	"logs_specs":               "leave it out: it names a class of Python's that lays out log files; --log-dir, --tee and --redirects are understood",
-	"numa_binding":             "leave it out: muster does not bind workers to processors",
+	"numa_binding":             "leave it out: it binds to the CPUs near the GPU that PyTorch counts as the local rank, and that order is its driver's, which muster does not ask",
 	"duplicate_stdout_filters": "leave it out and use grep on what --tee keeps",
 	"duplicate_stderr_filters": "leave it out and use grep on what --tee keeps",
 }
