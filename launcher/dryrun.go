@@ -2,10 +2,14 @@ package launcher
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 
 	"github.com/muster-run/muster/framework"
+	"github.com/muster-run/muster/heartbeat/page"
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/witness"
 )
 
 // Dry is what a run would do.
@@ -37,16 +41,33 @@ func DryRun(c Config, rank int) (Dry, error) {
 	}
 	place := framework.Place{
 		World: world, Group: group, MasterAddr: host, MasterPort: c.WorkerPort, AgentStore: agentStore(c), GPUs: p.GPUs, Servers: p.Spec.Servers,
-		MaxRestarts: p.Restarts,
+		MaxRestarts: p.Restarts, ErrorDir: runPlace,
 	}
 	for n := range world.Members {
 		place.Hosts = append(place.Hosts, fmt.Sprintf("<node %d>", n))
 	}
 	tasks := p.Tasks(place, c)
 	d := Dry{Plan: p, Task: tasks[rank-world.Members[group].First], User: c.getenv}
-	d.Task.Env = lasting(d.Task.Env)
+	d.Task.Env = lasting(append(d.Task.Env, p.watched(c, d.Task)...))
 	d.Kept = len(d.Task.Env.Over(c.Environ)) - len(d.Task.Env.Over(nil))
 	return d, nil
+}
+
+// runPlace stands for the directory that a run makes for itself.
+const runPlace = "<directory of the run>"
+
+// watched are the variables by which a worker is watched, and found.
+func (p Plan) watched(c Config, t job.Task) job.Env {
+	path := pagePath(runPlace, 0, t.LocalRank)
+	e := append(pageEnv(filepath.Join(runPlace, "hook"), path, c.getenv),
+		job.Var{Name: page.SocketName, Value: page.SocketFile(path), Why: "where the worker may say how far it is, in datagrams of text"},
+		job.Var{Name: proc.TagName, Value: fmt.Sprintf("<job>/%d/<round>/<nonce>", t.Rank), Why: "by which the worker's processes are found, whatever they start"})
+	_, given := c.getenv(witness.RASName)
+	if enabled, _ := c.getenv("NCCL_RAS_ENABLE"); len(p.Devices) > 0 && enabled != "0" && !given {
+		v := witness.RASVar(0)
+		e = append(e, job.Var{Name: v.Name, Value: "<a free port>", Why: v.Why})
+	}
+	return e
 }
 
 // lasting are the variables that a worker gets: of those with one name the last.

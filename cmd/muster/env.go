@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/urfave/cli/v2"
@@ -14,16 +16,21 @@ import (
 func envCommand() *cli.Command {
 	var c launcher.Config
 	var rank int
+	var diff bool
 	flag := &cli.GenericFlag{Name: "rank", Value: number{&rank, 0, 1 << 24}, Usage: "`N` whose environment is shown; 0 if not given"}
 	return &cli.Command{
-		Name: "env", Usage: "show what a worker would get, and why; starts nothing", ArgsUsage: "[--rank N] [flags of run] script.py [argument...]",
+		Name: "env", Usage: "show what a worker would get, and why; starts nothing", ArgsUsage: "[--rank N] [--diff] [flags of run] script.py [argument...]",
 		Description: "  muster env --rank 3 --nnodes 2 --nproc-per-node 2 --rdzv-endpoint host0:29400 train.py",
-		Flags:       append(jobFlags(&c), flag),
+		Flags: append(jobFlags(&c), flag,
+			&cli.BoolFlag{Name: "diff", Destination: &diff, Usage: "only what changes: + what a worker gets, - what this environment has instead"}),
 		Action: func(x *cli.Context) error {
 			configure(x, &c)
 			dry, err := launcher.DryRun(c, rank)
 			if err != nil {
 				return err
+			}
+			if diff {
+				return printDiff(os.Stdout, dry, os.Environ(), c.Environ)
 			}
 			return printEnv(os.Stdout, dry)
 		},
@@ -49,5 +56,27 @@ func printEnv(w io.Writer, d launcher.Dry) error {
 		fmt.Fprintf(t, "%s=%s\t# %s\n", v.Name, v.Value, why)
 	}
 	fmt.Fprintf(t, "# and %d variables of this environment, as they are\n", d.Kept)
+	return t.Flush()
+}
+
+// printDiff prints what a worker's environment has that this process' has not, and what it has otherwise. own is this process' environment,
+// kept what of it goes on to workers.
+func printDiff(w io.Writer, d launcher.Dry, own, kept []string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, kv := range own {
+		if name, _, _ := strings.Cut(kv, "="); !slices.Contains(kept, kv) {
+			fmt.Fprintf(t, "-%s\t# muster's own, and not for workers\n", name) // it may be a secret
+		}
+	}
+	for _, v := range d.Task.Env {
+		old, set := d.User(v.Name)
+		if set && old == v.Value {
+			continue
+		}
+		if set {
+			fmt.Fprintf(t, "-%s=%s\n", v.Name, old)
+		}
+		fmt.Fprintf(t, "+%s=%s\t# %s\n", v.Name, v.Value, v.Why)
+	}
 	return t.Flush()
 }

@@ -136,6 +136,34 @@ func TestEnvOfShell(t *testing.T) {
 	muster(t, dir, nil, "env", "--", "bash", "-c", "torchrun --nnodes $N train").ends(2, "calls torchrun with $N, of which only the shell knows what it is")
 }
 
+// muster env shows all that muster adds to a worker's environment, and with --diff what changes alone: as a worker sees it.
+func TestEnvIsWhatWorkersGet(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "train.py"), []byte("import os\nprint('names', *sorted(os.environ))\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	vars := []string{"OMP_NUM_THREADS=1", "ROLE_NAME=mine", "MUSTER_TOKEN=secret-secret-secret", "PYTHONPATH=/x"}
+	args := []string{"--nproc-per-node", "2", "train.py"}
+	p := muster(t, dir, vars, append([]string{"run"}, args...)...)
+	p.ends(0, "names ")
+	_, rest, _ := strings.Cut(p.out.String(), "names ")
+	rest, _, _ = strings.Cut(rest, "\n")
+	env := muster(t, dir, vars, append([]string{"env"}, args...)...)
+	env.ends(0, "ROLE_NAME=default ", `(was "mine")`)
+	for _, name := range strings.Fields(rest) {
+		own := os.Getenv(name) != "" || strings.Contains(name, "PYENV") || slices.Contains([]string{asMuster, "TMPDIR", "LC_CTYPE", "OMP_NUM_THREADS"}, name)
+		if !own && !strings.Contains(env.out.String(), "\n"+name+"=") {
+			t.Errorf("a worker has %s, of which muster env does not tell", name)
+		}
+	}
+	diff := muster(t, dir, vars, append([]string{"env", "--diff"}, args...)...)
+	diff.ends(0, "-ROLE_NAME=mine\n+ROLE_NAME=default ", "-MUSTER_TOKEN ", "-PYTHONPATH=/x\n+PYTHONPATH=<directory of the run>/hook:/x ", "+RANK=0 ")
+	if said := diff.out.String(); strings.Contains(said, "OMP_NUM_THREADS") || strings.Contains(said, "secret") {
+		t.Error(said)
+	}
+}
+
 // A shell script that calls a launcher somewhere, but ends without having done so, has trained nothing that muster knows of.
 func TestShellNeverCalls(t *testing.T) {
 	t.Parallel()
