@@ -38,8 +38,8 @@ soak: build ## MINUTES (30) of healthy trainings that must not be said to hang, 
 	HOURS_WORLDS=100 go test ./launcher -run '^Test.*Hours$$' -count 1 -timeout 1h
 	go test ./test/hang -run '^TestSoak$$' -v -count 1 -timeout 3h -muster $(abspath $(BIN)) -soak $(abspath bin/soak.json) -long $(MINUTES)m
 
-hangs: build ## real trainings that hang, or look as if they did: every scene with each PyTorch, about an hour
-	go test ./test/hang -all -v -count 1 -timeout 3h -muster $(abspath $(BIN))
+hangs: build ## real trainings that hang, or look as if they did: every scene with each PyTorch, about an hour, or SCENE=REGEXP
+	go test ./test/hang -all $(if $(SCENE),-run '^TestHangs$$/$(SCENE)') -v -count 1 -timeout 3h -muster $(abspath $(BIN))
 
 matrix: build ## losses of workers, agents, machines and networks over both kinds of store: all scenes, some minutes
 	go test ./test/matrix -run Losses -all -v -count 1 -timeout 1h -muster $(abspath $(BIN))

@@ -13,7 +13,7 @@ import (
 )
 
 // patience is how long a scene waits for anything that is to happen; the machine may be busy with much else.
-const patience = 4 * time.Minute
+const patience = 6 * time.Minute
 
 // A job is two nodes, and what their agents and workers say.
 type job struct {
@@ -87,11 +87,13 @@ func (j *job) until(what string, is func(line) bool) (l line) {
 	return l
 }
 
-// end waits for the agents to end, and returns their exit codes.
+// end waits for the agents to end, for as long as anything is said, and returns their exit codes.
 func (j *job) end() (codes [2]int) {
 	j.t.Helper()
-	if !j.Await(patience, j.Over) {
-		j.t.Fatalf("not all agents have ended in %v", patience)
+	for said := -1; !j.Await(patience, j.Over); said = len(j.Lines()) {
+		if said == len(j.Lines()) {
+			j.t.Fatalf("not all agents have ended, and nothing was said for %v", patience)
+		}
 	}
 	for i, n := range j.nodes {
 		codes[i] = n.Program().Code()
