@@ -73,6 +73,7 @@ golden: ## write the golden files anew; read the diff before you commit it
 	go test ./framework ./dialect -update
 	go test ./cmd/muster -run Golden -update
 	go test ./rendezvous/torchrun -update
+	go test ./topology/view -update
 
 demo: build ## train a small real model on two nodes of two workers on this machine
 	test/demo

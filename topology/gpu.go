@@ -26,7 +26,7 @@ type GPU struct {
 type Peer struct {
 	Index int    // of the other GPU
 	Kind  string // nvlink, xgmi
-	Links int    // how many; 0: the kernel does not say
+	Links int    // how many; 0: not told
 	MBps  int    // bandwidth in megabytes a second; 0: the kernel does not say
 }
 
@@ -63,6 +63,7 @@ func (t tree) gpus(devices []PCI) []GPU {
 		gpus[i].Index = i
 	}
 	t.xgmi(gpus)
+	nvlinked(gpus)
 	return gpus
 }
 

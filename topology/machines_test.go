@@ -8,28 +8,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/muster-run/muster/topology/fixture"
 )
-
-// scratch is where trees are that several tests read. Nobody writes below it.
-var scratch string
-
-func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("/dev/shm", "topology") // thousands of small files
-	if err != nil {
-		dir, err = os.MkdirTemp("", "topology")
-	}
-	if err != nil {
-		panic(err)
-	}
-	scratch = dir
-	code := m.Run()
-	_ = os.RemoveAll(dir)
-	os.Exit(code)
-}
 
 // described is the text of a machine under testdata.
 func described(t testing.TB, name string) string {
@@ -53,43 +35,11 @@ func machineNames(t testing.TB) (names []string) {
 	return names
 }
 
-// expanded is the tree of a description, in a fresh directory.
-func expanded(t testing.TB, text string) Root {
-	t.Helper()
-	dir, err := os.MkdirTemp(scratch, "one")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return expandIn(t, text, dir)
-}
+// expanded is the tree of a description.
+func expanded(t testing.TB, text string) Root { return Root(fixture.Tree(t, text)) }
 
-func expandIn(t testing.TB, text, dir string) Root {
-	t.Helper()
-	m, err := fixture.Parse(text)
-	if err == nil {
-		err = fixture.Expand(m, dir)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return Root(dir)
-}
-
-var shared = struct {
-	sync.Mutex
-	made map[string]Root
-}{made: map[string]Root{}}
-
-// machineRoot is the tree of a machine under testdata, which nobody writes to.
-func machineRoot(t testing.TB, name string) Root {
-	t.Helper()
-	shared.Lock()
-	defer shared.Unlock()
-	if _, ok := shared.made[name]; !ok {
-		shared.made[name] = expandIn(t, described(t, name), filepath.Join(scratch, name))
-	}
-	return shared.made[name]
-}
+// machineRoot is the tree of a machine under testdata.
+func machineRoot(t testing.TB, name string) Root { return expanded(t, described(t, name)) }
 
 func probed(t testing.TB, r Root) Machine {
 	t.Helper()

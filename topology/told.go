@@ -127,22 +127,21 @@ func unsaid(text string) error {
 // The other cells the paths in sysfs tell, and better.
 func (m *Machine) nvlinks(text string) error {
 	seen := m.shown()
-	rows := 0
+	rows, columns := 0, 0
 	for line := range strings.Lines(escapes(text)) {
 		cells := strings.Fields(line)
 		row, ok := gpuNumber(cells)
-		if !ok || row >= len(seen) || len(cells) > 1 && strings.HasPrefix(cells[1], "GPU") { // the header begins as a row does
+		if len(cells) > 1 && ok && (columns == 0 || strings.HasPrefix(cells[1], "GPU")) { // the header begins as a row does
+			columns = headed(cells)
+			continue
+		}
+		if !ok || row >= len(seen) {
 			continue
 		}
 		rows++
-		for column, cell := range cells[1:] {
-			n, err := strconv.Atoi(strings.TrimPrefix(cell, "NV"))
-			if column >= len(seen) || column == row || !strings.HasPrefix(cell, "NV") || err != nil || n < 1 || n > 1000 {
-				continue
-			}
-			g := &m.GPUs[seen[row]]
-			if to := m.GPUs[seen[column]].Index; !slices.ContainsFunc(g.Links, func(p Peer) bool { return p.Index == to }) {
-				g.Links = append(g.Links, Peer{Index: to, Kind: "nvlink", Links: n})
+		for column, cell := range cells[1:min(len(cells), columns+1)] {
+			if column < len(seen) && column != row {
+				m.GPUs[seen[row]].linkedBy(cell, m.GPUs[seen[column]].Index)
 			}
 		}
 	}
@@ -150,6 +149,26 @@ func (m *Machine) nvlinks(text string) error {
 		return unsaid(text)
 	}
 	return nil
+}
+
+// headed is how many columns a header gives to GPUs; what follows are adapters.
+func headed(cells []string) (columns int) {
+	for columns < len(cells) {
+		if _, ok := gpuNumber(cells[columns:]); !ok {
+			break
+		}
+		columns++
+	}
+	return columns
+}
+
+// linkedBy notes what a cell says of the way to another GPU: in place of what was supposed.
+func (g *GPU) linkedBy(cell string, to int) {
+	g.Links = slices.DeleteFunc(g.Links, func(p Peer) bool { return p.Kind == "nvlink" && p.Index == to })
+	count, ok := strings.CutPrefix(cell, "NV")
+	if n, err := strconv.Atoi(count); ok && err == nil && n > 0 && n <= 1000 {
+		g.Links = append(g.Links, Peer{Index: to, Kind: "nvlink", Links: n})
+	}
 }
 
 // shown are the places in GPUs of those that nvidia-smi counts.
