@@ -25,8 +25,8 @@ func (f *first) verdict() int {
 		return e.Code
 	case f.goodbye:
 		return f.code
-	case !f.hello && e.Signal == 0: // it had nothing to say yet, so it was Go that gave up: for want of threads
-		f.complain("the agent could not start (exit code %d); is there room for another process (ulimit -u, pids.max)?", e.Code)
+	case !f.hello && e.Signal == 0: // either what it was told was wrong, or Go gave up: for want of threads
+		f.complain("the agent ended before it began (exit code %d); if it did not say why, there was no room for another process or thread (ulimit -u, pids.max)", e.Code)
 		f.words.write("the agent could not start")
 		return job.ExitSystem
 	case f.sent(e.Signal): // it had no handler for what was meant for it
