@@ -28,6 +28,7 @@ type training struct {
 }
 
 var trainings = []training{
+	{"ddp", "torch", 2, "--nproc-per-node 2", 4},
 	{"fsdp2", "torch", 2, "--nproc-per-node 2", 4},
 	{"accelerate_bf16", "torch", 2, "--nproc-per-node 2", 4},
 	{"transformers_trainer", "torch", 2, "--nproc-per-node 2", 4},
@@ -61,7 +62,7 @@ func TestTrainings(t *testing.T) {
 // Each script is played, and each is in the table that people read.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("scripts/*.py")
-	if err != nil || len(files) != len(trainings)+1 { // one is only played with a link
+	if err != nil || len(files) != len(trainings)+2 { // those of DeepSpeed are only played with links
 		t.Errorf("%d scripts, %v; %d are played", len(files), err, len(trainings))
 	}
 	table, err := os.ReadFile("../../docs/frameworks.md")
@@ -80,8 +81,8 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// said is how a script tells its end: "rank 3 of 4: equal parameters 1.25".
-var said = regexp.MustCompile(`(?m)^\[rank \d+\] rank (\d+) of \d+: (.*)$`)
+// said is how a script tells its end: "rank 3 of 4: equal parameters 1.25". Before it is who passed it on, muster run or pdsh.
+var said = regexp.MustCompile(`(?m)^(?:\[rank \d+\]|h\d:) rank (\d+) of \d+: (.*)$`)
 
 // run plays a training.
 func (c training) run(t *testing.T, muster string) {
