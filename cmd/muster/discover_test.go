@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -65,10 +66,15 @@ func TestTFJob(t *testing.T) {
 	t.Parallel()
 	port := freePort(t)
 	cluster := fmt.Sprintf(`TF_CONFIG={"cluster":{"chief":["127.0.0.1:%d"],"ps":["127.0.0.1:%d"],"worker":["127.0.0.1:%d"]},"task":{"type":"%%s","index":0}}`, port, port+1, port+2)
+	dir := t.TempDir()
+	for _, role := range []string{"worker", "ps"} {
+		if err := syscall.Mkfifo(filepath.Join(dir, role), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	var all []*program
-	for _, role := range []string{"chief", "worker", "ps"} {
-		all = append(all, muster(t, t.TempDir(), []string{fmt.Sprintf(cluster, role)}, "run", "--", "sh", "-c",
-			`echo "$RANK of $WORLD_SIZE: $TF_CONFIG"; case $TF_CONFIG in *'"ps","index"'*) exec sleep 1000;; esac`))
+	for _, pod := range [][2]string{{"chief", "cat worker ps"}, {"worker", "echo > worker"}, {"ps", "echo > ps; exec sleep 1000"}} { // the chief's end is the job's
+		all = append(all, muster(t, dir, []string{fmt.Sprintf(cluster, pod[0])}, "run", "--", "sh", "-c", `echo "$RANK of $WORLD_SIZE: $TF_CONFIG"; `+pod[1]))
 	}
 	all[0].ends(0, "[rank 0] 0 of 3: ", `"task":{"type":"chief","index":0}`)
 	all[1].ends(0, "[rank 1] 1 of 3: ", `"task":{"type":"worker","index":0}`)
