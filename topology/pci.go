@@ -50,7 +50,7 @@ func (a Address) String() string {
 	if a == (Address{}) {
 		return ""
 	}
-	return fmt.Sprintf("%04x:%02x:%02x.%x", a.Domain, a.Bus, a.Device, a.Fun)
+	return PCI{Address: a}.name()
 }
 
 // Compare orders addresses as NVML, CUDA_DEVICE_ORDER=PCI_BUS_ID and lspci do.
@@ -135,7 +135,7 @@ func (t tree) id(name string) uint16 {
 
 // complete reads what else is known of a function.
 func (t tree) complete(p PCI) PCI {
-	dir := pciDevices + "/" + p.Address.String()
+	dir := pciDevices + "/" + p.name()
 	p.SubVendor, p.SubType = t.id(dir+"/subsystem_vendor"), t.id(dir+"/subsystem_device")
 	p.NUMA, p.CPUs = t.node(dir+"/numa_node"), t.cpus(dir+"/local_cpulist")
 	p.Driver = path.Base(t.link(dir + "/driver"))
@@ -146,6 +146,12 @@ func (t tree) complete(p PCI) PCI {
 	p.Link = Link{Speed: speed(t.line(dir + "/current_link_speed")), MaxSpeed: speed(t.line(dir + "/max_link_speed"))}
 	p.Link.Width, p.Link.MaxWidth = t.lanes(dir+"/current_link_width"), t.lanes(dir+"/max_link_width")
 	return p
+}
+
+// name is the function's own: it has one at 0000:00:00.0, too.
+func (p PCI) name() string {
+	a := p.Address
+	return fmt.Sprintf("%04x:%02x:%02x.%x", a.Domain, a.Bus, a.Device, a.Fun)
 }
 
 // speed reads "32.0 GT/s PCIe" or, of older kernels, "8 GT/s"; 0 for "Unknown".

@@ -20,8 +20,8 @@ import (
 )
 
 func probeCommand() *cli.Command {
-	var root, smi, svg string
-	var asJSON bool
+	var root, smi, svg, snapshot string
+	var asJSON, mask bool
 	return &cli.Command{
 		Name: "probe", Usage: "show the machine: GPUs, RDMA adapters, NUMA nodes, and what lies between them", ArgsUsage: "[--json]",
 		Description: "Reads /sys, /proc and /dev, and asks nvidia-smi where there is one. docs/probe.md explains every column.",
@@ -29,6 +29,8 @@ func probeCommand() *cli.Command {
 			&cli.BoolFlag{Name: "json", Destination: &asJSON, Usage: "as one JSON object"},
 			&cli.StringFlag{Name: "root", Destination: &root, Usage: "`DIR` in which sys, proc and dev are: the host's, or another machine's (/)"},
 			&cli.StringFlag{Name: "svg", Destination: &svg, Usage: "`FILE` to draw the machine into"},
+			&cli.StringFlag{Name: "snapshot", Destination: &snapshot, Usage: "`FILE` to describe the machine in, as the tests have machines"},
+			&cli.BoolFlag{Name: "mask", Destination: &mask, Usage: "invent the snapshot's ids, addresses and asset tags"},
 			&cli.StringFlag{Name: "nvidia-smi", Destination: &smi, Usage: "`FILE` of nvidia-smi; off: ask none (the one that is installed, if the root is /)"},
 		},
 		Action: func(x *cli.Context) error {
@@ -42,6 +44,13 @@ func probeCommand() *cli.Command {
 			}
 			if file := smiFor(smi, root, m); file != "" {
 				m.Ask(askSMI(x.Context, file), func(err error) bool { return errors.Is(err, errSMIHangs) })
+			}
+			if snapshot != "" {
+				if err := into(snapshot, func(w io.Writer) error { return topology.Root(root).Snapshot(w, "snapshot", mask) }); err != nil {
+					return fmt.Errorf("probe: --snapshot: %w", err)
+				}
+			} else if mask {
+				return wrong("probe: --mask is for --snapshot FILE")
 			}
 			if svg != "" {
 				if err := into(svg, func(w io.Writer) error { return view.SVG(w, m) }); err != nil {

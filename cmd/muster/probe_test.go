@@ -93,6 +93,13 @@ func script(t *testing.T, dir, name, text string) string {
 // This machine, and words that are wrong.
 func TestProbeHere(t *testing.T) {
 	muster(t, t.TempDir(), nil, "probe").ends(0, "loopback", "CPUs       ")
+	here := filepath.Join(t.TempDir(), "here.txt")
+	muster(t, t.TempDir(), nil, "probe", "--snapshot", here, "--mask").ends(0)
+	text, err := os.ReadFile(here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	muster(t, t.TempDir(), nil, "probe", "--root", fixture.Tree(t, string(text))).ends(0, "loopback")
 	for _, c := range []struct {
 		code int
 		says string
@@ -100,6 +107,8 @@ func TestProbeHere(t *testing.T) {
 	}{
 		{2, "stat /no/such: no such file or directory", []string{"--root", "/no/such"}},
 		{2, "not a directory", []string{"--root", "/proc/version"}},
+		{2, "--mask is for --snapshot FILE", []string{"--mask"}},
+		{70, "--snapshot: open /no/such/file", []string{"--snapshot", "/no/such/file"}},
 		{2, `not "gpu"`, []string{"gpu"}},
 		{70, "--svg: open /no/such/file", []string{"--svg", "/no/such/file"}},
 	} {
