@@ -30,7 +30,7 @@ var hostfile = platform{
 		if i < 0 {
 			return half("%s has %d hosts, and %s is none of them: say --nnodes 1 for a run of this node alone, or --node-rank", path, len(all), r.host.Hostname)
 		}
-		f.lines(all, path)
+		f.lines(all)
 		f.Rank, f.Decider = i, i == 0
 		f.slots(all, i, path)
 		if _, role, n, ok := member(first(r.host.Hostname), roles...); ok {
@@ -58,7 +58,7 @@ func (r *reader) isSelf(name string) bool {
 }
 
 // lines says who is in a list of nodes.
-func (f *Finding) lines(all []HostLine, path string) {
+func (f *Finding) lines(all []HostLine) {
 	f.Nodes, f.Hosts = len(all), nil
 	for _, l := range all {
 		f.Hosts = append(f.Hosts, l.Host)

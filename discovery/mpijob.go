@@ -28,7 +28,7 @@ var mpiJob = platform{
 		if err != nil {
 			return half("%s %v", mpiHostfile, err)
 		}
-		f.lines(all, mpiHostfile)
+		f.lines(all)
 		f.slots(all, 0, mpiHostfile)
 		if f.Rank = slices.IndexFunc(all, func(l HostLine) bool { return r.isSelf(l.Host) }); f.Rank < 0 {
 			f.Barred = errors.New("the launcher of an MPI job trains nothing itself: it starts the other nodes (muster mpirun, muster deepspeed …)")

@@ -1,7 +1,6 @@
 package discovery
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,7 +31,7 @@ type volcanoTask struct {
 
 func findVolcano(r *reader, f *Finding) error {
 	index, err := r.maybe("VC_TASK_INDEX", 0, -1)
-	if errors.Is(err, errUnset) || index < 0 && err == nil {
+	if index < 0 && err == nil { // very old releases have this one only
 		index, err = r.maybe("VK_TASK_INDEX", 0, -1)
 	}
 	if err != nil {
@@ -45,7 +44,9 @@ func findVolcano(r *reader, f *Finding) error {
 	}
 	if len(tasks) == 0 {
 		f.Rank = index // among the nodes of one task, if there is one
-		_, f.Role, _ = cutLast(first(r.host.Hostname), index)
+		if base, n, ok := ordinal(first(r.host.Hostname)); ok && n == index {
+			f.Role = base[strings.LastIndexByte(base, '-')+1:]
+		}
 		return half("VC_TASK_INDEX says which one of a task this is, but not how many there are (the svc plugin would): say --nnodes and --rdzv-endpoint")
 	}
 	train := trainingTasks(r, tasks)
@@ -304,17 +305,4 @@ func volcanoTensorFlow(r *reader, f *Finding) error {
 	f.Role, f.Index, f.Decider = t.Role, t.Index, t.Decider
 	f.Framework, f.FrameworkBy = "tensorflow", "TF_CONFIG"
 	return nil
-}
-
-// cutLast splits a pod's name of a Volcano job before its number, where that is the one.
-func cutLast(pod string, n int) (job, task string, ok bool) {
-	base, i, ok := ordinal(pod)
-	if !ok || i != n {
-		return "", "", false
-	}
-	dash := strings.LastIndexByte(base, '-')
-	if dash < 1 {
-		return base, "", false
-	}
-	return base[:dash], base[dash+1:], true
 }
