@@ -10,12 +10,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 )
 
 // A training is one that runs, with a page for each rank.
@@ -279,63 +276,6 @@ print(reads)
 			t.Log(out)
 		})
 	}
-}
-
-// BenchmarkTraining is what the hook costs a real training: the CPU time of its thread in parts of the time that goes by, and a
-// step with the thread beside one without it, in turns.
-func BenchmarkTraining(b *testing.B) {
-	for _, which := range []string{"debian", "newest"} {
-		b.Run(which, func(b *testing.B) {
-			for b.Loop() {
-				cost(b, which)
-			}
-		})
-	}
-}
-
-func cost(b *testing.B, which string) {
-	r := train(b, which, "testdata/cost.py")
-	begin, first := time.Duration(0), Snapshot{}
-	for begin == 0 {
-		s, err := r.pages[0].Read()
-		if err == nil && s.Optimizer > 0 {
-			begin, first = s.Helper, s
-		}
-	}
-	r.wait()
-	last, err := r.pages[0].Read()
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.ReportMetric(float64(last.Spent-first.Spent)/float64(last.Helper-begin)*2*100, "%-of-a-CPU") // it runs half of the time
-	fields := strings.Fields(r.out.String())
-	for i, what := range []string{"step", "CPU-of-a-step"} {
-		paired(b, what, fields[i:])
-	}
-}
-
-// paired compares every second value, with the hook's thread and without it, to its neighbour.
-func paired(b *testing.B, what string, fields []string) {
-	var with, without, more []float64
-	for i := 0; i+2 < len(fields); i += 4 {
-		on, err := strconv.ParseFloat(fields[i], 64)
-		if err != nil {
-			b.Fatal(err)
-		}
-		off, err := strconv.ParseFloat(fields[i+2], 64)
-		if err != nil {
-			b.Fatal(err)
-		}
-		with, without, more = append(with, on), append(without, off), append(more, (on/off-1)*100)
-	}
-	b.ReportMetric(median(with)*1e3, "ms/"+what+"-with")
-	b.ReportMetric(median(without)*1e3, "ms/"+what+"-without")
-	b.ReportMetric(median(more), "%-more-per-"+what)
-}
-
-func median(all []float64) float64 {
-	slices.Sort(all)
-	return all[len(all)/2]
 }
 
 // What people have besides a training loop runs as it did, with the real PyTorch: data loaders' processes, forked and spawned, and pytest.

@@ -45,11 +45,10 @@ func launchers(o options) ([]launcher, error) {
 		if err != nil {
 			return nil, err
 		}
-		version, err := exec.Command(python, "-c", "import torch; print(torch.__version__)").Output()
+		number, err := torchVersion(python)
 		if err != nil {
-			return nil, fmt.Errorf("%s: import torch: %w", python, err)
+			return nil, err
 		}
-		number := strings.TrimSpace(string(version))
 		all = append(all, launcher{name: "torchrun " + number, runs: o.peers, slow: true,
 			agent: torchrunAgent(python, strings.HasPrefix(number, "1."))})
 	}
@@ -64,6 +63,14 @@ func pythonOf(which string) (string, error) {
 		return "", fmt.Errorf("test/python %s: %w", which, err)
 	}
 	return strings.TrimSpace(string(path)), nil
+}
+
+func torchVersion(python string) (string, error) {
+	version, err := exec.Command(python, "-c", "import torch; print(torch.__version__)").Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: import torch: %w", python, err)
+	}
+	return strings.TrimSpace(string(version)), nil
 }
 
 func musterAgent(path string) func(job, int) []string {

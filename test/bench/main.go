@@ -27,6 +27,7 @@ type options struct {
 	peers  int
 	only   *regexp.Regexp
 	full   bool
+	hooked int
 }
 
 func main() {
@@ -37,6 +38,7 @@ func main() {
 	flag.IntVar(&o.peers, "peers", 3, "`runs` of each row under torchrun; 0: muster alone")
 	flag.StringVar(&only, "only", ".", "`regexp` that the names of scenes must match")
 	flag.BoolVar(&o.full, "full", false, "32 agents of torchrun too, which takes minutes")
+	flag.IntVar(&o.hooked, "trainings", 6, "`plays` of what the hook costs a training, with each PyTorch; 0: none")
 	var w world
 	flag.Var(&w, "world", "only make a world of so many `agents`, once")
 	var b beating
@@ -113,6 +115,13 @@ func bench(o options) error {
 		if o.only.MatchString(curve.name) {
 			fmt.Print("\n", curve.table())
 		}
+	}
+	if o.hooked > 0 && o.only.MatchString("hook") {
+		table, err := hookTable(dir, o.hooked)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("\n%s\nload average at the end: %s\n", table, load())
 	}
 	return nil
 }
