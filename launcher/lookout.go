@@ -109,6 +109,7 @@ func orphaned(dir string) bool {
 type roll struct {
 	dir   string
 	pages map[int]*page.Page // by rank
+	gone  []seat             // those whose process has ended, at the last call
 }
 
 // A seat is a rank on this node, and the process that tells of it.
@@ -122,14 +123,18 @@ type seat struct {
 
 // call is the ranks whose process lives, in order. What cannot be read is not there.
 func (r *roll) call() (all []seat) {
+	r.gone = nil
 	files, _ := os.ReadDir(r.dir)
 	for _, f := range files {
 		rank, ok := page.OfRank(f.Name())
 		if !ok || len(r.pages) >= maxSlots && r.pages[rank] == nil {
 			continue
 		}
-		if s, lives := r.one(rank, filepath.Join(r.dir, f.Name())); lives {
+		switch s, lives := r.one(rank, filepath.Join(r.dir, f.Name())); {
+		case lives:
 			all = append(all, s)
+		case s.pid != 0:
+			r.gone = append(r.gone, s)
 		}
 	}
 	slices.SortFunc(all, func(a, b seat) int { return a.rank - b.rank })

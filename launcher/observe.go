@@ -18,6 +18,7 @@ import (
 	"github.com/muster-run/muster/heartbeat/page"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher/pid1"
+	"github.com/muster-run/muster/proc"
 	"github.com/muster-run/muster/report"
 	"github.com/muster-run/muster/topology"
 	"github.com/muster-run/muster/witness"
@@ -53,6 +54,7 @@ type observer struct {
 	lags    string
 	clashes []string // time-outs that do not go with each other, that were told of
 	mute    bool     // it was said that nobody tells anything
+	falls   falls
 	stalls  []report.Stall
 	open    bool // the last of them goes on
 	mu      sync.Mutex
@@ -87,6 +89,7 @@ func newObserver(c Config, first pid1.Told, began time.Time) *observer {
 	}
 	o := &observer{
 		c: c, plan: plan, out: LookoutAt(first.Note), began: began, command: first, pulse: newPulse(), met: make(chan *company),
+		falls: openFalls(c),
 	}
 	o.roll = roll{dir: o.out.Pages, pages: map[int]*page.Page{}}
 	machine, _ := topology.Probe(c.Root) // without, there are no accelerators
@@ -110,6 +113,7 @@ func (o *observer) run(news <-chan pid1.Told, ended func()) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer o.close()
 	defer o.finding.Wait()
+	defer o.endVigils()
 	defer stop()
 	o.search(ctx)
 	looks, lags := time.NewTicker(lookEach), time.NewTicker(lagEach)
@@ -122,11 +126,17 @@ func (o *observer) run(news <-chan pid1.Told, ended func()) {
 				o.command = t
 			}
 			if !ok || t.End != nil {
+				if t.Code != job.ExitOK {
+					o.settle()
+				}
 				ended()
 				return
 			}
 		case now := <-looks.C:
 			o.turn(now)
+			o.watchOver(ctx, o.seats)
+		case e := <-o.falls.ends:
+			o.fell(e)
 		case <-lags.C:
 			o.stragglers()
 		case with := <-o.met:
@@ -178,6 +188,7 @@ func (o *observer) join(with *company) {
 	}
 	o.lapse()
 	o.sit()
+	o.tellFailures()
 }
 
 // turn is what is done each second.
@@ -187,6 +198,7 @@ func (o *observer) turn(now time.Time) {
 		o.seated()
 		o.sit()
 	}
+	o.fallenUnseen()
 	look := heartbeat.Look{At: now.Sub(o.began)}
 	look.Beats, look.Ended = o.ranks(now)
 	o.mention(now)
@@ -215,6 +227,7 @@ func (o *observer) turn(now time.Time) {
 func (o *observer) seated() {
 	for _, s := range o.seats {
 		if o.own.note(s.rank, s.pid) {
+			o.absolve(count(proc.Root("/proc").Getenv(s.pid, restartCount)))
 			if o.size = 0; !o.with.leads() { // who leads counts the rounds of all
 				o.round++
 			}
@@ -241,7 +254,7 @@ func (o *observer) sit() {
 	w := &watch{
 		asking: make(chan struct{}, 1), clashed: map[string]bool{},
 		c: o.c, workers: func() []int { return slices.Clone(pids) }, world: job.World{ID: o.plan.Spec.ID, Members: []job.Member{{Node: o.plan.Spec.Self}}},
-		pages: pages, judge: o.judge, does: &together{}, tail: func(int) []string { return nil }, ras: o.ras, began: time.Now(),
+		foreign: true, pages: pages, judge: o.judge, does: &together{}, tail: func(int) []string { return nil }, ras: o.ras, began: time.Now(),
 		dirs: cmp.Or(o.c.Evidence, filepath.Join(o.out.Dir, "evidence")),
 		over: make([]exited, slots), stacks: make([][]string, slots), counts: make([]uint64, slots),
 	}
@@ -380,6 +393,9 @@ func (o *observer) heard(e fleet.Event) bool {
 		var n news
 		if json.Unmarshal(e.Message.Body, &n) != nil {
 			return true // a newer version's
+		}
+		if n.Kind == newsFailed && n.Failure != nil {
+			o.heardOf(e.Peer, *n.Failure)
 		}
 		if n.Kind == newsStalled && n.Stalled != nil && !o.with.leads() {
 			o.noted(*n.Stalled)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/muster-run/muster/control"
-	"github.com/muster-run/muster/framework"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/proc"
 	"github.com/muster-run/muster/report"
@@ -104,8 +103,11 @@ func (o *observer) verdict() job.Verdict {
 		v.Origin, v.Class = "worker", job.Killed
 	default:
 		v.Origin, v.Class = "worker", job.Failed
-		v.Sentence += o.exception()
+		if len(o.falls.causes) == 0 {
+			v.Sentence += o.exception()
+		}
 	}
+	v = o.accused(v)
 	if n := len(o.stalls); n > 0 && !v.OK() && o.stalls[n-1].Over == 0 && o.stalls[n-1].Round == o.round {
 		v.Hang = &o.stalls[n-1].Hang
 		v.Sentence += "; before that: " + o.stalls[n-1].Message
@@ -116,12 +118,8 @@ func (o *observer) verdict() job.Verdict {
 // exception is what the command has left of the first failure, as torchrun does where the script's main is under @record, to be added to
 // a sentence. A file of an earlier run says nothing.
 func (o *observer) exception() string {
-	path, _ := o.c.getenv("TORCHELASTIC_ERROR_FILE")
-	info, err := os.Stat(path)
-	if err != nil || !info.Mode().IsRegular() || info.ModTime().Before(o.began) {
-		return ""
-	}
-	if text := framework.Recorded(path); text != "" {
+	path, _ := o.c.getenv(errorFileName)
+	if text := recordedSince(path, o.began); text != "" {
 		return ", of " + report.Line(text, 300)
 	}
 	return ""

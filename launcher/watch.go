@@ -55,16 +55,17 @@ type watch struct {
 	owned sync.WaitGroup
 
 	// Of the looking goroutine.
-	counts []uint64
-	moved  time.Time // when a worker of this node last advanced
-	silent bool      // it was said that there are no heartbeats
-	unsaid []bool    // by local rank, whether a worker's output is looked at, for nothing better tells of its progress
-	deaf   int       // times in a row that nothing could be learned of the output
-	asked  time.Time // when somebody was last asked for it
-	heard  time.Time // when that was last answered
-	apart  apart     // what was said of workers that are not in this world
-	lags   string    // what was said of stragglers
-	how    int       // far the round has come
+	counts  []uint64
+	moved   time.Time // when a worker of this node last advanced
+	silent  bool      // it was said that there are no heartbeats
+	unsaid  []bool    // by local rank, whether a worker's output is looked at, for nothing better tells of its progress
+	deaf    int       // times in a row that nothing could be learned of the output
+	asked   time.Time // when somebody was last asked for it
+	heard   time.Time // when that was last answered
+	apart   apart     // what was said of workers that are not in this world
+	foreign bool      // they are another launcher's, and their world is what they say
+	lags    string    // what was said of stragglers
+	how     int       // far the round has come
 
 	complained bool // that nothing can be learned of the output
 
@@ -344,7 +345,7 @@ func (w *watch) own(now time.Time) (beats []job.Beat, ended []int) {
 		}
 		beats, helpless = append(beats, b), append(helpless, held(s, clock))
 	}
-	if len(done) == 0 && len(pages) == len(pids) {
+	if len(done) == 0 && len(pages) == len(pids) && !w.foreign {
 		for _, text := range w.apart.note(first, w.world.Size(), pages) {
 			w.c.Log.Warn(text)
 		}

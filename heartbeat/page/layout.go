@@ -49,6 +49,7 @@ const (
 	hookSpent  = 64
 	hookCalls  = 128
 	hookMute   = 256 // its length in a byte, and up to 127 more
+	hookRaised = 384 // the same
 	hookSize   = Size - hookAt
 )
 
@@ -96,6 +97,7 @@ type Snapshot struct {
 	Lanes       []Lane
 	Calls       Lane   // backward and torch.distributed; Op is the one it is inside
 	Mute        string // why less is told than could be
+	Raised      string // the exception that ended it, when Exiting: as Python's last line about it
 
 	// From the program.
 	Beats uint64 // how often it said anything
@@ -183,7 +185,7 @@ func (s *Snapshot) hook(b []byte) {
 	s.Grouped = flags&flagGrouped != 0
 	s.Optimizer, s.Helper, s.Limit = order.Uint64(b[hookSteps:]), instant(b[hookHelper:]), instant(b[hookLimit:])
 	s.Spent = instant(b[hookSpent:])
-	s.Calls, s.Mute = laneFrom(b[hookCalls:]), text(b[hookMute:hookMute+128])
+	s.Calls, s.Mute, s.Raised = laneFrom(b[hookCalls:]), text(b[hookMute:hookMute+128]), text(b[hookRaised:hookRaised+128])
 	for i := range min(int(order.Uint32(b[hookLanes:])), maxLane) {
 		s.Lanes = append(s.Lanes, laneFrom(b[lanesAt-hookAt+i*lane:]))
 	}

@@ -269,6 +269,8 @@ type worker struct {
 	out  *bytes.Buffer
 	page *Page
 	path string
+
+	fails bool // as it should
 }
 
 func start(t *testing.T, script string) *worker {
@@ -292,7 +294,7 @@ func start(t *testing.T, script string) *worker {
 	}
 	t.Cleanup(func() {
 		w.in.Close()
-		if err := w.cmd.Wait(); err != nil {
+		if err := w.cmd.Wait(); err != nil && !w.fails {
 			t.Errorf("%v: %s", err, w.out)
 		}
 	})
@@ -389,6 +391,26 @@ func TestHelper(t *testing.T) {
 	}
 	if s.PID != w.cmd.Process.Pid || s.Start == 0 || s.Mute != "no process group yet" {
 		t.Errorf("%+v", s)
+	}
+}
+
+// What a program ends of it says on its page, if Python itself ends it.
+func TestRaised(t *testing.T) {
+	for script, want := range map[string]string{
+		"raise ValueError('of three\\nlines')":                      "ValueError: of three",
+		"class Own(Exception): pass\ndef f(): raise Own\nf()":       "Own",
+		"import json\njson.loads('x' * 300)":                        "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)",
+		"raise OSError('é' * 100)":                                  "OSError: " + strings.Repeat("é", 59),
+		"sys.exit('no exception')":                                  "",
+		"try: 1 / 0\nexcept ZeroDivisionError: pass":                "",
+		"class Bad(Exception):\n def __str__(self): 1/0\nraise Bad": "",
+	} {
+		w := start(t, "import torch, sys\n"+script)
+		w.fails = true
+		s := w.until(t, "at its end", func(s Snapshot) bool { return s.Exiting })
+		if s.Raised != want {
+			t.Errorf("%s: %q, want %q", script, s.Raised, want)
+		}
 	}
 }
 

@@ -16,14 +16,14 @@ import (
 
 // launcher is the command line of real torchrun on two nodes, of which muster knows nothing but what stands here. In 1.13 "no redirects", the
 // default, is an error under Python 3.11; to redirect a rank that is not there is none.
-const launcher = "-m torch.distributed.run --nnodes=2 --nproc_per_node 2 --rdzv_backend c10d --rdzv_endpoint h0:29500 --rdzv_id job --max_restarts 3 -r 9:1 -t 9:1"
+const launcher = "-m torch.distributed.run --nnodes=2 --nproc_per_node 2 --rdzv_backend c10d --rdzv_endpoint h0:29500 --rdzv_id job -r 9:1 -t 9:1"
 
-// observe starts torchrun under muster init --observe on both nodes.
-func (j *job) observe(muster, torch string, args ...string) {
+// observe starts torchrun under muster init --observe on both nodes; it may start its workers again so often.
+func (j *job) observe(muster, torch string, restarts int, args ...string) {
 	for i := range j.nodes {
 		line := []string{muster, "init", "-s", "--observe", "--hang-floor", floor.String(), "--hang-busy-after", busy.String(), "--verdict", j.verdictFile(i)}
 		line = append(line, "--", stage.Python(j.t, torch))
-		line = slices.Concat(line, strings.Fields(launcher), []string{stage.File(j.t, script)}, args)
+		line = slices.Concat(line, strings.Fields(launcher), []string{"--max_restarts", fmt.Sprint(restarts), stage.File(j.t, script)}, args)
 		// In the agent's store torchrun 2.15 leaves the addresses of the round before, and no other round comes about.
 		j.run(i, []string{"PYTHONUNBUFFERED=1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"}, line...)
 	}
@@ -59,6 +59,18 @@ type ended struct {
 		Message string `json:"message"`
 		False   bool   `json:"false_alarm"`
 	} `json:"standstills"`
+	Message string  `json:"message"`
+	First   *failed `json:"first"`
+	Rounds  []struct {
+		First *failed `json:"first"`
+	} `json:"rounds"`
+}
+
+// failed is who failed first.
+type failed struct {
+	Rank int    `json:"rank"`
+	Host string `json:"host"`
+	PID  int    `json:"pid"`
 }
 
 func (j *job) verdicts() (all [2]ended) {
@@ -80,7 +92,7 @@ func TestObserve(t *testing.T) {
 		t.Run(c.scene, func(t *testing.T) {
 			t.Parallel()
 			j := open(t, muster)
-			j.observe(muster, c.torch, c.scene, "--rank", "2", "--at", "50", "--steps", "70", "--long", "40")
+			j.observe(muster, c.torch, 3, c.scene, "--rank", "2", "--at", "50", "--steps", "70", "--long", "40")
 			hang := regexp.MustCompile(`hang: rank 2 \(h1, local 0, pid (\d+)\) has(?: not entered| been in) `)
 			named := func(l line) bool { return verdict(l) && hang.MatchString(l.Text) }
 			said := j.until("a hang", named)
@@ -107,12 +119,46 @@ func TestObserve(t *testing.T) {
 	}
 }
 
+// TestObserveFirst looks on while torchrun ends because a rank does, and names that one on both nodes, though ranks of both fail of it.
+func TestObserveFirst(t *testing.T) {
+	muster := stage.Build(t)
+	for _, c := range []struct{ scene, torch, how string }{
+		{"kill", "newest", "was killed by SIGKILL"},
+		{"fail", "debian", "exited with code 1: ValueError: no sample 30"},
+		{"fail", "newest", "exited with code 1: ValueError: no sample 30"},
+	} {
+		t.Run(c.scene+", "+c.torch, func(t *testing.T) {
+			t.Parallel()
+			j := open(t, muster)
+			j.observe(muster, c.torch, 0, c.scene, "--rank", "2", "--at", "30", "--steps", "300")
+			first := regexp.MustCompile(`^rank 2 on h1 \(node 1, local rank 0, pid (\d+)\) ` + c.how)
+			for i := range j.nodes {
+				j.until(fmt.Sprintf("the first one on h%d", i), j.on(i, func(l line) bool {
+					said, is := strings.CutPrefix(l.Text, "muster: the first to fail: ")
+					return is && first.MatchString(said)
+				}))
+			}
+			if l, found := j.Find(has("trains apart")); found {
+				t.Errorf("of a job whose size is the launcher's affair: %s", l.Text)
+			}
+			if codes := j.end(); codes != [2]int{1, 1} {
+				t.Errorf("exit codes %v", codes)
+			}
+			for i, v := range j.verdicts() {
+				if v.Outcome != "failed" || v.First == nil || v.First.Rank != 2 || v.First.Host != "h1" || v.First.PID == 0 || !first.MatchString(v.Message) || !strings.Contains(v.Message, "; then torch.distributed.run (pid ") {
+					t.Errorf("verdict of h%d: %+v, first %+v", i, v, v.First)
+				}
+			}
+		})
+	}
+}
+
 // torchrun starts its workers again when one is killed: that is another round, and no hang.
 func TestObserveRestart(t *testing.T) {
 	t.Parallel()
 	muster := stage.Build(t)
 	j := open(t, muster)
-	j.observe(muster, "newest", "kill", "--rank", "2", "--at", "30", "--steps", "300")
+	j.observe(muster, "newest", 3, "kill", "--rank", "2", "--at", "30", "--steps", "300")
 	j.until("the end of a rank", func(l line) bool { return l.Text == "now kill" })
 	for i := range j.nodes {
 		j.soon(i, `"round": [1-3],(.|\n)*"step"`, muster, "status", "--json")
@@ -124,7 +170,7 @@ func TestObserveRestart(t *testing.T) {
 		t.Errorf("of workers that were started again it was said: %s", l.Text)
 	}
 	for i, v := range j.verdicts() {
-		if v.Outcome != "succeeded" || v.World != 4 || v.Nodes != 2 {
+		if v.Outcome != "succeeded" || v.World != 4 || v.Nodes != 2 || v.First != nil || len(v.Rounds) != 1 || v.Rounds[0].First.Rank != 2 {
 			t.Errorf("verdict of h%d: %+v", i, v)
 		}
 	}

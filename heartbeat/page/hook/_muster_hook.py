@@ -232,7 +232,7 @@ class Hook:
         self.now = getattr(time, "clock_gettime_ns", None) and (lambda: time.clock_gettime_ns(time.CLOCK_MONOTONIC))
         self.now = self.now or (lambda: int(time.clock_gettime(time.CLOCK_MONOTONIC) * 1e9))
         self.start = start_time()
-        self.flags, self.stack, self.failed = 0, None, {}
+        self.flags, self.stack, self.failed, self.raised = 0, None, {}, ""
         self.steps, self.calls, self.inside = 0, 0, {}
         self.spent, self.clock = 0, getattr(time, "thread_time_ns", int)
         self.groups = Groups(self.now)
@@ -291,8 +291,17 @@ class Hook:
             self.rest()
             self.flags |= EXITING
             self.stack = None
+            self.attempt(self.remember_exception)
             self.tell()
             self.off = True
+
+    def remember_exception(self):
+        """Python has printed the one that ends the program, and keeps it."""
+        e = getattr(sys, "last_value", None)
+        if isinstance(e, BaseException):
+            kind, text = type(e), str(e)
+            name = kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else "%s.%s" % (kind.__module__, kind.__qualname__)
+            self.raised = (name + ": " + text if text else name)[:1024].splitlines()[0]
 
     def run(self, wake, done):
         try:
@@ -369,6 +378,7 @@ class Hook:
         pack("<QQQQ", part, 40, self.steps, self.now(), groups.limit, self.spent)
         put_lane(pack, part, 128, self.call())
         put_text(part, 256, 128, self.why_mute())
+        put_text(part, 384, 128, self.raised)
         for i, lane in enumerate(lanes):
             put_lane(pack, part, LANES_AT - HOOK_AT + i * LANE, lane)
         self.page.write(part)

@@ -77,6 +77,11 @@ def kill():
 
 
 @data
+def fail():
+    raise ValueError(f"no sample {args.at}")
+
+
+@data
 def fifo():
     """Reads a file that never answers."""
     path = f"{scratch()}/fifo.{rank}.{os.getpid()}"
