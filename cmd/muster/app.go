@@ -136,6 +136,9 @@ func dispatch(c *cli.Command, args []string) error {
 		if c.Name == "run" && inWorker() {
 			return beTask(words)
 		}
+		if c.Name == "run" {
+			leaveShell()
+		}
 		if words.shell != nil && c.Name == "env" {
 			return envOfShell(args, words)
 		}
@@ -160,7 +163,6 @@ func dispatch(c *cli.Command, args []string) error {
 			return nil
 		}
 		if c.Name == "run" {
-			leaveShell()
 			words.keep()
 		}
 	}

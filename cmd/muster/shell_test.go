@@ -79,7 +79,8 @@ func TestShellLosesLinks(t *testing.T) {
 func TestShellRunsRealLauncher(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "torchrun"), []byte("import time\nprint('apart', flush=True)\nwhile True: time.sleep(0.02)\n"), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "torchrun"), []byte("import sys, time\nprint('apart', flush=True)\nend = time.monotonic() + (4 if 'brief' in sys.argv else 1e9)\n"+
+		"while time.monotonic() < end: time.sleep(0.02)\nsys.exit(9)\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	p := muster(t, dir, nil, "run", "--verdict", "v.json", "--", "sh", "-c", "if false; then torchrun x; fi; env -u PYTHONPATH python3 ./torchrun x.py; echo went on")
@@ -87,7 +88,7 @@ func TestShellRunsRealLauncher(t *testing.T) {
 	if v, err := os.ReadFile(filepath.Join(dir, "v.json")); err != nil || !strings.Contains(string(v), `"exit_code": 2`) {
 		t.Errorf("%v: %s", err, v)
 	}
-	muster(t, dir, nil, "run", "--", "sh", "-c", "if false; then torchrun x; fi; "+bypass+"=1 timeout 4 env -u PYTHONPATH python3 ./torchrun x.py").ends(124, "apart")
+	muster(t, dir, nil, "run", "--", "sh", "-c", "if false; then torchrun x; fi; "+bypass+"=1 env -u PYTHONPATH python3 ./torchrun brief").ends(9, "apart")
 }
 
 // A shell within the shell, in which a function of bash waits, may be told to end by its number. Then muster is.
@@ -175,6 +176,11 @@ func TestShellNeverCalls(t *testing.T) {
 	vars := []string{terminationLog + "=" + words}
 	muster(t, dir, vars, "run", "--", "bash", "-c", "if false; then torchrun x.py; fi; echo alone").
 		ends(2, "alone\n", "has ended, and never called torchrun by the link to muster")
+	if err := os.WriteFile(filepath.Join(dir, "hosts"), []byte("localhost slots=1\nelsewhere slots=1\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	muster(t, dir, nil, "run", "--", "sh", "-c", "deepspeed -H hosts -i elsewhere x.py").ends(0, "localhost, but the job is to run without it")
+	muster(t, dir, nil, "run", "--", "sh", "-c", "muster run -- sh -c 'torchrun --help'").ends(0, "torchrun")
 	muster(t, dir, vars, "run", "--verdict", "v.json", "--", "bash", "-c", "if false; then torchrun x.py; fi; exit 7").
 		ends(7, "the shell's command line ended with exit code 7 before it called torchrun")
 	for _, file := range []string{words, filepath.Join(dir, "v.json")} {
