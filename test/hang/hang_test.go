@@ -62,7 +62,7 @@ var scenes = []scene{
 	{name: "stop", class: "AB", rank: 2, says: "state T"},
 	{name: "stop", class: "AB", rank: 2, mild: true},
 	{name: "stop", class: "AB", rank: 2, flags: "--on-hang exclude-node --nnodes 1:2", quick: []string{debian}},
-	{name: "stop_inside", class: "B", rank: 2, says: "state T", final: 138, quick: []string{debian}},
+	{name: "stop_inside", class: "AB", rank: 2, says: "state T", final: 138, quick: []string{debian}},
 	{name: "fifo", class: "A", rank: 2, says: "/fifo"},
 	{name: "fuse", class: "A", rank: 2, says: "/data", quick: []string{debian}},
 	{name: "deadlock", class: "A", rank: 2},
