@@ -40,6 +40,8 @@ type Framework struct {
 	Calls bool
 	// IPv4: it takes addresses apart at their first colon.
 	IPv4 bool
+	// PMI: workers inherit a connection, at PMIDescriptor, to a server of that protocol.
+	PMI bool
 	// Servers: nodes may be parameter servers, and Success then says whose end is the job's, in the words of --success.
 	Servers bool
 	Success string
@@ -49,7 +51,7 @@ type Framework struct {
 }
 
 // frameworks is every framework that muster knows, the default first.
-var frameworks = []Framework{torch, none, jax, tensorflow, paddle}
+var frameworks = []Framework{torch, none, jax, tensorflow, paddle, mpi}
 
 // Default is the framework of those who say nothing.
 const Default = "torch"

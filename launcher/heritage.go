@@ -77,10 +77,12 @@ type moment struct {
 	Phase  string         `json:"phase"`
 	Since  time.Duration  `json:"since"` // that phase began, since the loop did
 	Timers timers         `json:"timers"`
-	Before evidence.Usage `json:"before"` // of memory, when the round began
-	Host   string         `json:"host"`   // rank 0's node, as this node reaches it
-	Events int            `json:"events"` // that led here
-	Store  int            `json:"store"`  // PID of the workers' store; 0: there is none, or it is a worker's
+	Before evidence.Usage `json:"before"`              // of memory, when the round began
+	Host   string         `json:"host"`                // rank 0's node, as this node reaches it
+	Events int            `json:"events"`              // that led here
+	Store  int            `json:"store"`               // PID of the workers' store; 0: there is none, or it is a worker's
+	PMI    int            `json:"pmi,omitempty"`       // PID of the process that serves PMI; 0: there is none
+	Served int            `json:"pmi_round,omitempty"` // the round of its workers
 }
 
 // timers are when the run loop is to act, since it began; 0: it is not.
@@ -330,6 +332,9 @@ func (r *round) save() {
 	if r.store != nil && r.store.child != nil {
 		m.Store = r.store.child.PID
 	}
+	if r.pmi != nil && r.pmi.child != nil {
+		m.PMI, m.Served = r.pmi.child.PID, r.pmi.round
+	}
 	r.c.keep(keptState, m)
 	r.keepHead()
 }
@@ -413,6 +418,7 @@ func (r *round) resume(old *pid1.Legacy) error {
 	r.scene.before = m.Before
 	r.dir = r.roundDir(r.state.Round)
 	r.store = inheritStore(m, old)
+	r.inheritPMI(m, old)
 	r.endStrays(old)
 	inherited := 0
 	switch {
@@ -524,13 +530,28 @@ func inheritStore(m moment, old *pid1.Legacy) *workerStore {
 	if m.Store == 0 || m.State.Start == nil {
 		return nil
 	}
-	w := &workerStore{start: *m.State.Start, held: -1, child: proc.Unseen()}
-	for _, c := range old.Children {
-		if c.PID == m.Store {
-			w.child = c.Child
+	return &workerStore{start: *m.State.Start, held: -1, child: childWith(old, m.Store)}
+}
+
+// inheritPMI takes over the process that serves PMI to workers that an agent before this one started.
+func (r *round) inheritPMI(m moment, old *pid1.Legacy) {
+	if m.PMI != 0 {
+		r.pmi = newPMI(r.run, m.Served)
+		r.pmi.child = childWith(old, m.PMI)
+		if err := r.pmi.watch(); err != nil { // it is gone, as will be told
+			r.c.Log.Debug(err.Error())
 		}
 	}
-	return w
+}
+
+// childWith is the process with this number that an agent before this one started; it may be gone.
+func childWith(old *pid1.Legacy, pid int) *proc.Child {
+	for _, c := range old.Children {
+		if c.PID == pid {
+			return c.Child
+		}
+	}
+	return proc.Unseen()
 }
 
 // endStrays ends what is no worker and was not taken over: a store that was started and not yet noted, or is not needed any more,
@@ -540,7 +561,7 @@ func (r *round) endStrays(old *pid1.Legacy) {
 		return
 	}
 	for _, c := range old.Children {
-		if c.Tag == "" && (r.store == nil || r.store.child != c.Child) {
+		if c.Tag == "" && (r.store == nil || r.store.child != c.Child) && (r.pmi == nil || r.pmi.child != c.Child) {
 			r.c.end(c.Child)
 		}
 	}

@@ -45,7 +45,7 @@ func (d *desk) inside(rank *int) (any, error) {
 	}
 	in := Inside{Rank: tasks[i].Rank, Dir: []byte(dir)}
 	for _, kv := range tasks[i].Env.Over(d.c.Environ) {
-		if !strings.HasPrefix(kv, proc.TagName+"=") {
+		if !strings.HasPrefix(kv, proc.TagName+"=") && !strings.HasPrefix(kv, "PMI_FD=") { // which is no descriptor of the command's
 			in.Env = append(in.Env, []byte(kv))
 		}
 	}

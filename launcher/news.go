@@ -33,8 +33,9 @@ type news struct {
 
 // start lets a member start its workers.
 type start struct {
-	Port       int  `json:"port"`        // MASTER_PORT on the leader's node
-	AgentStore bool `json:"agent_store"` // the leader's agent hosts the workers' store there
+	Port       int  `json:"port"`               // MASTER_PORT on the leader's node
+	AgentStore bool `json:"agent_store"`        // the leader's agent hosts the workers' store there
+	Exchange   int  `json:"exchange,omitempty"` // port on the leader's node of a store of muster's own, where its processes need one
 
 	Round       int            `json:"round,omitempty"`        // rounds before this one
 	MaxRestarts int            `json:"max_restarts,omitempty"` // rounds that may follow the first

@@ -226,6 +226,9 @@ func planRestarts(c Config, found discovery.Finding, p *Plan) error {
 	if c.From["on-worker-exit"] != "" && c.From["clean"] != "" {
 		return fail(job.ExitUsage, "drop one of them", "%s and %s both say what follows when a worker fails", c.by("on-worker-exit"), c.by("clean"))
 	}
+	if c.OnExit == onExitRestart && p.Framework.PMI {
+		return fail(job.ExitUsage, "drop it; --max-restarts N starts all ranks again", "%s: MPI takes no rank back into a world that it has left", c.said("on-worker-exit", c.OnExit))
+	}
 	if c.OnExit == onExitRestart && p.Restarts == 0 {
 		p.Notes = append(p.Notes, fmt.Sprintf("%s starts no worker again without --max-restarts N", c.said("on-worker-exit", c.OnExit)))
 	}

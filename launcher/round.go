@@ -50,6 +50,7 @@ type round struct {
 	began   time.Time
 
 	store     *workerStore
+	pmi       *pmiServer // of this node's workers; nil: they need none
 	group     *worker.Group
 	ears      []*page.Listener // of its workers, by local rank; nil: it has none
 	pages     pages            // of them,
@@ -127,7 +128,7 @@ func (r *round) begins(asked any) {
 func (r *round) open() {
 	r.store.close(r.c)
 	r.store = nil
-	store, err := openWorkerStore(context.Background(), r.c, r.line.host)
+	store, err := openWorkerStore(context.Background(), r.c, r.line.host, r.exchanges())
 	if err != nil {
 		r.post(broken{r.broken(err)})
 		return
@@ -167,6 +168,9 @@ func (r *round) loop() {
 				r.unmended(e)
 				continue
 			}
+			if e.Exit = r.pmi.judge(e); e.Exit.OK() {
+				r.warnAlone()
+			}
 			r.watch.ended(e.Task.LocalRank, e.PID, e.Exit.OK())
 			r.post(finished{r.ended(e), r.failure(e)})
 		case e, ok := <-r.peers:
@@ -188,12 +192,12 @@ func (r *round) loop() {
 			r.post(e)
 		case e := <-r.store.ended():
 			r.store.child = nil
-			if e.Lost != "" {
-				r.post(broken{r.firstLost()})
-				continue
-			}
-			r.post(broken{job.Verdict{Code: job.ExitInternal, Origin: "agent", Class: job.Failed,
-				Sentence: "the workers' store on node 0 ended: it " + e.String()}})
+			r.helperEnded("the workers' store on node 0", e)
+		case local, ok := <-r.pmi.aborted():
+			r.abort(local, ok)
+		case e := <-r.pmi.ended():
+			r.pmi.child = nil
+			r.helperEnded("the process that serves PMI on "+r.c.Host.Hostname, e)
 		case o := <-r.desk.orders:
 			r.asking = o.answer
 			r.post(ordered{o.what})
@@ -218,6 +222,15 @@ func (r *round) loop() {
 			r.post(queued{n})
 		}
 	}
+}
+
+// helperEnded is the end of a child of muster's own without which workers cannot go on.
+func (r *round) helperEnded(what string, e proc.Exit) {
+	if e.Lost != "" {
+		r.post(broken{r.firstLost()})
+		return
+	}
+	r.post(broken{job.Verdict{Code: job.ExitInternal, Origin: "agent", Class: job.Failed, Sentence: what + " ended: it " + e.String()}})
 }
 
 // signal handles what came to this agent. What does not ask it for anything is for the workers, if they know it; so is HUP,
@@ -351,6 +364,10 @@ func (r *round) begin(at start) {
 		r.unbegun(err)
 		return
 	}
+	if err := r.openPMI(at); err != nil {
+		r.unbegun(err)
+		return
+	}
 	r.scene = openScene(r.c)
 	r.place = r.placeOf(at)
 	r.heed(at.Policy)
@@ -378,7 +395,7 @@ func (r *round) begin(at start) {
 func (r *round) surroundings(heirs []worker.Heir) worker.Options {
 	return worker.Options{
 		Processes: r.c.First, Console: r.c.Console.Number, Environ: r.c.Environ, Job: r.plan.Spec.ID, Round: r.state.Round,
-		Output: r.c.Output, Devices: r.plan.Devices, Mends: r.rules().mends(), Heirs: heirs,
+		Output: r.c.Output, Devices: r.plan.Devices, Mends: r.rules().mends(), Heirs: heirs, Files: r.pmi.files,
 	}
 }
 
@@ -543,6 +560,7 @@ func (r *round) failure(e worker.Exit) *job.Failure {
 	f.Exception = report.Line(r.plan.Framework.Exception(r.roundDir(f.Restarts), e.Task.LocalRank, e.Tail), exceptionText)
 	f.Step = r.watch.step(e.Task.LocalRank)
 	r.scene.explain(f, e.Tail)
+	explainPMI(f, e)
 	return f
 }
 
@@ -582,6 +600,7 @@ func (r *round) close() {
 	r.stopped.Wait()
 	r.unwatch()
 	r.store.close(r.c)
+	r.pmi.close(r.c)
 	r.line.close()
 	r.endAccusing()
 	if r.place != nil {

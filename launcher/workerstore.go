@@ -22,21 +22,34 @@ import (
 type workerStore struct {
 	start start
 	held  int         // rank 0 hosts the store: the socket that keeps its port; -1: none
-	child *proc.Child // the agent hosts it: the process that serves it
+	child *proc.Child // the process that serves a store of muster's: that one where the agent hosts it, or start.Exchange's
 }
 
-// openWorkerStore takes a port and, where the agent hosts the store, starts the process that serves it.
-func openWorkerStore(ctx context.Context, c Config, host string) (*workerStore, error) {
+// openWorkerStore takes a port and, where the agent hosts the store, starts the process that serves it. exchange says that muster's own
+// processes need a store, too: that one, or another beside rank 0's.
+func openWorkerStore(ctx context.Context, c Config, host string, exchange bool) (*workerStore, error) {
 	w := &workerStore{held: -1, start: start{AgentStore: agentStore(c)}}
-	var err error
-	if !w.start.AgentStore {
-		w.held, w.start.Port, err = takePort(c, ports.Hold)
-		return w, err
-	}
 	listen := func(port int, _ bool) (net.Listener, error) { return listenOn(host, port) }
 	var ln net.Listener
-	if ln, w.start.Port, err = takePort(c, listen); err != nil {
+	var err error
+	if w.start.AgentStore {
+		ln, w.start.Port, err = takePort(c, listen)
+	} else {
+		w.held, w.start.Port, err = takePort(c, ports.Hold)
+	}
+	switch {
+	case err != nil:
 		return nil, err
+	case exchange && w.start.AgentStore:
+		w.start.Exchange = w.start.Port
+	case exchange:
+		if ln, w.start.Exchange, err = ports.Take(0, listen); err != nil {
+			unix.Close(w.held)
+			return nil, fail(job.ExitSystem, "", "take a port at which the nodes exchange what their workers say: %w", err)
+		}
+	}
+	if ln == nil {
+		return w, nil
 	}
 	defer ln.Close() // the child has it
 	return w, w.serve(ctx, c, ln)

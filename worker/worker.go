@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -36,10 +37,11 @@ type Options struct {
 	Job       string   // the job's id
 	Round     int      // how many rounds of the job came before this one
 	Output    output.Routes
-	Mends     bool     // a task that failed may be started again, with Again: the group waits for that, or for Stop
-	Devices   []string // the accelerators' files: the group is gone when nobody has them open any more
-	Bare      bool     // no rank before the lines; the output of a single task then passes as it is, byte by byte
-	Heirs     []Heir   // of the tasks, where an agent before this one came to start some: those that have no child are started
+	Mends     bool                               // a task that failed may be started again, with Again: the group waits for that, or for Stop
+	Devices   []string                           // the accelerators' files: the group is gone when nobody has them open any more
+	Bare      bool                               // no rank before the lines; the output of a single task then passes as it is, byte by byte
+	Files     func(job.Task) ([]*os.File, error) // that a task inherits as descriptors 3, 4, …; they are closed here when it has them
+	Heirs     []Heir                             // of the tasks, where an agent before this one came to start some: those that have no child are started
 }
 
 const (
@@ -187,14 +189,33 @@ func (g *Group) start(ctx context.Context, t job.Task, round int) (*member, erro
 	lines := opt.Output.Lines(t, round)
 	lines.Console, lines.Bare, lines.Raw = opt.Console, opt.Bare, opt.Bare && len(g.orders) == 1
 	tag := fmt.Sprintf("%s/%d/%d/%s", opt.Job, t.Rank, round, g.nonce)
+	files, err := opt.files(t)
+	if err != nil {
+		return nil, err
+	}
+	defer closeAll(files)
 	child, err := opt.Processes.Start(ctx, proc.Spec{
-		Argv: t.Argv, Env: t.Env.Over(untagged(opt.Environ)), Dir: opt.Dir, Lines: lines,
+		Files: files, Argv: t.Argv, Env: t.Env.Over(untagged(opt.Environ)), Dir: opt.Dir, Lines: lines,
 		Tag: tag, OOM: moreOOM, Stdin: opt.Output.Reads(t), Binding: proc.Binding(t.Binding),
 	})
 	if err != nil {
 		return nil, err
 	}
 	return &member{task: t, tag: tag, child: child, given: make(chan struct{}), asked: map[syscall.Signal]bool{}}, nil
+}
+
+// files are those that a task inherits.
+func (o Options) files(t job.Task) ([]*os.File, error) {
+	if o.Files == nil {
+		return nil, nil
+	}
+	return o.Files(t)
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
 }
 
 // untagged returns environ without the tag of a worker that may have started us.

@@ -1,0 +1,264 @@
+package launcher
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/muster-run/muster/framework"
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/pmi"
+	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/worker"
+)
+
+// This file is how MPI's processes become a world: each node has a process that serves PMI to its workers for a round, a child of
+// the first process's as the workers' store is, so that it outlives the agent. It listens at a socket in the run's private directory. The
+// agent makes each worker's connection, which that inherits. Nodes exchange what their workers put in the round's store on the leader's node.
+
+// A pmiServer is that process, of one round.
+type pmiServer struct {
+	round int
+	path  string // its socket; how far each worker has come is beside it
+	child *proc.Child
+	said  atomic.Bool // that no worker speaks
+
+	watcher *pmi.Watcher
+	heard   chan int   // local ranks of workers that called MPI_Abort; closed when no more can be heard
+	aborts  <-chan int // the same, until it was seen to be closed
+}
+
+func newPMI(run string, round int) *pmiServer {
+	return &pmiServer{round: round, path: filepath.Join(run, fmt.Sprintf("pmi-%d", round))}
+}
+
+func (p *pmiServer) stages() string { return p.path + ".stages" }
+
+// openPMI starts the process that serves this round's workers, if they need one, unless an agent before this one had.
+func (r *round) openPMI(at start) error {
+	if !r.plan.Framework.PMI || r.pmi != nil && r.pmi.round == at.Round {
+		return nil
+	}
+	r.pmi.close(r.c)
+	r.pmi = newPMI(r.run, at.Round)
+	if err := r.pmi.start(r.c, r.pmiArgs(at)); err != nil {
+		return fail(job.ExitSystem, "", "serve PMI to the workers: %w", err)
+	}
+	r.save() // before a worker has a connection to it
+	return nil
+}
+
+// pmiArgs tell the server what world it serves.
+func (r *round) pmiArgs(at start) []string {
+	var slots []int
+	for _, m := range r.session.World.Members {
+		slots = append(slots, m.Slots)
+	}
+	args := []string{"--world", pmi.NewWorld(slots).String(), "--node", strconv.Itoa(r.session.Rank), "--name", kvsName(r.session.World, at.Round)}
+	if at.Exchange != 0 {
+		args = append(args, "--store", net.JoinHostPort(r.line.host, strconv.Itoa(at.Exchange)))
+	}
+	return args
+}
+
+// kvsName is a word of its own for each round of each job.
+func kvsName(w job.World, round int) string {
+	id := sha256.Sum256([]byte(w.ID))
+	return fmt.Sprintf("muster_%x_%d_%d", id[:4], w.Generation, round)
+}
+
+func (p *pmiServer) start(c Config, args []string) error {
+	_ = os.Remove(p.path) // of an agent that died as it came so far
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: p.path, Net: "unix"})
+	if err != nil {
+		return err
+	}
+	defer ln.Close() // the child has it
+	ln.SetUnlinkOnClose(false)
+	socket, err := ln.File()
+	if err != nil {
+		return err
+	}
+	defer socket.Close()
+	stages, err := os.Create(p.stages())
+	if err != nil {
+		return err
+	}
+	defer stages.Close()
+	p.child, err = c.First.Start(context.Background(), proc.Spec{
+		Argv:   append([]string{"/proc/self/exe", "pmi"}, args...), // this program, also when its file was replaced
+		Output: true,
+		Files:  []*os.File{socket, stages},
+	})
+	if err != nil {
+		return err
+	}
+	return p.watch()
+}
+
+// watch begins to hear of workers that call MPI_Abort, until close.
+func (p *pmiServer) watch() (err error) {
+	if p.watcher, err = pmi.Watch(p.path); err != nil {
+		return err
+	}
+	p.heard = make(chan int, 1)
+	p.aborts = p.heard
+	go func() {
+		defer close(p.heard)
+		for local, err := p.watcher.Aborted(); err == nil; local, err = p.watcher.Aborted() {
+			p.heard <- local
+		}
+	}()
+	return nil
+}
+
+// aborted delivers them.
+func (p *pmiServer) aborted() <-chan int {
+	if p == nil {
+		return nil
+	}
+	return p.aborts
+}
+
+// ended delivers the end of the server, which should not come.
+func (p *pmiServer) ended() <-chan proc.Exit {
+	if p == nil || p.child == nil {
+		return nil
+	}
+	return p.child.Exit
+}
+
+// close ends the server: its workers are gone.
+func (p *pmiServer) close(c Config) {
+	if p == nil {
+		return
+	}
+	if p.child != nil {
+		c.end(p.child)
+	}
+	if p.watcher != nil {
+		p.watcher.Close()
+		for range p.heard { // until the goroutine has ended
+		}
+	}
+	_, _ = os.Remove(p.path), os.Remove(p.stages()) // else with the directory
+}
+
+// files are those that a worker inherits: at framework.PMIDescriptor its connection.
+func (p *pmiServer) files(t job.Task) ([]*os.File, error) {
+	if p == nil {
+		return nil, nil
+	}
+	conn, err := pmi.Connect(p.path, t.LocalRank)
+	if err != nil {
+		return nil, err
+	}
+	return []*os.File{conn}, nil
+}
+
+// come is how far the workers have come.
+func (p *pmiServer) come() []byte {
+	b, _ := os.ReadFile(p.stages()) // nobody has said anything where it is not there
+	return b
+}
+
+// judge is the end of a worker in MPI's sense: MPI_Abort has a code of its own, and one that ended well and left the world that it had
+// entered without a word has failed, for the others may wait for it for ever.
+func (p *pmiServer) judge(e worker.Exit) job.Exit {
+	if p == nil || e.Exit.Sent {
+		return e.Exit
+	}
+	switch r := pmi.RecordOf(p.come(), e.Task.LocalRank); {
+	case r.Stage == pmi.Aborted:
+		return job.Exit{Code: max(int(r.Code), 1)}
+	case r.Stage == pmi.Began && e.Exit.OK():
+		return job.Exit{Code: 1}
+	}
+	return e.Exit
+}
+
+// explainPMI says so.
+func explainPMI(f *job.Failure, e worker.Exit) {
+	switch ended := e.Process; {
+	case f.Exit.Code == ended.Code:
+	case ended.Signal != 0:
+		f.Evidence = append(f.Evidence, job.Evidence{Kind: "mpi-abort", Text: fmt.Sprintf("it called MPI_Abort with %d", f.Exit.Code)})
+	default:
+		f.Evidence = append(f.Evidence, job.Evidence{Kind: "mpi-unfinished", Text: fmt.Sprintf("it ended with %d, but without MPI_Finalize", ended.Code)})
+	}
+}
+
+// abort kills a worker that called MPI_Abort: it waits for that. When the server is gone, ok is false.
+func (r *round) abort(local int, ok bool) {
+	if !ok {
+		r.pmi.aborts = nil
+		return
+	}
+	if pids := r.group.PIDs(); local < len(pids) {
+		_ = r.c.First.Signal(pids[local], syscall.SIGKILL, proc.Leader) // what it started follows; it may have ended
+	}
+}
+
+// lateMPI is when workers that have not called MPI_Init are told of.
+const lateMPI = 15 * time.Second
+
+// alone returns what there is to say of workers of which nobody ever spoke: each of them may be a world of its own. pids are those that live.
+func (p *pmiServer) alone(w job.World, pids []int, age time.Duration) string {
+	if p == nil || w.Size() == 1 || p.said.Load() || len(bytes.Trim(p.come(), "\x00")) > 0 {
+		return ""
+	}
+	why := "if they are MPI programs, each of them is a world of one rank: is their library MPICH, Intel MPI or MVAPICH?"
+	found := ""
+	for _, pid := range pids {
+		if found = openMPI(pid); found != "" {
+			why = fmt.Sprintf("process %d has loaded Open MPI (%s), so that each of them is a world of one rank", pid, found)
+			break
+		}
+	}
+	if found == "" && age < lateMPI || p.said.Swap(true) {
+		return ""
+	}
+	return fmt.Sprintf("no worker of this node has called MPI_Init as --framework %s understands it; %s. Open MPI's programs are started by its mpirun, "+
+		"for which muster can be ssh (docs/no-ssh.md)", framework.MPI, why)
+}
+
+// warnAlone says so when the first of them has ended well.
+func (r *round) warnAlone() {
+	if text := r.pmi.alone(r.session.World, r.group.PIDs(), lateMPI); text != "" {
+		r.c.Log.Warn(text)
+	}
+}
+
+// exchanges reports whether processes of muster's own, on several nodes, need a store.
+func (r *round) exchanges() bool { return r.plan.Framework.PMI && len(r.session.World.Members) > 1 }
+
+// openMPILibrary is one that every program of Open MPI has, and no other MPI's does.
+var openMPILibrary = regexp.MustCompile(`libopen-(pal|rte)\.so[.0-9]*`)
+
+// maxMaps bounds what is read of a process's list of mapped files.
+const maxMaps = 4 << 20
+
+// openMPI is the library of Open MPI that a process has loaded; "": none, or nobody can know.
+func openMPI(pid int) string {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	maps, err := io.ReadAll(io.LimitReader(f, maxMaps))
+	if err != nil && !errors.Is(err, syscall.ESRCH) {
+		return ""
+	}
+	return string(openMPILibrary.Find(maps))
+}
