@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/muster-run/muster/test/stage"
 )
@@ -28,21 +27,6 @@ accelerate launch \
 	{"deepspeed_zero1", `printf 'h0 slots=2\nh1 slots=2\n' >hosts && DS_ACCELERATOR=cpu deepspeed --hostfile hosts $SCRIPT --deepspeed`},
 }
 
-// forgetLocks removes what PyTorch left of a build of DeepSpeed's operators that somebody killed: all later ones would wait for its end.
-func forgetLocks(t *testing.T) {
-	t.Helper()
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	locks, _ := filepath.Glob(filepath.Join(cache, "torch_extensions/*/*/lock"))
-	for _, lock := range locks {
-		if info, err := os.Stat(lock); err == nil && time.Since(info.ModTime()) > patience {
-			os.Remove(lock)
-		}
-	}
-}
-
 func TestLinks(t *testing.T) {
 	dir, muster := t.TempDir(), stage.Build(t)
 	for _, name := range []string{"accelerate", "deepspeed"} {
@@ -52,7 +36,6 @@ func TestLinks(t *testing.T) {
 	}
 	python := stage.Python(t, "launchers")
 	path := strings.Join([]string{dir, filepath.Dir(python), os.Getenv("PATH")}, ":")
-	forgetLocks(t)
 	for _, c := range links {
 		t.Run(c.script, func(t *testing.T) {
 			env := func(node int) []string {
