@@ -2,10 +2,18 @@ package discovery
 
 import "errors"
 
-// nested is a worker already: torchrun's (torch/distributed/elastic/agent/server/local_elastic_agent.py), Paddle's, or one of ours.
+// nested is a worker already: torchrun's (torch/distributed/elastic/agent/server/local_elastic_agent.py), Paddle's, or one of ours. A single
+// worker may start a job of its own: no other one does the same.
 var nested = platform{
 	name: "nested",
 	here: func(r *reader) bool {
+		size, told := r.plain("WORLD_SIZE")
+		if !told {
+			size, told = r.plain("PADDLE_TRAINERS_NUM")
+		}
+		if told && size == 1 {
+			return false
+		}
 		_, local := r.plain("LOCAL_RANK") // a list of them, as Ascend's operator writes, is a node's
 		return local && r.all("TORCHELASTIC_RUN_ID", "GROUP_RANK") || r.all("PADDLE_LOCAL_RANK", "PADDLE_GLOBAL_RANK")
 	},

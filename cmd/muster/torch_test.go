@@ -202,3 +202,20 @@ while True:
 		}
 	}
 }
+
+// Nodes meet in a store that PyTorch itself hosts.
+func TestMeetInPyTorchsStore(t *testing.T) {
+	t.Parallel()
+	port := freePort(t)
+	host := startProgram(t, t.TempDir(), nil, python(t, "debian"), "-c", fmt.Sprintf(
+		"import signal, torch.distributed as d; s = d.TCPStore('127.0.0.1', %d, None, True, wait_for_workers=False); signal.pause()", port))
+	var all [2]*program
+	for n := range all {
+		all[n] = muster(t, t.TempDir(), nil, "run", "--nnodes", "2", "--serve", "no", "--rdzv-endpoint", fmt.Sprint("127.0.0.1:", port),
+			"--node-rank", fmt.Sprint(n), "--nproc-per-node", "2", "--", "sh", "-c", "echo $RANK of $WORLD_SIZE")
+	}
+	for n, p := range all {
+		p.ends(0, fmt.Sprintf("[rank %d] %d of 4", 2*n, 2*n))
+	}
+	host.cmd.Process.Kill()
+}

@@ -201,11 +201,13 @@ func (s *Store) again(ctx context.Context, call func(ctx context.Context) error)
 	})
 }
 
-// uncertain reports whether an error says nothing about what became of the request.
+// uncertain reports whether an error says nothing about what became of the request. A server that sees the caller's time pass before the
+// caller does answers so with no code (seen with etcd 3.4.23).
 func uncertain(err error) bool {
 	code := status.Code(err)
 	if known := (rpctypes.EtcdError{}); errors.As(err, &known) {
 		code = known.Code()
 	}
-	return code == codes.Unavailable || code == codes.DeadlineExceeded
+	late := code == codes.Unknown && status.Convert(err).Message() == context.DeadlineExceeded.Error()
+	return late || code == codes.Unavailable || code == codes.DeadlineExceeded
 }

@@ -10,6 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/rendezvous"
 	"github.com/muster-run/muster/rendezvous/store"
@@ -29,6 +33,22 @@ func open(t testing.TB, o Options) *Store {
 	s := New(o)
 	t.Cleanup(func() { s.Close() })
 	return s
+}
+
+// A server's answer that the caller's time has passed says no more than silence.
+func TestUncertain(t *testing.T) {
+	for err, want := range map[error]bool{
+		status.Error(codes.Unknown, "context deadline exceeded"): true,
+		status.Error(codes.Unavailable, "no leader"):             true,
+		status.Error(codes.Unknown, "no space"):                  false,
+		rpctypes.ErrTimeout:                                      true,
+		rpctypes.ErrCompacted:                                    false,
+		nil:                                                      false,
+	} {
+		if got := uncertain(err); got != want {
+			t.Errorf("uncertain(%v) = %v", err, got)
+		}
+	}
 }
 
 func TestStore(t *testing.T) {
