@@ -127,6 +127,16 @@ func TestObserveEnvironment(t *testing.T) {
 	}
 }
 
+// The launcher that is looked at is not one within a worker, whatever number of nodes the platform tells it.
+func TestObserveOnPlatform(t *testing.T) {
+	t.Parallel()
+	script := filepath.Join(t.TempDir(), "torchrun")
+	if err := os.WriteFile(script, []byte("print('real')\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	observed(t, []string{"WORLD_SIZE=4", "RANK=1"}, "", "python3", script).ends(0, "real")
+}
+
 // Whatever becomes of who looks on, nothing becomes of the command.
 func TestObserverDies(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSEGV, syscall.SIGSTOP} {

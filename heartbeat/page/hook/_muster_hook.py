@@ -41,7 +41,7 @@ MODULES = (
 def refuse_launcher():
     """Ends a process that is another launcher, called in one of several workers: it would start workers in each of them. In a shell script
     that muster runs it becomes muster, as it would have by the links in PATH, which the script may have lost."""
-    several = wanted() and os.environ.get("WORLD_SIZE", "1") != "1"
+    several = wanted() and "MUSTER_PAGE" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"  # who only looks on refuses nothing
     links = not wanted() and os.environ.get("MUSTER_LINKS")
     if not (several or links) or os.environ.get("MUSTER_BYPASS", "0") not in ("", "0"):
         return
