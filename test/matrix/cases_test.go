@@ -25,6 +25,7 @@ var scenes = []scene{
 	{name: "agent killed", play: agentKilled(1), etcd: always},
 	{name: "leader's agent killed", play: agentKilled(0), etcd: asked},
 	{name: "agent stopped for a while", play: agentStopped, etcd: always},
+	{name: "connections reset", play: connectionsReset},
 	{name: "late node", play: lateNode, etcd: asked},
 	{name: "holder of the first ticket dies", play: firstTicket},
 	{name: "replies to ADD are lost", play: lostReply},
@@ -85,6 +86,18 @@ func agentStopped(s *stage) {
 	s.says(s.hosts[0], "(h1): nothing heard for")
 	s.signal(agent, unix.SIGCONT)
 	s.goesOn()
+	s.finish()
+}
+
+// Connections between agents are reset, some times over: they are made anew, and no worker notices.
+func connectionsReset(s *stage) {
+	s.add(3)
+	s.start("--nnodes 3")
+	s.world(3)
+	for range 3 {
+		s.reset()
+		s.goesOn()
+	}
 	s.finish()
 }
 

@@ -101,6 +101,33 @@ func (s *stage) sever(some ...*host) {
 func (s *stage) hush() {
 	s.t.Helper()
 	s.done("agents cut off")
+	s.Switch.Network("nft", strings.NewReplacer("P", strings.Join(s.agentPorts(), ", ")).Replace(`
+		add table bridge cut
+		add chain bridge cut forward { type filter hook forward priority 0; }
+		add rule bridge cut forward tcp dport { P } drop
+		add rule bridge cut forward tcp sport { P } drop
+	`))
+}
+
+// reset has the kernel end every connection between agents.
+func (s *stage) reset() {
+	s.t.Helper()
+	s.done("connections reset")
+	var ended int
+	for _, port := range s.agentPorts() {
+		for _, h := range s.hosts {
+			out, _ := h.Command("-n", "ss", "-HKtn", "state", "established", "( sport = :"+port+" or dport = :"+port+" )").CombinedOutput() // also of what it cannot end
+			ended += strings.Count(string(out), "10.77.")
+		}
+	}
+	if ended < 2*(len(s.hosts)-1) {
+		s.t.Errorf("%d ends of connections were reset", ended)
+	}
+}
+
+// agentPorts are those to which the agent of rank 1 is connected.
+func (s *stage) agentPorts() []string {
+	s.t.Helper()
 	h, _ := s.worker(1)
 	out, err := h.Command("-n", "ss", "-Htnp", "state", "established").CombinedOutput()
 	if err != nil {
@@ -115,12 +142,7 @@ func (s *stage) hush() {
 	if len(ports) == 0 {
 		s.t.Fatalf("the agent of %s has no connection: %s", h.Own, out)
 	}
-	s.Switch.Network("nft", strings.NewReplacer("P", strings.Join(slices.Sorted(maps.Keys(ports)), ", ")).Replace(`
-		add table bridge cut
-		add chain bridge cut forward { type filter hook forward priority 0; }
-		add rule bridge cut forward tcp dport { P } drop
-		add rule bridge cut forward tcp sport { P } drop
-	`))
+	return slices.Sorted(maps.Keys(ports))
 }
 
 // heal lets all packets pass again.
