@@ -1,12 +1,16 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/muster-run/muster/proc"
 )
 
 // mpiWorld is a program of MPI: all ranks must be one world, of which two share a machine, and have the same sum. Its first word says how it
@@ -118,6 +122,76 @@ func TestMPIAlone(t *testing.T) {
 		s.write(fmt.Sprint("end", rank), "") // it reads that
 	}
 	long.ends(0)
+}
+
+// speak are words of a shell by which a worker speaks PMI.
+const speak = `say() { echo "cmd=$1" >&3; read -r answer <&3; echo "rank $RANK heard $answer"; }; init() { say "init pmi_version=1 pmi_subversion=1"; }; `
+
+// helpers are the processes that serve workers of p: of this node, and those that the nodes share.
+func (p *program) helpers() (pids []int) {
+	p.t.Helper()
+	children, _ := proc.Root("/proc").Children(p.cmd.Process.Pid)
+	for _, child := range children {
+		words, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", child))
+		if bytes.HasPrefix(words, []byte("/proc/self/exe\x00pmi\x00")) || bytes.HasPrefix(words, []byte("/proc/self/exe\x00store\x00")) {
+			pids = append(pids, child)
+		}
+	}
+	return pids
+}
+
+// A signal to all processes of a job leaves workers whom they need to end well. Afterwards nobody is left, nor when the first process is killed.
+func TestMPIEnd(t *testing.T) {
+	t.Parallel()
+	all := startNodes(t, 2, nil, "--framework", "mpi", "--", "sh", "-c", speak+
+		`init; trap 'say barrier_in; say finalize; exit 0' TERM; echo "ready $RANK"; while :; do sleep 0.05; done`)
+	var helpers []int
+	for n, p := range all {
+		p.says(fmt.Sprintf("ready %d", 2*n))
+		p.says(fmt.Sprintf("ready %d", 2*n+1))
+		if found := p.helpers(); len(found) != 2-n {
+			t.Fatalf("node %d has the helpers %d", n, found)
+		}
+		helpers = append(helpers, p.helpers()...)
+	}
+	for _, pid := range helpers {
+		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+			if err := syscall.Kill(pid, sig); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	all[0].cmd.Process.Signal(syscall.SIGTERM)
+	for n, p := range all {
+		p.ends(143, fmt.Sprintf("rank %d heard cmd=finalize_ack\n", 2*n), fmt.Sprintf("rank %d heard cmd=finalize_ack\n", 2*n+1))
+	}
+	areGone(t, helpers)
+
+	p := startNodes(t, 1, nil, "--framework", "mpi", "--worker-store", "agent", "--", "sh", "-c", speak+`init; exec sleep 1000`)[0]
+	p.says("rank 0 heard")
+	p.says("rank 1 heard")
+	helpers = p.helpers()
+	if len(helpers) != 2 {
+		t.Fatalf("there are the helpers %d", helpers)
+	}
+	p.cmd.Process.Kill()
+	areGone(t, helpers)
+}
+
+// areGone waits until processes have ended.
+func areGone(t *testing.T, pids []int) {
+	t.Helper()
+	for _, pid := range pids {
+		for {
+			if p, err := proc.Root("/proc").Process(pid); err != nil || p.Gone() {
+				break
+			}
+			if t.Context().Err() != nil {
+				t.Fatalf("process %d is left", pid)
+			}
+			runtime.Gosched()
+		}
+	}
 }
 
 func compile(t *testing.T, compiler, source, program string) {

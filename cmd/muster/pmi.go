@@ -4,8 +4,6 @@ import (
 	"context"
 	"net"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/urfave/cli/v2"
 
@@ -38,13 +36,12 @@ func servePMI(world string, node int, name, store string) error {
 	if node >= w.Nodes() || name == "" || w.Nodes() > 1 && store == "" {
 		return wrong("pmi: --node %d, --name %q and --store %q are not enough for the %d nodes of %s", node, name, store, w.Nodes(), world)
 	}
+	outlive()
 	ln, err := net.FileListener(os.NewFile(inherited, "listener"))
 	if err != nil {
 		return err
 	}
 	stages := os.NewFile(inherited+1, "stages")
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
 	s := &pmi.Server{World: w, Node: node, Name: name, Advanced: func(local int, r pmi.Record) {
 		_ = r.Write(stages, local) // it only helps to explain how workers end
 	}}
@@ -53,8 +50,5 @@ func servePMI(world string, node int, name, store string) error {
 		defer client.Close()
 		s.Store = client
 	}
-	if err := s.Serve(ctx, ln); ctx.Err() == nil {
-		return err
-	}
-	return nil
+	return s.Serve(context.Background(), ln)
 }

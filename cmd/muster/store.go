@@ -57,14 +57,24 @@ func serve(x *cli.Context, port int) error {
 	if !x.Bool("inherit") {
 		log.Info("store at " + ln.Addr().String())
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
 	server := &tcpstore.Server{Store: &store.Memory{}, Log: log}
-	defer context.AfterFunc(ctx, func() { server.Close() })()
+	if x.Bool("inherit") {
+		outlive()
+	} else {
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+		defer stop()
+		defer context.AfterFunc(ctx, func() { server.Close() })()
+	}
 	if err := server.Serve(ln); !errors.Is(err, tcpstore.ErrServerClosed) {
 		return err
 	}
 	return nil
+}
+
+// outlive lets this process, which serves workers, live through the signals that a scheduler sends to all processes of a job: the workers may
+// need it in their time to end. The agent kills it when they are gone, the kernel when the first process is.
+func outlive() {
+	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2)
 }
 
 // inherited is the descriptor by which the agent hands down a port that it has bound.
