@@ -118,6 +118,12 @@ func Programs() (names []string) {
 	return names
 }
 
+// Theirs reports whether a file with the name of a launcher's program is that launcher's. Many call a tool of their own ds; DeepSpeed's
+// lies beside its deepspeed.
+func Theirs(file string, exists func(path string) bool) bool {
+	return filepath.Base(file) != "ds" || exists(filepath.Join(filepath.Dir(file), "deepspeed"))
+}
+
 // Command is a command line behind muster as it would be without: a launcher whose program has another name than muster's command has it.
 func Command(words []string) []string {
 	for _, d := range dialects {

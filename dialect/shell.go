@@ -26,39 +26,84 @@ type In struct {
 	// Words are the whole command line; nil where it has something in it that the shell alone knows, which Unknown then is.
 	Words   []string
 	Unknown string
+	Names   []string // of all programs of launchers that the script calls by their bare names
 }
 
 // InShell finds the first launcher that a command line's shell script calls, or a script that it calls by name.
 func InShell(h job.Host, argv []string) (In, bool) {
 	file, text := script(h, argv)
-	return inText(h, file, text, 0)
+	all := inText(h, file, text, map[string]bool{})
+	if len(all) == 0 {
+		return In{}, false
+	}
+	first := all[0]
+	for _, in := range all {
+		if name, _, _ := strings.Cut(in.Call, " "); in.Linked && Knows(name) && !slices.Contains(first.Names, name) {
+			first.Names = append(first.Names, name)
+		}
+	}
+	return first, true
 }
 
-// maxDeep bounds how far scripts are followed that call scripts.
-const maxDeep = 3
+// maxCalls bounds how many launchers a line may call, and maxScripts how many scripts a script.
+const (
+	maxCalls   = 16
+	maxScripts = 64
+)
 
-func inText(h job.Host, file, text string, deep int) (In, bool) {
+// inText finds the launchers that a script calls, and the scripts that it calls which were not read before.
+func inText(h job.Host, file, text string, readBefore map[string]bool) (all []In) {
+	readBefore[file] = true
 	lines := slices.Collect(strings.Lines(strings.ReplaceAll(text, "\\\n", " ")))
 	for i := 0; i < len(lines); i++ {
 		line := lines[i]
-		if m := called.FindStringSubmatchIndex(line); m != nil {
-			return callIn(file, line, m[2], m[3]), true
-		}
-		if m := shellIn.FindStringSubmatchIndex(line); m != nil && deep < maxDeep {
+		all = append(all, inLine(h, file, line)...)
+		if m := shellIn.FindStringSubmatchIndex(line); m != nil && len(readBefore) < maxScripts {
 			words, _ := plainWords(line[m[2]:])
 			if len(words) > 1 && (words[0] == "source" || words[0] == ".") {
 				words[0] = "sh"
 			}
-			name, inner := script(h, words)
-			if in, ok := inText(h, cmp.Or(name, file), inner, deep+1); ok {
-				return in, true
+			if name, inner := script(h, words); name == "" || !readBefore[name] {
+				all = append(all, inText(h, cmp.Or(name, file), inner, readBefore)...)
 			}
 		}
 		if m := hereDocument.FindStringSubmatch(line); m != nil && !readsCommands.MatchString(line) {
 			i += 1 + slices.IndexFunc(lines[i+1:], func(l string) bool { return strings.TrimSpace(l) == m[1] }) // or it is none
 		}
 	}
-	return In{}, false
+	return all
+}
+
+// inLine finds the launchers that a line calls.
+func inLine(h job.Host, file, line string) (all []In) {
+	for end := len(line); len(all) < maxCalls; {
+		m := called.FindStringSubmatchIndex(line[:end]) // the last one
+		if m == nil {
+			break
+		}
+		if end = m[2]; theirs(h, line[m[2]:m[3]]) {
+			all = append([]In{callIn(file, line, m[2], m[3])}, all...)
+		}
+	}
+	return all
+}
+
+// theirs reports whether a program is a launcher's, and not another one of its name.
+func theirs(h job.Host, program string) bool {
+	exists := func(path string) bool {
+		return h.List != nil && slices.Contains(h.List(filepath.Dir(path)), filepath.Base(path))
+	}
+	switch {
+	case filepath.IsAbs(program):
+	case strings.Contains(program, "/"):
+		program = filepath.Join(h.Dir, program)
+	case filepath.Base(program) == "ds":
+		dirs := filepath.SplitList(h.Getenv("PATH"))
+		if i := slices.IndexFunc(dirs, func(d string) bool { return exists(filepath.Join(d, program)) }); i >= 0 {
+			program = filepath.Join(dirs[i], program)
+		}
+	}
+	return Theirs(program, exists)
 }
 
 // callIn is the launcher whose name stands at a place of a line.

@@ -44,6 +44,27 @@ func TestInShell(t *testing.T) {
 	}
 }
 
+// A script's launchers are known by all their names; ds is one where it is DeepSpeed's.
+func TestNamesInShell(t *testing.T) {
+	h := host("h", map[string]string{"PATH": "/usr/bin:/opt/bin:/own"}, map[string]string{"in.sh": "sh in.sh; accelerate launch x\nsh in.sh\n"})
+	h.List = func(dir string) []string {
+		return map[string][]string{"/opt/bin": {"ds", "deepspeed"}, "/own": {"ds"}}[dir]
+	}
+	for script, want := range map[string]string{
+		"torchrun x && ds y; deepspeed z | /opt/bin/fleetrun": "torchrun [torchrun ds deepspeed]", "/opt/bin/ds x": "/opt/bin/ds []", "/own/ds x": " []",
+		"sh in.sh; torchrun x": "torchrun [torchrun accelerate]", "muster torchrun x": "muster torchrun []", "ds x": "ds [ds]",
+	} {
+		in, _ := InShell(h, []string{"sh", "-c", script})
+		if got := fmt.Sprint(in.Call, " ", in.Names); got != want {
+			t.Errorf("%s: %s, want %s", script, got, want)
+		}
+	}
+	h.List = func(dir string) []string { return map[string][]string{"/own": {"ds"}}[dir] }
+	if in, ok := InShell(h, []string{"sh", "-c", "ds x"}); ok {
+		t.Errorf("somebody's own ds is %s", in.Call)
+	}
+}
+
 // The words of a call are known where the shell changes nothing in them.
 func TestWordsInShell(t *testing.T) {
 	for script, want := range map[string]string{

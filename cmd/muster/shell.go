@@ -24,7 +24,7 @@ import (
 	"github.com/muster-run/muster/report"
 )
 
-// This file runs a shell script that calls a launcher: once, as it is. The launcher in it is muster in three ways, each for scripts by which the one
+// This file runs a shell script that calls a launcher: once, as it is. A launcher in it that is installed, or that its text calls, is muster in three ways, each for scripts by which the one
 // before is lost: links in PATH; functions of bash, for a script that sets PATH anew; and the hook for Python, which makes of a real
 // launcher, however it was called, muster. A real launcher that runs in spite of all that is ended: it would train apart from other nodes.
 
@@ -101,7 +101,8 @@ func envOfShell(args []string, u understood) error {
 
 // prepare makes muster of launchers' names.
 func (s *shell) prepare(flags []string) (err error) {
-	if s.links, err = linkDir(); err != nil {
+	names := launchersFor(s.Names)
+	if s.links, err = linkDir(names); err != nil {
 		return err
 	}
 	kept, err := json.Marshal(flags)
@@ -109,7 +110,7 @@ func (s *shell) prepare(flags []string) (err error) {
 		return err
 	}
 	bash := filepath.Join(s.links, "bash_env")
-	if err := os.WriteFile(bash, []byte(bashFunctions(s.links)), 0o600); err != nil {
+	if err := os.WriteFile(bash, []byte(bashFunctions(s.links, names)), 0o600); err != nil {
 		return fmt.Errorf("functions for bash: %w", err)
 	}
 	set := map[string]string{
@@ -140,10 +141,10 @@ func ahead(dir, name string) string {
 
 // bashFunctions is what bash reads before a script: functions with launchers' names, and what it would have read without. In a shell within
 // the shell, of which a script may have the number ($!), muster looks after its end.
-func bashFunctions(links string) string {
+func bashFunctions(links string, names []string) string {
 	quoted := "'" + strings.ReplaceAll(links, "'", `'\''`) + "'"
 	var b strings.Builder
-	for _, name := range dialect.Programs() {
+	for _, name := range names {
 		fmt.Fprintf(&b, "%[1]s() {\n\tif [ ! -x %[2]s/%[1]s ]; then command %[1]s \"$@\"\n"+
 			"\telif [ \"$BASHPID\" = \"$$\" ]; then PATH=%[2]s:\"${PATH#%[2]s:}\" %[2]s/%[1]s \"$@\"\n"+
 			"\telse PATH=%[2]s:\"${PATH#%[2]s:}\" %[3]s=\"$BASHPID\" %[2]s/%[1]s \"$@\"; fi\n}\n", name, quoted, waitingVariable)
@@ -153,8 +154,24 @@ func bashFunctions(links string) string {
 	return b.String()
 }
 
-// linkDir makes a directory with a link to this program for each launcher's program, and for itself.
-func linkDir() (string, error) {
+// launchersFor are the launchers' programs that PATH has, and those that a script calls: what looks whether another one is there finds none.
+func launchersFor(called []string) (names []string) {
+	for _, name := range dialect.Programs() {
+		found := launcher.Programs(name, os.Environ())
+		if len(found) > 0 && dialect.Theirs(found[0].Path, isThere) || len(found) == 0 && slices.Contains(called, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func isThere(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// linkDir makes a directory with links to this program: one for each of some launchers' programs, and for itself.
+func linkDir(names []string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", fmt.Errorf("this program: %w", err)
@@ -163,7 +180,7 @@ func linkDir() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("links for launchers: %w", err)
 	}
-	for _, name := range append(dialect.Programs(), "muster") {
+	for _, name := range append(names, "muster") {
 		if err := os.Symlink(self, filepath.Join(dir, name)); err != nil {
 			return "", fmt.Errorf("links for launchers: %w", err)
 		}
@@ -334,7 +351,7 @@ func (w *shellWatch) look(now time.Time) {
 func realLauncher(p proc.Process, all []proc.Process) (as string, ok bool) {
 	argv := argvOf(p.PID)
 	call, ok := dialect.Of(argv)
-	if !ok || isMuster(p.PID) {
+	if !ok || isMuster(p.PID) || !dialect.Theirs(fileOf(p.PID, argv, call), isThere) {
 		return "", false
 	}
 	if yes, _ := truth(proc.Root("/proc").Getenv(p.PID, bypass)); yes == "true" {
@@ -348,6 +365,23 @@ func realLauncher(p proc.Process, all []proc.Process) (as string, ok bool) {
 		parent = all[i].Parent
 	}
 	return cmp.Or(call.Python, argv[0]) + " " + call.As, true
+}
+
+// fileOf is the file of the launcher that a process is, as far as it is one by that file's name.
+func fileOf(pid int, argv []string, call dialect.Call) string {
+	if call.Python == "" {
+		file, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+		return cmp.Or(file, argv[0])
+	}
+	i := slices.IndexFunc(argv[1:], func(arg string) bool { return filepath.Base(arg) == call.As })
+	if i < 0 { // it is a module
+		return call.As
+	}
+	dir, _ := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid))
+	if file := argv[1+i]; !filepath.IsAbs(file) {
+		return filepath.Join(dir, file)
+	}
+	return argv[1+i]
 }
 
 // isMuster reports whether a process runs this program, or another one of its name.

@@ -91,6 +91,25 @@ func TestShellRunsRealLauncher(t *testing.T) {
 	muster(t, dir, nil, "run", "--", "sh", "-c", "if false; then torchrun x; fi; "+bypass+"=1 env -u PYTHONPATH python3 ./torchrun brief").ends(9, "apart")
 }
 
+// What a script has of launchers' names is its own where it is no launcher: a tool of the name ds, and one that looks whether another launcher
+// is there finds none.
+func TestShellLeavesOthersAlone(t *testing.T) {
+	t.Parallel()
+	dir, bin := t.TempDir(), t.TempDir()
+	own := "#!/usr/bin/python3\nimport os, sys, time\nend = time.monotonic() + (4 if 'long' in sys.argv else 0)\nwhile time.monotonic() < end: time.sleep(0.02)\nprint('my own', *sys.argv[1:])\n"
+	for path, text := range map[string]string{filepath.Join(bin, "ds"): own, filepath.Join(bin, "torchrun"): "#!/bin/false\n", filepath.Join(dir, "x.py"): "print('trained')\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	vars := []string{"PATH=" + bin + ":/usr/bin:/bin"}
+	muster(t, dir, vars, "run", "--", "bash", "-c", "torchrun x.py; ds push; env -u PYTHONPATH ds long run; "+
+		"command -v deepspeed || python3 -c 'import shutil; print(\"found\", shutil.which(\"accelerate\"))'").
+		ends(0, "calls torchrun", "trained", "my own push\n", "my own long run\n", "found None\n")
+	muster(t, dir, vars, "run", "--", "bash", "-c", "ds push").ends(0, "my own push\n") // it is a worker
+	muster(t, dir, vars, "run", "--", "bash", "-c", "accelerate launch --num_processes 1 x.py").ends(0, "calls accelerate launch", "trained")
+}
+
 // A shell within the shell, in which a function of bash waits, may be told to end by its number. Then muster is.
 func TestShellInBackground(t *testing.T) {
 	t.Parallel()

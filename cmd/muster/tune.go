@@ -29,7 +29,7 @@ func tune(words understood) error {
 	if err != nil {
 		return err
 	}
-	links, err := linkDir()
+	links, err := linkDir(dialect.Programs())
 	if err != nil {
 		return err
 	}

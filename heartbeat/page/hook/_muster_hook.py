@@ -81,6 +81,8 @@ def launcher(args):
 def script(args):
     """Which launcher a script is, with its arguments: its program, or its module by path."""
     name = os.path.basename(args[0]) if args else ""
+    if name == "ds" and not os.path.exists(os.path.join(os.path.dirname(args[0]), "deepspeed")):
+        return None  # many call a tool of their own so; DeepSpeed's lies beside its deepspeed
     if name in LAUNCHERS and (name != "accelerate" or args[1:2] == ["launch"]):
         return name
     by_path = [m for m in MODULES if name and args[0].endswith("/" + m.replace(".", "/") + ".py")]
