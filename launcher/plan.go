@@ -298,7 +298,7 @@ func planSlots(c Config, found discovery.Finding, p *Plan) error {
 	}
 	p.Spec.Self.Slots = slots
 	gpus := machine.Slots()
-	p.GPUs, _ = topology.Visible(gpus, c.getenv)
+	p.GPUs, _ = machine.Visible(c.getenv)
 	for _, g := range gpus {
 		if !slices.Contains(p.Devices, g.Device) { // that of several MIG instances
 			p.Devices = append(p.Devices, g.Device)
@@ -317,14 +317,13 @@ const maxSlots = 4096
 var errSlots = fmt.Errorf("is no number of workers: give one from 1 to %d, or gpu, cpu, auto", maxSlots)
 
 func slots(asked string, m topology.Machine, getenv func(string) (string, bool)) (int, error) {
-	all := m.Slots()
-	gpus, why := topology.Visible(all, getenv)
+	gpus, why := m.Visible(getenv)
 	switch asked {
 	case "gpu", "auto":
 		if gpus > 0 {
 			return gpus, nil
 		}
-		if asked == "auto" && len(all) == 0 && m.Hidden == "" {
+		if asked == "auto" && len(m.Slots()) == 0 && m.Hidden == "" {
 			return 1, nil
 		}
 		return 0, noGPU(m, why)

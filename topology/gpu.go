@@ -20,6 +20,8 @@ type GPU struct {
 	MIG     []MIG  // its instances, if it is cut up
 	Links   []Peer // to GPUs of this machine, without PCIe: NVLink, xGMI
 	Told    Told   // by nvidia-smi
+
+	integrated bool // into a processor, for a display
 }
 
 // A Peer is another GPU that is reached by the GPUs' own links.
@@ -64,7 +66,51 @@ func (t tree) gpus(devices []PCI) []GPU {
 	}
 	t.xgmi(gpus)
 	nvlinked(gpus)
+	ofOneVendor(gpus)
 	return gpus
+}
+
+// ofOneVendor sets aside what a job does not train on though it could be opened: an integrated GPU beside any other, and the GPUs of all
+// vendors but one, for no runtime drives those of two.
+func ofOneVendor(gpus []GPU) {
+	cards := slices.ContainsFunc(gpus, func(g GPU) bool { return !g.integrated })
+	for i := range gpus {
+		if g := &gpus[i]; g.Visible && g.integrated && cards {
+			g.Visible, g.Why = false, "it is integrated into the processor, and the machine has others"
+		}
+	}
+	vendor := chosen(gpus)
+	for i := range gpus {
+		if g := &gpus[i]; g.Visible && g.Vendor != vendor {
+			g.Visible, g.Why = false, fmt.Sprintf("workers use GPUs of one vendor, here %s", vendor)
+		}
+	}
+}
+
+// chosen is the vendor with the most accelerators that this container may use; those that drive displays, and nodes of which the kernel
+// shows no device, count where there is nothing better. Of two that are alike the first one's counts.
+func chosen(gpus []GPU) (vendor string) {
+	var most [3]int
+	of := map[string][3]int{}
+	for _, g := range gpus {
+		n := of[g.Vendor]
+		switch {
+		case !g.Visible:
+		case g.PCI.compute():
+			n[0]++
+		case g.PCI.Vendor != 0:
+			n[1]++
+		default:
+			n[2]++
+		}
+		of[g.Vendor] = n
+	}
+	for _, g := range gpus {
+		if n := of[g.Vendor]; slices.Compare(n[:], most[:]) > 0 {
+			vendor, most = g.Vendor, n
+		}
+	}
+	return vendor
 }
 
 func lacking(g GPU) int {
@@ -86,6 +132,9 @@ func (p PCI) base() uint32 { return p.Class >> 16 }
 
 // sub is a PCI device's class in four digits: 0x0302 3D controller.
 func (p PCI) sub() uint32 { return p.Class >> 8 }
+
+// compute reports whether a PCI device's class is an accelerator's, or a GPU's that drives no display.
+func (p PCI) compute() bool { return p.base() == 0x12 || p.sub() == 0x0302 || p.sub() == 0x0380 }
 
 // number is a PCI device's vendor and type in the manner of lspci: 10de:2330.
 func (p PCI) number() string { return fmt.Sprintf("%04x:%04x", p.Vendor, p.Device) }

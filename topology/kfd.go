@@ -14,6 +14,10 @@ const (
 	linkXGMI  = 11 // io_links/<n>/properties type (drivers/gpu/drm/amd/amdkfd/kfd_crat.h)
 )
 
+// maxIntegrated bounds the SIMDs of a GPU that is part of a processor, and serves a display: 16 compute units of two. The kernel calls such GPUs
+// by no other name, and their share of the memory looks like a card's own. A part of a partitioned card has more.
+const maxIntegrated = 32
+
 // A kfd is one GPU of AMD's compute driver: a card, or a part of one that is partitioned.
 type kfd struct {
 	node int
@@ -55,6 +59,7 @@ func (t tree) amd(devices []PCI) []GPU {
 	nodes := t.kfds()
 	for _, k := range nodes {
 		g := GPU{Vendor: "amd", Memory: -1, PCI: t.complete(t.card(devices, k.at))}
+		g.integrated = k.properties["simd_count"] <= maxIntegrated && g.PCI.base() != 0x12
 		g.Model = t.modelAMD(g.PCI)
 		if id := k.properties["unique_id"]; id != 0 {
 			g.UUID = fmt.Sprintf("GPU-%016x", id) // as ROCm writes it

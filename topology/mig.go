@@ -2,6 +2,7 @@ package topology
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -15,10 +16,10 @@ type MIG struct {
 }
 
 // mig reads the instances of the GPU with a minor number. Capability nodes are made when they are first needed: where
-// there are none at all, that they are missing says nothing.
+// there is none of an instance, that they are missing says nothing.
 func (t tree) mig(minor int) (all []MIG) {
 	base := fmt.Sprintf("proc/driver/nvidia/capabilities/gpu%d/mig", minor)
-	some := t.exists("dev/nvidia-caps")
+	some := slices.ContainsFunc(t.numbered("dev/nvidia-caps", "nvidia-cap"), func(n int) bool { return n > migMonitor })
 	for _, gi := range t.numbered(base, "gi") {
 		dir := fmt.Sprintf("%s/gi%d", base, gi)
 		for _, ci := range t.numbered(dir, "ci") {
@@ -32,6 +33,10 @@ func (t tree) mig(minor int) (all []MIG) {
 	}
 	return all
 }
+
+// migMonitor is the last node that is no instance's: 1 configures MIG, 2 watches it (/proc/driver/nvidia-caps/mig-minors). The driver's
+// installation makes both on any machine.
+const migMonitor = 2
 
 // capability reads "DeviceFileMinor: 30".
 func capability(access string) (minor int, ok bool) {

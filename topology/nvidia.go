@@ -126,6 +126,9 @@ func (t tree) nvidiaGPU(g *GPU, c card) {
 		g.Visible, g.Why = false, "the driver was told to leave it out (NVreg_ExcludedGpus)"
 	}
 	g.MIG = t.mig(c.minor)
+	if g.Visible && len(g.MIG) > 0 && !slices.ContainsFunc(g.MIG, func(m MIG) bool { return m.Visible }) {
+		g.Visible, g.Why = false, "it is cut up (MIG), and this container was given none of its instances"
+	}
 }
 
 // cards reads what the driver says of each GPU.
@@ -184,6 +187,9 @@ func hidden(gpus []GPU) string {
 	for _, g := range gpus {
 		if g.Visible {
 			return ""
+		}
+		if g.integrated {
+			continue
 		}
 		if g.UUID != "" || g.Device != "" || g.PCI.Driver == "nvidia" || g.PCI.Driver == "amdgpu" {
 			running = append(running, g)

@@ -1,6 +1,9 @@
 package topology
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -22,6 +25,11 @@ func TestSlots(t *testing.T) {
 		"proc/driver/nvidia/capabilities/gpu0/mig/gi9/ci0/access": "nonsense\n",
 		"dev/nvidia0": "", "dev/nvidia-caps/nvidia-cap66": "",
 	}
+	cut := maps.Clone(mig) // as the driver's installation leaves it
+	delete(cut, "dev/nvidia-caps/nvidia-cap66")
+	cut["dev/nvidia-caps/nvidia-cap1"], cut["dev/nvidia-caps/nvidia-cap2"] = "", ""
+	others := maps.Clone(cut) // another GPU's instance is here
+	others["dev/nvidia-caps/nvidia-cap201"] = ""
 	ascend := map[string]string{"dev/davinci0": "", "dev/davinci_manager": ""}
 	for _, at := range []string{"0000:01:00.0", "0000:02:00.0"} {
 		ascend["sys/bus/pci/devices/"+at+"/class"] = "0x120000\n"
@@ -45,6 +53,9 @@ func TestSlots(t *testing.T) {
 			hidden: "the machine has 1 accelerator, but this container may use none of them (GPU 0: no /dev/nvidia0 in this container)"},
 		{name: "a number that is no minor", files: map[string]string{"dev/nvidia99999999999999999999": "", "dev/nvidia4294967295": "", "dev/nvidia01": "", "dev/nvidia1": ""}, want: "/dev/nvidia1"},
 		{name: "MIG, one instance of three", files: mig, want: "/dev/nvidia0"},
+		{name: "MIG, where no instance was used since the machine started", files: cut, want: "/dev/nvidia0 /dev/nvidia0 /dev/nvidia0"},
+		{name: "MIG, without any of its instances", files: others,
+			hidden: "the machine has 1 accelerator, but this container may use none of them (GPU 0: it is cut up (MIG), and this container was given none of its instances)"},
 		{name: "Ascend, one of two", files: ascend, want: "/dev/davinci0"},
 		{name: "an FPGA", files: map[string]string{"sys/bus/pci/devices/0000:01:00.0/class": "0x120000\n", "sys/bus/pci/devices/0000:01:00.0/vendor": "0x10ee\n"}},
 	} {
@@ -65,27 +76,101 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-func TestVisible(t *testing.T) {
-	eight := make([]GPU, 8)
+// An integrated GPU, and the GPUs of other vendors, are none of the workers'.
+func TestOneVendor(t *testing.T) {
+	const display = `
+pci 0000:0f:00.0 parent=0000:00 class=0x030000 id=1002:13c0 sub=1002:13c0 cur=16.0/16 max=16.0/16 numa=0 driver=amdgpu
+kfd 0 cpu_cores_count=16 simd_count=0
+kfd 1 simd_count=4 gfx_target_version=100306 location_id=3840 domain=0 drm_render_minor=129
+file dev/kfd ""
+file dev/dri/renderD129 ""
+`
+	one := described(t, "workstation-1gpu") + display
+	without := edit(t, one, "gpu 0000:01:00.0", "gpu 0000:01:00.0", "# gpu 0000:01:00.0")
+	alone := "machine apu\nroot 0000:00 numa=0\n" + display
+	radeon := edit(t, one, "kfd 1 ", "simd_count=4", "simd_count=192")
+	eight := described(t, "mi300x-8gpu-baremetal")
+	t400 := eight + `
+file dev/kfd ""
+root 0000:f0 numa=0
+pci 0000:f1:00.0 parent=0000:f0 class=0x030000 id=10de:1fb2 sub=10de:1fb2 cur=8.0/16 max=8.0/16 numa=0 driver=nvidia
+gpu 0000:f1:00.0 minor=0 uuid="GPU-1" model="NVIDIA T400"
+`
 	for _, c := range []struct {
-		env  map[string]string
-		want int
+		name, text, vendor string
+		slots              int
+		hidden             bool
 	}{
-		{nil, 8},
-		{map[string]string{"CUDA_VISIBLE_DEVICES": "0,1"}, 2},
-		{map[string]string{"CUDA_VISIBLE_DEVICES": ""}, 0},
-		{map[string]string{"CUDA_VISIBLE_DEVICES": "-1"}, 0},
-		{map[string]string{"CUDA_VISIBLE_DEVICES": "2,9,3"}, 1},
-		{map[string]string{"CUDA_VISIBLE_DEVICES": "GPU-1234,MIG-5678"}, 2},
-		{map[string]string{"HIP_VISIBLE_DEVICES": " 0 , 1 ,2"}, 3},
+		{"a display beside a card", one, "nvidia", 1, false},
+		{"a display beside a card that this container was not given", without, "", 0, true},
+		{"the display alone", alone, "amd", 1, false},
+		{"two cards of which either would do", radeon, "nvidia", 1, false},
+		{"a card for displays beside accelerators", t400, "amd", 8, false},
 	} {
-		got, why := Visible(eight, func(name string) (string, bool) { v, ok := c.env[name]; return v, ok })
-		if got != c.want || (why == "") != (c.want == 8) {
-			t.Errorf("%v: %d because of %q, want %d", c.env, got, why, c.want)
+		m := probed(t, expanded(t, c.text))
+		slots := m.Slots()
+		if len(slots) != c.slots || c.slots > 0 && slots[0].Vendor != c.vendor || (m.Hidden != "") != c.hidden {
+			t.Errorf("%s: %d slots, hidden %q", c.name, len(slots), m.Hidden)
+		}
+		for _, g := range m.GPUs {
+			if !g.Visible && g.Why == "" {
+				t.Errorf("%s: nothing says why GPU %d is not used", c.name, g.Index)
+			}
 		}
 	}
-	if n, _ := Visible(nil, func(string) (string, bool) { return "0,1", true }); n != 0 {
-		t.Errorf("a machine without GPUs shows %d", n)
+}
+
+func TestVisible(t *testing.T) {
+	eight := make([]GPU, 8)
+	cuda, hip, npu := slices.Repeat([]GPU{{Vendor: "nvidia"}}, 8), slices.Repeat([]GPU{{Vendor: "amd"}}, 8), slices.Repeat([]GPU{{Vendor: "ascend"}}, 8)
+	for i := range cuda {
+		cuda[i].UUID, hip[i].UUID = fmt.Sprintf("GPU-%d0000000-aaaa", i), fmt.Sprintf("GPU-%016x", i)
+	}
+	for _, c := range []struct {
+		gpus []GPU
+		env  string
+		want int
+	}{
+		{eight, "", 8},
+		{eight, "CUDA_VISIBLE_DEVICES=0,1", 2},
+		{eight, "CUDA_VISIBLE_DEVICES=", 0},
+		{eight, "CUDA_VISIBLE_DEVICES=-1", 0},
+		{eight, "CUDA_VISIBLE_DEVICES=2,9,3", 1},
+		{eight, "CUDA_VISIBLE_DEVICES=GPU-1234,MIG-5678", 2},
+		{eight, "CUDA_VISIBLE_DEVICES=GPU-1234,GPU-1234", 0},
+		{eight, "CUDA_VISIBLE_DEVICES= 0 , 1 ,2", 3},
+		{cuda, "CUDA_VISIBLE_DEVICES=NoDevFiles", 0},
+		{cuda, "CUDA_VISIBLE_DEVICES=0,NoDevFiles,1", 1},
+		{cuda, "CUDA_VISIBLE_DEVICES=0,0", 0},
+		{cuda, "CUDA_VISIBLE_DEVICES=0,1,2,0", 0},
+		{cuda, "CUDA_VISIBLE_DEVICES=0,,1", 1},
+		{cuda, "CUDA_VISIBLE_DEVICES=1gpu,2gpu", 2},
+		{cuda, "CUDA_VISIBLE_DEVICES=99999999999999999999", 0},
+		{cuda, "CUDA_VISIBLE_DEVICES=GPU-dead,GPU-beef", 0},
+		{cuda, "CUDA_VISIBLE_DEVICES=GPU-3,GPU-10000000-aaaa,GPU-beef,GPU-2", 2},
+		{cuda, "CUDA_VISIBLE_DEVICES=GPU-3,GPU-30000000-aaaa", 0},
+		{cuda, "CUDA_VISIBLE_DEVICES=GPU-", 0},
+		{cuda, "CUDA_VISIBLE_DEVICES=MIG-1", 0},
+		{cuda, "ROCR_VISIBLE_DEVICES=0; HIP_VISIBLE_DEVICES=0", 8},
+		{hip, "HIP_VISIBLE_DEVICES=0,1,2", 3},
+		{hip, "ROCR_VISIBLE_DEVICES=4,5; HIP_VISIBLE_DEVICES=0,1,2,3", 2},
+		{hip, "ROCR_VISIBLE_DEVICES=4,5,6; HIP_VISIBLE_DEVICES=2", 1},
+		{hip, "ROCR_VISIBLE_DEVICES=4,5; HIP_VISIBLE_DEVICES=4,5", 0},
+		{hip, "ROCR_VISIBLE_DEVICES=4,GPU-0000000000000005; CUDA_VISIBLE_DEVICES=1", 1},
+		{hip, "HIP_VISIBLE_DEVICES=0,1,2; CUDA_VISIBLE_DEVICES=0", 3},
+		{npu, "ASCEND_RT_VISIBLE_DEVICES=0,1; CUDA_VISIBLE_DEVICES=0", 2},
+		{nil, "CUDA_VISIBLE_DEVICES=0,1", 0},
+	} {
+		env := map[string]string{}
+		for kv := range strings.SplitSeq(c.env, "; ") {
+			if name, value, ok := strings.Cut(kv, "="); ok {
+				env[name] = value
+			}
+		}
+		got, why := visible(c.gpus, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+		if got != c.want || (why == "") != (c.want == len(c.gpus)) {
+			t.Errorf("%s: %d because of %q, want %d", c.env, got, why, c.want)
+		}
 	}
 }
 

@@ -180,13 +180,13 @@ func (at place) named(environ []string) string {
 	return name
 }
 
-// visible is how many GPUs the workers of this machine would see; 0 if that cannot be known.
-func visible(getenv func(string) (string, bool)) int {
-	machine, err := topology.Probe(topology.Root("/"))
+// visible is how many GPUs muster run would find for the workers of a machine; 0 if that cannot be known.
+func visible(root topology.Root, getenv func(string) (string, bool)) int {
+	machine, err := topology.Probe(root)
 	if err != nil {
 		return 0
 	}
-	n, _ := topology.Visible(machine.GPUs, getenv)
+	n, _ := machine.Visible(getenv)
 	return n
 }
 

@@ -7,6 +7,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/muster-run/muster/discovery"
+	"github.com/muster-run/muster/topology"
+	"github.com/muster-run/muster/topology/fixture"
 )
 
 // muster discover looks at a machine that is described: by a fixture's pod, or by an environment and the files that were mounted.
@@ -58,6 +62,32 @@ func TestDiscoverFiles(t *testing.T) {
 	muster(t, dir, nil, "discover", "--env-file", "half").ends(2, "muster run would refuse:", "WORLD_SIZE=4, RANK=1")
 	muster(t, dir, nil, "discover", "--env-file", "none").ends(2, "open none: no such file")
 	muster(t, dir, []string{"WORLD_SIZE=4"}, "discover", "--json").ends(2, `"rule":"single","nodes":null,`)
+}
+
+// A container that was given one GPU of eight has one for its workers, whatever the machine has; a TrainJob for XGBoost divides by that.
+func TestDiscoverCountsWhatRunCounts(t *testing.T) {
+	text, err := os.ReadFile("../../topology/testdata/machines/dgx-h100.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := fixture.Tree(t, string(text))
+	unset := func(string) (string, bool) { return "", false }
+	if n := visible(topology.Root(root), unset); n != 8 {
+		t.Fatalf("%d GPUs of 8", n)
+	}
+	for i := 1; i < 8; i++ {
+		if err := os.Remove(filepath.Join(root, "dev", fmt.Sprintf("nvidia%d", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := visible(topology.Root(root), unset); n != 1 {
+		t.Errorf("%d GPUs of 1", n)
+	}
+	h := discovery.Elsewhere([]string{"DMLC_TRACKER_URI=xgb-node-0-0.xgb", "DMLC_TRACKER_PORT=9091", "DMLC_NUM_WORKER=8", "DMLC_TASK_ID=0"}, os.DirFS(t.TempDir()), "xgb-node-0-0", 0)
+	h.GPUs = func() int { return visible(topology.Root(root), unset) }
+	if f := discovery.Detect(h); f.Rule != "trainjob-xgboost" || f.Nodes != 8 || f.NProc != "1" {
+		t.Errorf("%s: %d nodes of %s", f.Rule, f.Nodes, f.NProc)
+	}
 }
 
 // A TFJob with a parameter server, each pod with the variable that its operator gives it: one cluster of three, in which the server is the

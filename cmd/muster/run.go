@@ -90,7 +90,7 @@ func thisHost() job.Host {
 	dir, _ := os.Getwd() // which may have been removed
 	return job.Host{
 		Getenv: os.Getenv, ReadFile: readCarried, Hostname: hostname, Dir: dir,
-		Environ: os.Environ(), List: listed, GPUs: func() int { return visible(os.LookupEnv) },
+		Environ: os.Environ(), List: listed, GPUs: func() int { return visible(topology.Root("/"), os.LookupEnv) },
 	}
 }
 
