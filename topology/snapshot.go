@@ -309,7 +309,7 @@ func (s *snapshot) kfd() {
 		var words []string
 		for line := range strings.Lines(s.t.text(dir + "/properties")) {
 			key, value, ok := strings.Cut(strings.TrimSpace(line), " ")
-			if key == "unique_id" && value != "0" {
+			if (key == "unique_id" || key == "hive_id") && value != "0" { // of a card, of those that xGMI joins
 				value = s.hide(value, strconv.Itoa)
 			}
 			if ok {

@@ -18,7 +18,7 @@ func snap(t testing.TB, r Root, mask bool) string {
 
 // A snapshot's tree is the machine that it was taken of, and a masked one differs in nothing but the names that are masked.
 func TestSnapshot(t *testing.T) {
-	secret := regexp.MustCompile(`GPU-[0-9a-f]{8}-[-0-9a-f]*|[0-9a-f]{4}:[0-9a-f]{4}:[0-9a-f]{4}:[0-9a-f]{4}|(?:[0-9a-f]{2}:){5}[0-9a-f]{2}|GPU-[0-9a-f]{16}|::ffff:[0-9.]+|fe80::[0-9a-f:]+`)
+	secret := regexp.MustCompile(`GPU-[0-9a-f]{8}-[-0-9a-f]*|[0-9a-f]{4}:[0-9a-f]{4}:[0-9a-f]{4}:[0-9a-f]{4}|(?:[0-9a-f]{2}:){5}[0-9a-f]{2}|GPU-[0-9a-f]{16}|(?:hive|unique)_id="[0-9]{5,}"|::ffff:[0-9.]+|fe80::[0-9a-f:]+`)
 	for _, name := range machineNames(t) {
 		t.Run(name, func(t *testing.T) {
 			r := machineRoot(t, name)

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 
 	"github.com/urfave/cli/v2"
@@ -141,9 +143,14 @@ func bounded(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
+	return whole(f, path)
+}
+
+// whole is all of a file, unless it is too long.
+func whole(f io.Reader, name string) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(f, maxDescribed+1))
 	if err == nil && len(text) > maxDescribed {
-		err = fmt.Errorf("%s is longer than %d bytes", path, maxDescribed)
+		err = fmt.Errorf("%s is longer than %d bytes", name, maxDescribed)
 	}
 	return text, err
 }
@@ -162,11 +169,39 @@ func (at place) files() (fs.FS, error) {
 	if at.root == "" {
 		return os.DirFS(os.DevNull), nil // which has no files
 	}
+	if info, err := os.Stat(at.root); err != nil {
+		return nil, err
+	} else if !info.IsDir() { // a pipe would be waited for
+		return nil, &fs.PathError{Op: "read files from", Path: at.root, Err: syscall.ENOTDIR}
+	}
 	root, err := os.OpenRoot(filepath.Clean(at.root))
 	if err != nil {
 		return nil, err
 	}
-	return root.FS(), nil
+	return mounted{root}, nil
+}
+
+// mounted are the files under --root. What lies there may be anything: a pipe is not waited for, and what has no end not read to it.
+type mounted struct{ *os.Root }
+
+func (m mounted) Open(name string) (fs.File, error) {
+	return m.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+}
+
+func (m mounted) ReadFile(name string) ([]byte, error) {
+	f, err := m.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, &fs.PathError{Op: "read", Path: name, Err: errors.New("it is no regular file")}
+	}
+	return whole(f, name)
 }
 
 // named is the described machine's name: a container's is in HOSTNAME, too.

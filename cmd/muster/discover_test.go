@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -62,6 +63,31 @@ func TestDiscoverFiles(t *testing.T) {
 	muster(t, dir, nil, "discover", "--env-file", "half").ends(2, "muster run would refuse:", "WORLD_SIZE=4, RANK=1")
 	muster(t, dir, nil, "discover", "--env-file", "none").ends(2, "open none: no such file")
 	muster(t, dir, []string{"WORLD_SIZE=4"}, "discover", "--json").ends(2, `"rule":"single","nodes":null,`)
+}
+
+// What lies under --root may be anything: no pipe is waited for, and no file read that never ends.
+func TestDiscoverOddFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"pipe/etc", "long/etc/volcano", "list/etc"} {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"pipe/etc/hosts", "pipe/etc/mpi", "list/etc/volcano", "root"} {
+		if err := syscall.Mkfifo(filepath.Join(dir, name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sparse := filepath.Join(dir, "long/etc/volcano/node.host")
+	if err := errors.Join(os.WriteFile(sparse, nil, 0o600), os.Truncate(sparse, 1<<40)); err != nil {
+		t.Fatal(err)
+	}
+	lws := []string{"LWS_LEADER_ADDRESS=a-0.a.ns", "LWS_GROUP_SIZE=2", "LWS_WORKER_INDEX=1"}
+	muster(t, dir, lws, "discover", "--root", "pipe", "--hostname", "a-0-1").ends(0, "platform         lws")
+	muster(t, dir, lws, "discover", "--root", "list", "--hostname", "a-0-1").ends(0, "platform         lws")
+	muster(t, dir, lws, "discover", "--root", "long", "--hostname", "a-0-1").ends(0, "platform         lws")
+	muster(t, dir, nil, "discover", "--root", "root").ends(2, "read files from root: not a directory")
 }
 
 // A container that was given one GPU of eight has one for its workers, whatever the machine has; a TrainJob for XGBoost divides by that.
