@@ -24,9 +24,9 @@ import (
 	"github.com/muster-run/muster/report"
 )
 
-// This file runs a shell script that calls a launcher: once, as it is. A launcher in it that is installed, or that its text calls, is muster in three ways, each for scripts by which the one
-// before is lost: links in PATH; functions of bash, for a script that sets PATH anew; and the hook for Python, which makes of a real
-// launcher, however it was called, muster. A real launcher that runs in spite of all that is ended: it would train apart from other nodes.
+// This file runs a shell script that calls a launcher: once, as it is. A launcher in it that is installed, or that its text calls, is muster in two ways: by links in PATH, and,
+// for a script that sets PATH anew, by the hook for Python, which makes of a real launcher, however it was called, muster. Without the hook
+// functions of bash have launchers' names. A real launcher that runs in spite of all that is ended: it would train apart from other nodes.
 
 // linksVariable names the directory with the links of a shell script's job; the others are what muster in it must know, and is not for its
 // workers: what was in BASH_ENV before, the flags of the muster run that runs the script, and the shell that waits for this process.
@@ -36,6 +36,9 @@ const (
 	flagsVariable   = "MUSTER_SHELL_FLAGS"
 	waitingVariable = "MUSTER_SHELL"
 )
+
+// bashFile is what bash reads before a script, in the directory with the links.
+const bashFile = "bash_env"
 
 // A shell is a script's run.
 type shell struct {
@@ -109,19 +112,18 @@ func (s *shell) prepare(flags []string) (err error) {
 	if err != nil {
 		return err
 	}
-	bash := filepath.Join(s.links, "bash_env")
-	if err := os.WriteFile(bash, []byte(bashFunctions(s.links, names)), 0o600); err != nil {
-		return fmt.Errorf("functions for bash: %w", err)
-	}
-	set := map[string]string{
-		"PATH": ahead(s.links, "PATH"), linksVariable: s.links, flagsVariable: string(kept), bashVariable: os.Getenv("BASH_ENV"), "BASH_ENV": bash,
-	}
+	set := map[string]string{"PATH": ahead(s.links, "PATH"), linksVariable: s.links, flagsVariable: string(kept)}
 	if os.Getenv("MUSTER_HOOK") != "off" {
 		hook, err := page.Unpack(s.links)
 		if err != nil {
 			return err
 		}
 		set["PYTHONPATH"] = ahead(hook, "PYTHONPATH")
+	} else { // a function hides the link from what looks for a file (command -v)
+		set[bashVariable], set["BASH_ENV"] = os.Getenv("BASH_ENV"), filepath.Join(s.links, bashFile)
+		if err := os.WriteFile(set["BASH_ENV"], []byte(bashFunctions(s.links, names)), 0o600); err != nil {
+			return fmt.Errorf("functions for bash: %w", err)
+		}
 	}
 	for name, value := range set {
 		if err := os.Setenv(name, value); err != nil {
@@ -200,9 +202,11 @@ func leaveShell() {
 		_ = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGTERM), 0, 0, 0)
 	}
 	way := slices.DeleteFunc(filepath.SplitList(os.Getenv("PYTHONPATH")), func(d string) bool { return strings.HasPrefix(d, dir+"/") })
-	for name, value := range map[string]string{
-		"PYTHONPATH": strings.Join(way, string(os.PathListSeparator)), "BASH_ENV": os.Getenv(bashVariable), bashVariable: "", linksVariable: "", waitingVariable: "",
-	} {
+	set := map[string]string{"PYTHONPATH": strings.Join(way, string(os.PathListSeparator)), bashVariable: "", linksVariable: "", waitingVariable: ""}
+	if os.Getenv("BASH_ENV") == filepath.Join(dir, bashFile) {
+		set["BASH_ENV"] = os.Getenv(bashVariable)
+	}
+	for name, value := range set {
 		if value == "" {
 			os.Unsetenv(name)
 		} else {

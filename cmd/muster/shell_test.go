@@ -33,8 +33,8 @@ func TestShellScript(t *testing.T) {
 	}
 }
 
-// A script that loses the links still gets muster by the launcher's name: bash by functions, and any shell by the hook for Python, whatever
-// the script did to PATH or how it calls the launcher. What it had in BASH_ENV is read, and the workers see neither.
+// A script that loses the links still gets muster by the launcher's name: by the hook for Python, whatever the script did to PATH or how it
+// calls the launcher, and where there is no hook, by functions of bash. What it had in BASH_ENV is read, and the workers see neither.
 func TestShellLosesLinks(t *testing.T) {
 	t.Parallel()
 	dir, conda := t.TempDir(), t.TempDir()
@@ -55,23 +55,39 @@ func TestShellLosesLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	words := " --nproc-per-node 2 train.py"
-	for name, c := range map[string]struct{ shell, script, python string }{
-		"function":     {"bash", "echo $OWN; export PATH=" + conda + ":/usr/bin:/bin; unset PYTHONPATH; torchrun" + words, python},
-		"login shell":  {"bash -l", "export PATH=" + conda + ":/usr/bin:/bin PYTHONPATH=.; torchrun" + words + " | cat", python},
-		"hook":         {"sh", "PATH=" + conda + ":/usr/bin:/bin; exec torchrun" + words, python},
-		"by path":      {"sh", conda + "/torchrun" + words, python},
-		"module":       {"sh", conda + "/python3 -W ignore -m torch.distributed.run" + words, python},
-		"another bash": {"sh", "PATH=" + conda + ":/usr/bin:/bin PYTHONPATH= bash -c 'torchrun" + words + "'", python},
+	for name, c := range map[string]struct{ hook, shell, script, sees string }{
+		"function":     {"off", "bash", "echo $OWN; export PATH=" + conda + ":/usr/bin:/bin; unset PYTHONPATH; torchrun" + words, "['BASH_ENV']"},
+		"login shell":  {"off", "bash -l", "export PATH=" + conda + ":/usr/bin:/bin PYTHONPATH=.; torchrun" + words + " | cat", "['BASH_ENV', 'PYTHONPATH']"},
+		"another bash": {"off", "sh", "PATH=" + conda + ":/usr/bin:/bin PYTHONPATH= bash -c 'torchrun" + words + "'", "['BASH_ENV']"},
+		"hook":         {"", "sh", "PATH=" + conda + ":/usr/bin:/bin; exec torchrun" + words, "['BASH_ENV', 'PYTHONPATH']"},
+		"hook in bash": {"", "bash", "echo $OWN; PATH=" + conda + ":/usr/bin:/bin; torchrun" + words, "['BASH_ENV', 'PYTHONPATH']"},
+		"by path":      {"", "sh", conda + "/torchrun" + words, "['BASH_ENV', 'PYTHONPATH']"},
+		"module":       {"", "sh", conda + "/python3 -W ignore -m torch.distributed.run" + words, "['BASH_ENV', 'PYTHONPATH']"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			args := slices.Concat([]string{"run", "--"}, strings.Fields(c.shell), []string{"-c", c.script})
-			p := muster(t, dir, []string{"BASH_ENV=$PWD/mine"}, args...)
-			p.ends(0, "there muster takes its place", "[rank 1] rank 1 of 2 "+c.python+" ['BASH_ENV', 'PYTHONPATH'] $PWD/mine False\n")
-			if strings.Contains(p.out.String(), "the real one") || name == "function" && !strings.Contains(p.out.String(), "read\n") {
+			p := muster(t, dir, []string{"BASH_ENV=$PWD/mine", "MUSTER_HOOK=" + c.hook}, args...)
+			p.ends(0, "there muster takes its place", "[rank 1] rank 1 of 2 "+python+" "+c.sees+" $PWD/mine False\n")
+			if strings.Contains(p.out.String(), "the real one") || strings.Contains(c.script, "$OWN") && !strings.Contains(p.out.String(), "read\n") {
 				t.Error(p.out.String())
 			}
 		})
+	}
+}
+
+// What a script finds by the launcher's name is a file, in bash too.
+func TestShellFindsLinks(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "train.py"), []byte("import os\nprint('rank', os.environ['RANK'])\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, script := range []string{
+		`[ -x "$(command -v torchrun)" ] || exit 1; torchrun --nproc-per-node 2 train.py`,
+		`if false; then torchrun x; fi; python3 $(command -v torchrun) --nproc-per-node 2 train.py`,
+	} {
+		muster(t, dir, nil, "run", "--", "bash", "-c", script).ends(0, "[rank 1] rank 1\n")
 	}
 }
 
@@ -79,11 +95,11 @@ func TestShellLosesLinks(t *testing.T) {
 func TestShellRunsRealLauncher(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "torchrun"), []byte("import sys, time\nprint('apart', flush=True)\nend = time.monotonic() + (4 if 'brief' in sys.argv else 1e9)\n"+
+	if err := os.WriteFile(filepath.Join(dir, "torchrun"), []byte("#!/usr/bin/python3\nimport sys, time\nprint('apart', flush=True)\nend = time.monotonic() + (4 if 'brief' in sys.argv else 1e9)\n"+
 		"while time.monotonic() < end: time.sleep(0.02)\nsys.exit(9)\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	p := muster(t, dir, nil, "run", "--verdict", "v.json", "--", "sh", "-c", "if false; then torchrun x; fi; env -u PYTHONPATH python3 ./torchrun x.py; echo went on")
+	p := muster(t, dir, nil, "run", "--verdict", "v.json", "--", "bash", "-c", "if false; then torchrun x; fi; export PATH=$PWD:/usr/bin; unset PYTHONPATH; torchrun x.py; echo went on")
 	p.ends(2, "apart", "torchrun (pid ", "which is not muster: stopping it", "would train apart from the job's other nodes: it was stopped")
 	if v, err := os.ReadFile(filepath.Join(dir, "v.json")); err != nil || !strings.Contains(string(v), `"exit_code": 2`) {
 		t.Errorf("%v: %s", err, v)
@@ -119,7 +135,9 @@ func TestShellInBackground(t *testing.T) {
 		t.Fatal(err)
 	}
 	script := "torchrun train.py & while [ ! -e up ]; do sleep 0.05; done; kill $!; wait $!; echo ended $?; while [ ! -e v.json ]; do sleep 0.05; done"
-	muster(t, dir, nil, "run", "--verdict", "v.json", "--", "bash", "-c", script).ends(0, "ended 143", "told\n")
+	for _, hook := range []string{"", "off"} {
+		muster(t, dir, []string{"MUSTER_HOOK=" + hook}, "run", "--verdict", "v.json", "--", "bash", "-c", "rm -f up v.json; "+script).ends(0, "ended 143", "told\n")
+	}
 }
 
 // Flags of muster run before a script count in it, and what the launcher says there must not be something else.
