@@ -53,6 +53,7 @@ type Finding struct {
 	Nested      bool // this is already a worker, which another launcher started
 
 	counts string // the variable behind Nodes, where it may count processes
+	asked  bool   // Nodes is what muster's own flag or variable says, beside which the platform knows none
 
 	Evidence []string // NAME=VALUE of everything that the finding rests on
 	// Problem is what is wrong with the values, nil if nothing is. It matters unless flags settle nodes, rank and
@@ -105,7 +106,7 @@ func Detect(h job.Host) Finding {
 			}
 		default:
 			r.warnings = append(warnings, r.warnings...)
-			return f.complete(r, err).witnessed(h, p.over, platforms[i+1:])
+			return f.complete(r, err).started(h).witnessed(h, p.over, platforms[i+1:])
 		}
 	}
 	return alone(h, halves, warnings)
@@ -172,22 +173,27 @@ func told(r *reader, f *Finding) error {
 	return r.size(f)
 }
 
-// witnessed asks the platforms after the one that was found whether they say the same. Those that it is over are known not to.
+// witnessed asks the platforms after the one that was found whether they say the same. Those that it is over are known not to. What nobody
+// reads, but only one of several nodes has, speaks against one node, too.
 func (f Finding) witnessed(h job.Host, over []string, others []platform) Finding {
 	for _, p := range others {
 		w, r, err := p.read(h)
-		settled := slices.Contains(over, p.name) || slices.Contains(over, "*")
+		settled := (slices.Contains(over, p.name) || slices.Contains(over, "*")) && !f.solo(w)
 		switch {
 		case r == nil || isHalf(err) || f.Problem != nil:
 		case err != nil && !settled:
 			f.warn(p.name, "left aside: %s: %v", p.name, err)
-		case err != nil || f.agrees(w):
+		case err != nil || f.agrees(r, w):
 		case settled:
 			f.warn(cmp.Or(w.counts, p.name), "%s says %s, %s (%s) %s: the first counts", f.Rule, f.count(), w.Rule, strings.Join(r.evidence, ", "), w.count())
 		default:
 			f.Problem = fmt.Errorf("%s says %s (%s), but %s says %s (%s): correct one of them, or say --nnodes, --node-rank and --rdzv-endpoint",
 				f.Rule, f.count(), strings.Join(f.Evidence, ", "), w.Rule, w.count(), strings.Join(r.evidence, ", "))
 		}
+	}
+	if numbers := ofSeveral(&reader{host: h}); f.Nodes == 1 && f.Least == 0 && f.Barred == nil && !f.Serves && f.Problem == nil && len(numbers) > 0 {
+		f.Problem = fmt.Errorf("%s says 1 node (%s), but there is %s as one of several has it: correct one of them, or say --nnodes (1 for a run of this node alone), "+
+			"--node-rank and --rdzv-endpoint", f.Rule, strings.Join(f.Evidence, ", "), strings.Join(numbers, ", "))
 	}
 	return f
 }
@@ -199,8 +205,17 @@ func (f *Finding) warn(code, format string, args ...any) {
 	}
 }
 
-// agrees reports whether another platform says the same, or would if its numbers were of processes and not of nodes.
-func (f Finding) agrees(w Finding) bool {
+// solo reports whether this would train alone, where another platform says that it is one of several: nothing settles that.
+func (f Finding) solo(w Finding) bool {
+	return f.Nodes == 1 && f.Least == 0 && (w.Nodes > 1 || w.Least > 1) && !w.asked
+}
+
+// agrees reports whether another platform says the same, or would if its numbers were of processes and not of nodes. The processes of one
+// node meet on it, and what is started once for them all is the first.
+func (f Finding) agrees(r *reader, w Finding) bool {
+	if f.solo(w) && f.Barred == nil && w.Barred == nil && !f.Serves {
+		return w.counts != "" && w.Rank <= 0 && (w.Host == f.Host || w.Self || r.isHere(w.Host))
+	}
 	if f.Least != 0 || w.Least != 0 || f.Barred != nil || w.Barred != nil || f.Serves || f.Nodes == 0 || w.Nodes == 0 {
 		return true
 	}
@@ -225,6 +240,17 @@ func (f Finding) Trouble() error {
 		return fmt.Errorf("%s: this looks like one of several nodes, but nothing says where they meet", strings.Join(f.Leftover, ", "))
 	}
 	return f.Problem
+}
+
+// started bars a process of a launcher that starts one for each GPU, whatever the platform says of nodes: each of them would train alone.
+func (f Finding) started(h job.Host) Finding {
+	w, r, err := mpirun.read(h)
+	if r == nil || err != nil || !w.PerProcess || f.PerProcess || f.Nested {
+		return f
+	}
+	f.PerProcess, f.ProcessRank, f.LocalRank, f.Barred = true, w.ProcessRank, w.LocalRank, cmp.Or(f.Barred, w.Barred)
+	f.Evidence = append(f.Evidence, r.evidence...)
+	return f
 }
 
 // process says that this agent was started for one process, not for one node, and is one of so many on it.

@@ -111,7 +111,7 @@ func (c testCase) reading(t testing.TB) map[string]any {
 }
 
 func TestFixtures(t *testing.T) {
-	for _, c := range cases(t) {
+	for _, c := range append(cases(t), byHand(t, "several.yaml")...) {
 		t.Run(c.name, func(t *testing.T) {
 			got := c.reading(t)
 			if c.expect["needs"] == "nodes" { // either of them is right, a number is not

@@ -3,6 +3,8 @@ package discovery
 import (
 	"errors"
 	"fmt"
+
+	"github.com/muster-run/muster/job"
 )
 
 // generic is MASTER_ADDR and its kin, set by hand or by one of many systems. Its WORLD_SIZE and RANK count
@@ -21,6 +23,28 @@ var generic = platform{
 		}
 		return r.master("MASTER_ADDR", "MASTER_PORT", f)
 	},
+}
+
+// placed reports whether somebody numbered this node, one of several, in words that can only mean nodes, and said where they meet. A name
+// of a host or a step of one node says less.
+func (r *reader) placed() bool {
+	n, ok := r.plain("NNODES")
+	return ok && n > 1 && r.any("NODE_RANK") && r.any("MASTER_ADDR") ||
+		r.petSeveral() && r.any("PET_NODE_RANK") && r.any("PET_MASTER_ADDR", "PET_RDZV_ENDPOINT", "MASTER_ADDR")
+}
+
+// petSeveral reports whether torchrun's variable says more nodes than one.
+func (r *reader) petSeveral() bool {
+	_, most, err := job.ParseNodes(r.get("PET_NNODES"))
+	return err == nil && most > 1
+}
+
+// findPlaced reads what placed found.
+func findPlaced(r *reader, f *Finding) error {
+	if r.petSeveral() {
+		return findPET(r, f)
+	}
+	return generic.find(r, f)
 }
 
 // byNodes reads the names that can only mean nodes.

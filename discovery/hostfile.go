@@ -3,6 +3,7 @@ package discovery
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,9 +27,9 @@ var hostfile = platform{
 		if err != nil {
 			return fmt.Errorf("%s %w", path, err)
 		}
-		i := slices.IndexFunc(all, func(l HostLine) bool { return r.isSelf(l.Host) })
-		if i < 0 {
-			return half("%s has %d hosts, and %s is none of them: say --nnodes 1 for a run of this node alone, or --node-rank", path, len(all), r.host.Hostname)
+		i, err := r.among(all)
+		if err != nil {
+			return half("%s %v: say --nnodes 1 for a run of this node alone, or --nnodes, --node-rank and --rdzv-endpoint", path, err)
 		}
 		f.lines(all)
 		f.Rank, f.Decider = i, i == 0
@@ -55,6 +56,60 @@ func hostfilePath(r *reader) string {
 // part.
 func (r *reader) isSelf(name string) bool {
 	return strings.EqualFold(name, r.host.Hostname) || strings.EqualFold(first(name), first(r.host.Hostname))
+}
+
+// among is which line of a list means this node: by its full name, by an address, else by the first part of its name, where no other line has the
+// same. The error begins where the file's name ends.
+func (r *reader) among(all []HostLine) (int, error) {
+	exact := slices.IndexFunc(all, func(l HostLine) bool { return strings.EqualFold(l.Host, r.host.Hostname) })
+	if exact < 0 {
+		own := r.addresses()
+		exact = slices.IndexFunc(all, func(l HostLine) bool { return slices.Contains(own, l.Host) })
+	}
+	if exact >= 0 || len(all) == 1 && r.isHere(all[0].Host) {
+		return max(exact, 0), nil
+	}
+	at := -1
+	for i, l := range all {
+		switch {
+		case !r.isSelf(l.Host):
+		case at >= 0:
+			return -1, fmt.Errorf("has %s and %s, and which of them %s is nobody can tell", all[at].Host, l.Host, r.host.Hostname)
+		default:
+			at = i
+		}
+	}
+	if at < 0 {
+		return -1, fmt.Errorf("has %d hosts, and %s is none of them", len(all), r.host.Hostname)
+	}
+	return at, nil
+}
+
+// addresses are this node's, so far as somebody knows them: the machine, the downward API, kubelet's line of /etc/hosts.
+func (r *reader) addresses() (own []string) {
+	var all []string
+	if r.host.Addresses != nil {
+		all = r.host.Addresses()
+	}
+	all = append(all, r.get("POD_IP"), r.get("MY_POD_IP"))
+	b, _ := r.host.ReadFile("/etc/hosts") // there need not be one
+	for line := range strings.Lines(string(b[:min(len(b), maxFile)])) {
+		if words := strings.Fields(line); len(words) > 1 && slices.Contains(words[1:], r.host.Hostname) {
+			all = append(all, words[0])
+		}
+	}
+	for _, text := range all {
+		if ip, err := netip.ParseAddr(text); err == nil && !ip.IsLoopback() {
+			own = append(own, ip.Unmap().String())
+		}
+	}
+	return own
+}
+
+// isHere reports whether a name or address means this node, if only from here.
+func (r *reader) isHere(name string) bool {
+	ip, err := netip.ParseAddr(name)
+	return name == "localhost" || err == nil && ip.IsLoopback() || r.isSelf(name) || slices.Contains(r.addresses(), name)
 }
 
 // lines says who is in a list of nodes.

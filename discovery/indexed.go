@@ -94,6 +94,9 @@ var statefulSet = platform{
 			return size
 		case f.Nodes == 1:
 			return harmless("MUSTER_NNODES=1")
+		case r.placed(): // as the second of two sets is
+			f.Index, f.Park = n, true
+			return findPlaced(r, f)
 		}
 		r.saw("the pod's name " + r.host.Hostname + "." + sub)
 		f.Rank, f.Index, f.Park = n, n, true

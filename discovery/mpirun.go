@@ -21,8 +21,21 @@ var mpirun = platform{
 			}
 			r.text(v.size)
 			r.text(v.rank)
-			local, _ := r.plain(v.localSize)
-			switch id, ok := r.plain(v.local); {
+			local := 0
+			for _, name := range v.localSizes {
+				n, _ := r.plain(name)
+				local = max(local, n)
+			}
+			if nodes, ok := r.plain(v.nodes); ok && nodes > 0 {
+				local = max(local, (size+nodes-1)/nodes)
+			}
+			id, ok := 0, false
+			for _, name := range v.locals {
+				if n, is := r.plain(name); is {
+					id, ok = n, true
+				}
+			}
+			switch {
 			case local > 1 || ok && id > 0:
 				f.process(rank, id, max(local, 1))
 				f.Rank = -1
@@ -38,10 +51,16 @@ var mpirun = platform{
 	},
 }
 
-// mpiRanks are the variables by which launchers tell a rank which one it is.
-var mpiRanks = []struct{ size, rank, local, localSize string }{
-	{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-	{"PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
-	{"JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_LOCAL_RANK", "JSM_NAMESPACE_LOCAL_SIZE"},
-	{"FLUX_JOB_SIZE", "FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID", ""},
+// mpiRanks are the variables by which launchers tell a rank which one it is: in all, on its node, and of how many there. MPICH's kin has names
+// of its own for the latter: Intel MPI's Hydra, PALS of HPE, MVAPICH.
+var mpiRanks = []struct {
+	size, rank         string
+	locals, localSizes []string
+	nodes              string
+}{
+	{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", []string{"OMPI_COMM_WORLD_LOCAL_RANK"}, []string{"OMPI_COMM_WORLD_LOCAL_SIZE"}, ""},
+	{"PMI_SIZE", "PMI_RANK", []string{"MPI_LOCALRANKID", "PMI_LOCAL_RANK", "PALS_LOCAL_RANKID", "MV2_COMM_WORLD_LOCAL_RANK"},
+		[]string{"MPI_LOCALNRANKS", "PMI_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE"}, ""},
+	{"JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_RANK", []string{"JSM_NAMESPACE_LOCAL_RANK"}, []string{"JSM_NAMESPACE_LOCAL_SIZE"}, ""},
+	{"FLUX_JOB_SIZE", "FLUX_TASK_RANK", []string{"FLUX_TASK_LOCAL_ID"}, nil, "FLUX_JOB_NNODES"},
 }

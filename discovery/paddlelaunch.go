@@ -53,9 +53,11 @@ var paddleLaunch = platform{
 	},
 }
 
-// paddlePod numbers a pod of Kubeflow's: by the mark of the one where they meet, or by its name.
+// paddlePod numbers a pod of Kubeflow's: by the mark of the one where they meet, or by its name, if that is the job's and not a machine's.
 func paddlePod(r *reader, f *Finding) {
-	_, role, n, ok := member(first(r.host.Hostname), "worker", "master")
+	base, role, n, ok := member(first(r.host.Hostname), "worker", "master")
+	master, _, _ := strings.Cut(r.get("PADDLE_MASTER"), ":")
+	ok = ok && !r.onHost() && (base == r.get("PADDLE_JOB_ID") || first(master) == base+"-worker-0" || first(master) == base+"-master-0")
 	if ok {
 		f.Role, f.Index = role, n
 	}

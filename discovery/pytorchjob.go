@@ -33,10 +33,13 @@ func ownMaster(r *reader) bool {
 	return r.get("MASTER_ADDR") == "localhost" && r.get("RANK") == "0" && r.inKubernetes()
 }
 
-// workersOnly reports whether this is a worker of a job without a master.
+// workersOnly reports whether this is a worker of a job without a master, which its name numbers and nothing else.
 func workersOnly(r *reader) bool {
-	_, _, _, ok := member(first(r.host.Hostname), "worker")
-	return ok && r.inKubernetes() && r.any("PET_NNODES") && !r.any("JOB_COMPLETION_INDEX", "MASTER_ADDR", "PET_MASTER_ADDR")
+	_, _, n, ok := member(first(r.host.Hostname), "worker")
+	if _, most, err := petNodes(&reader{host: r.host}); err == nil && n >= most || r.onHost() {
+		return false // the name is a machine's
+	}
+	return ok && r.inKubernetes() && r.any("PET_NNODES") && !r.any("JOB_COMPLETION_INDEX", "MASTER_ADDR", "PET_MASTER_ADDR", "PET_NODE_RANK")
 }
 
 func findPyTorchJob(r *reader, f *Finding) (err error) {

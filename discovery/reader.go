@@ -250,6 +250,7 @@ func (r *reader) size(f *Finding) (err error) {
 	if v == "" {
 		return errUnset
 	}
+	f.asked = true
 	if f.Least, f.Nodes, err = job.ParseNodes(v); err != nil {
 		return fmt.Errorf("%s=%w", sizeVariable, err)
 	}
@@ -267,11 +268,20 @@ func (r *reader) gpus() int {
 // inKubernetes: kubelet tells every container where its API server is.
 func (r *reader) inKubernetes() bool { return r.get("KUBERNETES_SERVICE_HOST") != "" }
 
+// kubeletOnHost is how kubelet begins /etc/hosts of a pod on the host's network (pkg/kubelet/kubelet_pods.go).
+const kubeletOnHost = "# Kubernetes-managed hosts file (host network)."
+
+// onHost reports whether this is a pod on the host's network, whose name is the machine's: a number in that is none of the job's.
+func (r *reader) onHost() bool {
+	b, _ := r.host.ReadFile("/etc/hosts") // nobody knows where there is none
+	return strings.HasPrefix(string(b), kubeletOnHost)
+}
+
 // subdomain is that of this pod, by the line that kubelet writes for it into /etc/hosts; known is false where it writes none: on a host's
 // network, or outside Kubernetes.
 func (r *reader) subdomain() (name string, known bool) {
 	b, err := r.host.ReadFile("/etc/hosts")
-	if err != nil || len(b) > maxFile {
+	if err != nil || len(b) > maxFile || r.onHost() {
 		return "", false
 	}
 	own := first(r.host.Hostname)

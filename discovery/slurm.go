@@ -15,7 +15,7 @@ var slurm = platform{
 	here: func(r *reader) bool { return r.any("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEP_NODELIST") },
 	find: func(r *reader, f *Finding) error {
 		r.text("SLURM_JOB_ID")
-		if !r.all("SLURM_STEP_ID", "SLURM_PROCID", "SLURM_STEP_NODELIST") {
+		if !r.all("SLURM_STEP_ID", "SLURM_PROCID", "SLURM_STEP_NODELIST") || noStep(r) {
 			return slurmOutside(r)
 		}
 		if _, err := r.need("SLURM_JOB_ID"); err != nil {
@@ -45,9 +45,19 @@ var slurm = platform{
 		if err := slurmTasks(r, f); err != nil {
 			return err
 		}
+		if f.Nodes == 1 && !f.PerProcess && (r.placed() || r.petSeveral() && r.any("PET_RDZV_ENDPOINT")) {
+			return harmless("a step of one node, as a loop over the nodes starts them, and other variables number those")
+		}
 		return r.at("SLURM_STEP_NODELIST", nodes[0], f)
 	},
 	over: []string{"*"}, // enroot's hook and Pyxis write MASTER_ADDR, WORLD_SIZE and RANK of processes
+}
+
+// noStep reports whether the step's number is one of those (slurm/slurm.h, from SLURM_INTERACTIVE_STEP on) that stand for the shell of a job
+// and the like: the shell that salloc opens is on the first node alone.
+func noStep(r *reader) bool {
+	n, ok := r.plain("SLURM_STEP_ID")
+	return ok && n >= 4294967290
 }
 
 // slurmTasks tells a task for each GPU from a task for each node.
@@ -84,7 +94,10 @@ func slurmOutside(r *reader) error {
 	if slurmLeaked(r) {
 		return slurmElsewhere(r, nodes)
 	}
-	step := r.any("SLURM_STEP_ID", "SLURM_STEP_NODELIST") && !r.all("SLURM_STEP_ID", "SLURM_STEP_NODELIST", "SLURM_PROCID")
+	if tasks, _ := r.plain("SLURM_STEP_NUM_TASKS"); tasks > 1 {
+		return half("SLURM_STEP_NUM_TASKS=%d, and other variables of the step are missing: start with srun, one task a node", tasks)
+	}
+	step := r.any("SLURM_STEP_ID", "SLURM_STEP_NODELIST") && (noStep(r) || !r.all("SLURM_STEP_ID", "SLURM_STEP_NODELIST", "SLURM_PROCID"))
 	if steps, _ := r.plain("SLURM_STEP_NUM_NODES"); nodes > 1 || steps > 1 || step && nodes != 1 {
 		return half("a job of %d nodes, but this is no step of it, so that it runs on this node alone: start with srun", max(nodes, steps))
 	}
@@ -113,6 +126,10 @@ func slurmElsewhere(r *reader, nodes int) error {
 	if nodes > 1 {
 		return half("SLURM_JOB_ID=%s is of a job of %d nodes, of which %s is none by its name: say --nnodes 1 if it is none, or --nnodes, --node-rank and --rdzv-endpoint",
 			r.get("SLURM_JOB_ID"), nodes, r.host.Hostname)
+	}
+	if tasks, _ := r.plain("SLURM_STEP_NUM_TASKS"); tasks > 1 { // in a container that has a name of its own, each of them would train alone
+		return half("SLURM_JOB_ID=%s is of a step of %d tasks on other machines than %s: start one task a node (srun --ntasks-per-node 1), or say --nnodes 1 if this is none of them",
+			r.get("SLURM_JOB_ID"), tasks, r.host.Hostname)
 	}
 	return harmless("SLURM_JOB_ID is of a job on other machines")
 }

@@ -19,6 +19,9 @@ var tfJob = platform{
 	},
 	find: func(r *reader, f *Finding) error {
 		c, err := parseTFConfig(r.text("TF_CONFIG"))
+		if errors.Is(err, errNoCluster) && c.Task.Type == "" {
+			return harmless("TF_CONFIG names nobody")
+		}
 		if err != nil {
 			return half("TF_CONFIG %v", err)
 		}
@@ -61,12 +64,14 @@ func (i *tfIndex) UnmarshalJSON(b []byte) error {
 	return err
 }
 
+var errNoCluster = errors.New("has no cluster")
+
 func parseTFConfig(text string) (c tfConfig, err error) {
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
 		return c, fmt.Errorf("is not what TensorFlow understands: %w", err)
 	}
 	if len(c.Cluster) == 0 && len(c.Sparse) == 0 {
-		return c, errors.New("has no cluster")
+		return c, errNoCluster
 	}
 	if c.Task.Type == "" {
 		return c, errors.New("does not say which task this is")

@@ -17,7 +17,7 @@ const volcanoPort = 23456
 var volcano = platform{
 	name: "volcano",
 	here: func(r *reader) bool {
-		return r.any("VC_TASK_INDEX", "VK_TASK_INDEX") || len(r.files(volcanoDir, ".host")) > 0 || len(r.variables("VC_", "_HOSTS")) > 0
+		return r.any("VC_TASK_INDEX", "VK_TASK_INDEX") || len(r.files(volcanoDir, ".host")) > 0 || len(r.variables("VC_", "_HOSTS")) > 0 && len(r.variables("VC_", "_NUM")) > 0
 	},
 	find: findVolcano,
 	over: []string{"*"}, // the framework's own variables are for the workers
@@ -140,7 +140,7 @@ func volcanoSelf(r *reader, tasks, train []volcanoTask, f *Finding) (own string,
 	case own == "" && len(tasks) == 1:
 		own = tasks[0].name
 	case own == "":
-		return "", half("%s is in no list of %s, and there are %d tasks: say --node-rank, or the task's name in MUSTER_TASK", r.host.Hostname, volcanoDir, len(tasks))
+		return "", half("%s is in no list of %s, and there are %d tasks: say --nnodes, --node-rank and --rdzv-endpoint, or the task's name in MUSTER_TASK", r.host.Hostname, volcanoDir, len(tasks))
 	case at >= 0 && f.Index >= 0 && at != f.Index:
 		return "", fmt.Errorf("VC_TASK_INDEX=%d, but %s is number %d of its task's pods", f.Index, r.host.Hostname, at)
 	}
@@ -150,7 +150,7 @@ func volcanoSelf(r *reader, tasks, train []volcanoTask, f *Finding) (own string,
 	case i < 0:
 		return "", fmt.Errorf("MUSTER_TASK=%s is no task of this job", clip(own))
 	case f.Index < 0:
-		return "", half("%s is in no list of %s, and VC_TASK_INDEX does not say which one this is: say --node-rank", r.host.Hostname, volcanoDir)
+		return "", half("%s is in no list of %s, and VC_TASK_INDEX does not say which one this is: say --nnodes, --node-rank and --rdzv-endpoint", r.host.Hostname, volcanoDir)
 	case f.Index >= len(tasks[i].pods):
 		return "", fmt.Errorf("VC_TASK_INDEX=%d, but the task %s has %d pods", f.Index, own, len(tasks[i].pods))
 	}

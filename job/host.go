@@ -8,7 +8,8 @@ type Host struct {
 	Hostname string
 	Dir      string // in which commands are run, absolute; "": nobody knows
 
-	Environ []string                  // NAME=VALUE, for systems that make names of variables out of a job's; nil: none
-	List    func(dir string) []string // names of the files in a directory; nil: none are known
-	GPUs    func() int                // how many the workers would see; nil: none
+	Environ   []string                  // NAME=VALUE, for systems that make names of variables out of a job's; nil: none
+	List      func(dir string) []string // names of the files in a directory; nil: none are known
+	Addresses func() []string           // of its interfaces; nil: none are known
+	GPUs      func() int                // how many the workers would see; nil: none
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/muster-run/muster/discovery"
+	"github.com/muster-run/muster/framework"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/topology"
 )
@@ -241,7 +242,7 @@ func discoverAll(w io.Writer, at place) error {
 		if r.Error != nil {
 			note = "refused: " + *r.Error
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", p.Name, r.Rule, nodesOf(r), shown(r.Rank), meetingOf(r), shown(r.NProc), shown(r.Role), note)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", p.Name, r.Rule, nodesOf(r), shown(r.Rank), meetingOf(r), workersOf(r), shown(r.Role), note)
 	}
 	return t.Flush()
 }
@@ -254,7 +255,7 @@ func printReading(w io.Writer, found discovery.Finding, r discovery.Reading) err
 		{"nodes", nodesOf(r)},
 		{"this node", shown(r.Rank)},
 		{"where they meet", meetingOf(r)},
-		{"workers here", shown(r.NProc)},
+		{"workers here", workersOf(r)},
 		{"role", roleOf(r)},
 		{"servers beside them", count(r.Servers)},
 		{"the platform's group", shown(r.Members)},
@@ -310,6 +311,16 @@ func meetingOf(r discovery.Reading) string {
 		at += " port " + strconv.Itoa(*r.Port)
 	}
 	return at
+}
+
+// workersOf is how many workers this node would have: a framework may have one for all GPUs.
+func workersOf(r discovery.Reading) string {
+	if r.Framework != nil && r.NProc != nil {
+		if f, err := framework.Lookup(*r.Framework); err == nil && f.Whole {
+			return "1 for all GPUs"
+		}
+	}
+	return shown(r.NProc)
 }
 
 func roleOf(r discovery.Reading) string {

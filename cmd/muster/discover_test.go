@@ -42,6 +42,7 @@ func TestDiscoverFiles(t *testing.T) {
 		"lines":                      "WORLD_SIZE=16\nNOTES=two\nlines\nMASTER_ADDR=m-master-0\r\nMASTER_PORT=23456\nRANK=1\nWORLD_SIZE=2\nHOSTNAME=m-worker-0\n",
 		"zeros":                      "LWS_LEADER_ADDRESS=a-0.a.ns\x00LWS_GROUP_SIZE=2\x00LWS_WORKER_INDEX=1\x00",
 		"poison":                     "KUBERNETES_SERVICE_HOST=10.0.0.1\nMASTER_PORT=tcp://10.1.2.3:80\n",
+		"tensorflow":                 `TF_CONFIG={"cluster":{"worker":["a:2222","b:2222"]},"task":{"type":"worker","index":0}}` + "\n",
 		"half":                       "WORLD_SIZE=4\nRANK=1\n",
 	} {
 		path = filepath.Join(dir, path)
@@ -61,6 +62,7 @@ func TestDiscoverFiles(t *testing.T) {
 		muster(t, dir, nil, append([]string{"discover", "--json"}, strings.Fields(line)...)...).ends(0, want)
 	}
 	muster(t, dir, nil, "discover", "--env-file", "half").ends(2, "muster run would refuse:", "WORLD_SIZE=4, RANK=1")
+	muster(t, dir, nil, "discover", "--env-file", "tensorflow", "--gpus", "8").ends(0, "workers here     1 for all GPUs\n")
 	muster(t, dir, nil, "discover", "--env-file", "none").ends(2, "open none: no such file")
 	muster(t, dir, []string{"WORLD_SIZE=4"}, "discover", "--json").ends(2, `"rule":"single","nodes":null,`)
 }

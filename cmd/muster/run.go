@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -90,8 +92,19 @@ func thisHost() job.Host {
 	dir, _ := os.Getwd() // which may have been removed
 	return job.Host{
 		Getenv: os.Getenv, ReadFile: readCarried, Hostname: hostname, Dir: dir,
-		Environ: os.Environ(), List: listed, GPUs: func() int { return visible(topology.Root("/"), os.LookupEnv) },
+		Environ: os.Environ(), List: listed, Addresses: addresses, GPUs: func() int { return visible(topology.Root("/"), os.LookupEnv) },
 	}
+}
+
+// addresses are those of this machine's interfaces; none if they cannot be read.
+func addresses() (all []string) {
+	nets, _ := net.InterfaceAddrs()
+	for _, n := range nets {
+		if p, err := netip.ParsePrefix(n.String()); err == nil {
+			all = append(all, p.Addr().String())
+		}
+	}
+	return all
 }
 
 // listed are the names of the files in a directory; none if there is no such thing.
