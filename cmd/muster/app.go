@@ -112,6 +112,9 @@ func dispatch(c *cli.Command, args []string) error {
 	if c.Name == "init" {
 		args = letters(flags, args)
 	}
+	if c.Name == "run" {
+		tellShell("")
+	}
 	args, given, err := normalise(flags, args)
 	if err != nil {
 		return wrong("%s: %v", c.Name, err)

@@ -39,6 +39,7 @@ func misused(args []string, err error) int {
 	if launches(args) {
 		why := launcher.VerdictOf(&launcher.Error{Code: job.ExitUsage, Err: err})
 		pid1.LeaveWords(os.Getenv(terminationLog), report.Words(why)) // there is no agent yet that could
+		tellShell(err.Error())
 	}
 	return job.ExitUsage
 }

@@ -37,8 +37,12 @@ const (
 	waitingVariable = "MUSTER_SHELL"
 )
 
-// bashFile is what bash reads before a script, in the directory with the links.
-const bashFile = "bash_env"
+// What else the directory with the links has: what bash reads before a script, and what muster in the script says of itself: nothing as long as
+// none was called, then a line, and what was wrong with how it was called. The file is there from the beginning: who is late makes none anew.
+const (
+	bashFile   = "bash_env"
+	calledFile = "called"
+)
 
 // A shell is a script's run.
 type shell struct {
@@ -109,6 +113,9 @@ func (s *shell) prepare(flags []string) (err error) {
 		return err
 	}
 	kept, err := json.Marshal(flags)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(s.links, calledFile), nil, 0o600)
+	}
 	if err != nil {
 		return err
 	}
@@ -190,14 +197,27 @@ func linkDir(names []string) (string, error) {
 	return dir, nil
 }
 
-// leaveShell is for muster that a shell script calls: it tells the script's first process, if there is one, that it was called, and takes from
-// its environment what the script needed.
+// tellShell is for muster that a shell script calls: it tells the script's first process, if there is one, that it was called, and what was
+// wrong with that; "": nothing.
+func tellShell(wrong string) {
+	dir := os.Getenv(linksVariable)
+	if dir == "" {
+		return
+	}
+	f, err := os.OpenFile(filepath.Join(dir, calledFile), os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return // the script has ended
+	}
+	defer f.Close()
+	_, _ = fmt.Fprintln(f, wrong)
+}
+
+// leaveShell takes from the environment of muster that a shell script calls what the script needed.
 func leaveShell() {
 	dir := os.Getenv(linksVariable)
 	if dir == "" {
 		return
 	}
-	_ = os.WriteFile(filepath.Join(dir, "called"), nil, 0o600) // it may be gone
 	if os.Getenv(waitingVariable) == fmt.Sprint(os.Getppid()) {
 		_ = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGTERM), 0, 0, 0)
 	}
@@ -241,12 +261,16 @@ func underShell(known []cli.Flag, args []string, given map[string]string) ([]str
 
 // ended is how the job ended, if there was none but the script: real is a launcher that was found running in it.
 func (s shell) ended(code int, real string, command []string) error {
-	_, err := os.Stat(filepath.Join(s.links, "called"))
+	called, _ := os.ReadFile(filepath.Join(s.links, calledFile))
+	wrongly := strings.TrimSpace(string(called))
 	switch {
 	case real != "":
 		return s.leave(wrong("%s ran %s, which is not muster, and would train apart from the job's other nodes: it was stopped; does the script set PATH and PYTHONPATH anew? "+
 			"Add to them, or write muster before the launcher's name there; %s=1 there allows it", s.name, real, bypass))
-	case err == nil:
+	case wrongly != "" && code != job.ExitOK:
+		_ = s.leave(&launcher.Error{Code: code, Err: errors.New(wrongly)}) // it was said already
+		return status(code)
+	case len(called) > 0:
 		return status(code)
 	case code == job.ExitOK:
 		return s.leave(wrong("%s has ended, and never called %s by the link to muster: if it trained, it did so alone; does it call something else? "+

@@ -226,3 +226,23 @@ func TestShellNeverCalls(t *testing.T) {
 		}
 	}
 }
+
+// A launcher that a script calls with words that cannot be right was called: the verdict and the termination log have what it said.
+func TestShellCallsWrongly(t *testing.T) {
+	t.Parallel()
+	for call, want := range map[string]string{
+		"torchrun --bogus 1 train.py": "torchrun: ", "muster run --bogus 1 train.py": "run: ", "torchrun --nproc-per-node 2 x.py": "say different things",
+	} {
+		dir := t.TempDir()
+		words := filepath.Join(dir, "words")
+		if err := os.WriteFile(words, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		muster(t, dir, []string{terminationLog + "=" + words}, "run", "--nproc-per-node", "1", "--verdict", "v.json", "--", "bash", "-c", call+" || exit 3").ends(3, want)
+		for _, file := range []string{words, filepath.Join(dir, "v.json")} {
+			if text, err := os.ReadFile(file); err != nil || !strings.Contains(string(text), want) || strings.Contains(string(text), "before it called") {
+				t.Errorf("%s: %s: %v: %s", call, file, err, text)
+			}
+		}
+	}
+}
