@@ -64,7 +64,7 @@ func talk(conn net.Conn, r Request) (a answer, err error) {
 }
 
 func (c Client) dial() (*net.UnixConn, error) {
-	return named(c.Path, func(at *net.UnixAddr) (*net.UnixConn, error) { return net.DialUnix("unix", nil, at) })
+	return Named(c.Path, func(at *net.UnixAddr) (*net.UnixConn, error) { return net.DialUnix("unix", nil, at) })
 }
 
 // Find returns the agents of this user that listen: those whose private directory is in one of dirs; if there is none, those

@@ -47,9 +47,9 @@ const (
 // maxPath is what fits into sockaddr_un with its end (unix(7)).
 const maxPath = 107
 
-// named calls f with a name for the socket at path that the kernel takes: where path is too long, one that leads through an
+// Named calls f with a name for the socket at path that the kernel takes: where path is too long, one that leads through an
 // open directory.
-func named[T any](path string, f func(*net.UnixAddr) (T, error)) (T, error) {
+func Named[T any](path string, f func(*net.UnixAddr) (T, error)) (T, error) {
 	if len(path) > maxPath {
 		dir, err := os.Open(filepath.Dir(path))
 		if err != nil {

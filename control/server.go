@@ -35,7 +35,7 @@ func Listen(dir string, h Handler, log *slog.Logger) (*Server, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	ln, err := named(path, func(at *net.UnixAddr) (*net.UnixListener, error) { return net.ListenUnix("unix", at) })
+	ln, err := Named(path, func(at *net.UnixAddr) (*net.UnixListener, error) { return net.ListenUnix("unix", at) })
 	if err != nil {
 		return nil, err
 	}

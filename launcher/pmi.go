@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/muster-run/muster/control"
 	"github.com/muster-run/muster/framework"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/pmi"
@@ -35,8 +37,11 @@ type pmiServer struct {
 	said  atomic.Bool // that no worker speaks
 
 	watcher *pmi.Watcher
-	heard   chan int   // local ranks of workers that called MPI_Abort; closed when no more can be heard
-	aborts  <-chan int // the same, until it was seen to be closed
+	heard   chan pmi.Event   // closed when no more can be heard
+	events  <-chan pmi.Event // the same, until it was seen to be closed
+
+	began  bool          // a process of the world has called MPI_Init, on this node or on another
+	silent []worker.Exit // of workers that ended well before that, and never spoke
 }
 
 func newPMI(run string, round int) *pmiServer {
@@ -80,7 +85,7 @@ func kvsName(w job.World, round int) string {
 
 func (p *pmiServer) start(c Config, args []string) error {
 	_ = os.Remove(p.path) // of an agent that died as it came so far
-	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: p.path, Net: "unix"})
+	ln, err := control.Named(p.path, func(at *net.UnixAddr) (*net.UnixListener, error) { return net.ListenUnix("unix", at) })
 	if err != nil {
 		return err
 	}
@@ -107,28 +112,28 @@ func (p *pmiServer) start(c Config, args []string) error {
 	return p.watch()
 }
 
-// watch begins to hear of workers that call MPI_Abort, until close.
+// watch begins to hear of what workers say, until close.
 func (p *pmiServer) watch() (err error) {
-	if p.watcher, err = pmi.Watch(p.path); err != nil {
+	if p.watcher, err = control.Named(p.path, func(at *net.UnixAddr) (*pmi.Watcher, error) { return pmi.Watch(at.Name) }); err != nil {
 		return err
 	}
-	p.heard = make(chan int, 1)
-	p.aborts = p.heard
+	p.heard = make(chan pmi.Event, 1)
+	p.events = p.heard
 	go func() {
 		defer close(p.heard)
-		for local, err := p.watcher.Aborted(); err == nil; local, err = p.watcher.Aborted() {
-			p.heard <- local
+		for e, err := p.watcher.Next(); err == nil; e, err = p.watcher.Next() {
+			p.heard <- e
 		}
 	}()
 	return nil
 }
 
-// aborted delivers them.
-func (p *pmiServer) aborted() <-chan int {
+// told delivers it.
+func (p *pmiServer) told() <-chan pmi.Event {
 	if p == nil {
 		return nil
 	}
-	return p.aborts
+	return p.events
 }
 
 // ended delivers the end of the server, which should not come.
@@ -160,7 +165,7 @@ func (p *pmiServer) files(t job.Task) ([]*os.File, error) {
 	if p == nil {
 		return nil, nil
 	}
-	conn, err := pmi.Connect(p.path, t.LocalRank)
+	conn, err := control.Named(p.path, func(at *net.UnixAddr) (*os.File, error) { return pmi.Connect(at.Name, t.LocalRank) })
 	if err != nil {
 		return nil, err
 	}
@@ -173,38 +178,68 @@ func (p *pmiServer) come() []byte {
 	return b
 }
 
-// judge is the end of a worker in MPI's sense: MPI_Abort has a code of its own, and one that ended well and left the world that it had
-// entered without a word has failed, for the others may wait for it for ever.
+// judge is the end of a worker in MPI's sense: MPI_Abort has a code of its own, and one that ended well and left a world without a word, or
+// never entered it, has failed, for the others wait for it for ever. Where nobody has entered one by then, it ended well until somebody does.
 func (p *pmiServer) judge(e worker.Exit) job.Exit {
 	if p == nil || e.Exit.Sent {
 		return e.Exit
 	}
-	switch r := pmi.RecordOf(p.come(), e.Task.LocalRank); {
+	come := p.come()
+	switch r := pmi.RecordOf(come, e.Task.LocalRank); {
 	case r.Stage == pmi.Aborted:
 		return job.Exit{Code: max(int(r.Code), 1)}
-	case r.Stage == pmi.Began && e.Exit.OK():
+	case !e.Exit.OK() || r.Stage == pmi.Finished:
+		return e.Exit
+	case r.Stage == pmi.Began || p.began || len(bytes.Trim(come, "\x00")) > 0:
 		return job.Exit{Code: 1}
+	}
+	p.silent = append(p.silent, e)
+	if p.watcher != nil {
+		p.watcher.Await()
 	}
 	return e.Exit
 }
 
-// explainPMI says so.
-func explainPMI(f *job.Failure, e worker.Exit) {
-	switch ended := e.Process; {
-	case f.Exit.Code == ended.Code:
-	case ended.Signal != 0:
-		f.Evidence = append(f.Evidence, job.Evidence{Kind: "mpi-abort", Text: fmt.Sprintf("it called MPI_Abort with %d", f.Exit.Code)})
-	default:
-		f.Evidence = append(f.Evidence, job.Evidence{Kind: "mpi-unfinished", Text: fmt.Sprintf("it ended with %d, but without MPI_Finalize", ended.Code)})
+// worldBegan fails those that had ended well without it.
+func (r *round) worldBegan() {
+	silent := r.pmi.silent
+	r.pmi.began, r.pmi.silent = true, nil
+	for _, e := range silent {
+		e.Exit = job.Exit{Code: 1}
+		r.watch.ended(e.Task.LocalRank, e.PID, false)
+		r.post(finished{r.ended(e), r.failure(e)})
 	}
 }
 
-// abort kills a worker that called MPI_Abort: it waits for that. When the server is gone, ok is false.
-func (r *round) abort(local int, ok bool) {
-	if !ok {
-		r.pmi.aborts = nil
+// explain says so.
+func (p *pmiServer) explain(f *job.Failure, e worker.Exit) {
+	if p == nil || f.Exit.Code == e.Process.Code {
 		return
 	}
+	switch pmi.RecordOf(p.come(), e.Task.LocalRank).Stage {
+	case pmi.Aborted:
+		f.Evidence = append(f.Evidence, job.Evidence{Kind: "mpi-abort", Text: fmt.Sprintf("it called MPI_Abort with %d", f.Exit.Code)})
+	case pmi.Began:
+		f.Evidence = append(f.Evidence, job.Evidence{Kind: "mpi-unfinished", Text: fmt.Sprintf("it ended with %d, but without MPI_Finalize", e.Process.Code)})
+	case pmi.Silent:
+		f.Evidence = append(f.Evidence, job.Evidence{Kind: "mpi-unfinished", Text: fmt.Sprintf("it ended with %d, but without MPI_Init, which others have called", e.Process.Code)})
+	}
+}
+
+// hear acts upon what the workers said. When the server is gone, ok is false.
+func (r *round) hear(e pmi.Event, ok bool) {
+	switch {
+	case !ok:
+		r.pmi.events = nil
+	case e.Began:
+		r.worldBegan()
+	default:
+		r.abort(e.Local)
+	}
+}
+
+// abort kills a worker that called MPI_Abort: it waits for that.
+func (r *round) abort(local int) {
 	if pids := r.group.PIDs(); local < len(pids) {
 		_ = r.c.First.Signal(pids[local], syscall.SIGKILL, proc.Leader) // what it started follows; it may have ended
 	}
@@ -213,29 +248,33 @@ func (r *round) abort(local int, ok bool) {
 // lateMPI is when workers that have not called MPI_Init are told of.
 const lateMPI = 15 * time.Second
 
-// alone returns what there is to say of workers of which nobody ever spoke: each of them may be a world of its own. pids are those that live.
-func (p *pmiServer) alone(w job.World, pids []int, age time.Duration) string {
+// alone returns what there is to say of workers of which nobody ever spoke: each of them may be a world of its own. pids are those that live; late
+// says that some should have spoken.
+func (p *pmiServer) alone(w job.World, pids []int, late bool) string {
 	if p == nil || w.Size() == 1 || p.said.Load() || len(bytes.Trim(p.come(), "\x00")) > 0 {
 		return ""
 	}
-	why := "if they are MPI programs, each of them is a world of one rank: is their library MPICH, Intel MPI or MVAPICH?"
-	found := ""
+	why := ""
 	for _, pid := range pids {
-		if found = openMPI(pid); found != "" {
+		if found := openMPI(pid); found != "" {
 			why = fmt.Sprintf("process %d has loaded Open MPI (%s), so that each of them is a world of one rank", pid, found)
 			break
 		}
 	}
-	if found == "" && age < lateMPI || p.said.Swap(true) {
+	if why == "" && !late || p.said.Swap(true) {
 		return ""
 	}
+	why = cmp.Or(why, "if they are programs of another MPI than MPICH, Intel MPI and MVAPICH, each of them is a world of one rank")
 	return fmt.Sprintf("no worker of this node has called MPI_Init as --framework %s understands it; %s. Open MPI's programs are started by its mpirun, "+
 		"for which muster can be ssh (docs/no-ssh.md)", framework.MPI, why)
 }
 
-// warnAlone says so when the first of them has ended well.
-func (r *round) warnAlone() {
-	if text := r.pmi.alone(r.session.World, r.group.PIDs(), lateMPI); text != "" {
+// warnAlone says so when a worker has ended well, and when the last one has.
+func (r *round) warnAlone(last bool) {
+	if r.pmi == nil || len(r.pmi.silent) == 0 {
+		return
+	}
+	if text := r.pmi.alone(r.session.World, r.group.PIDs(), last); text != "" {
 		r.c.Log.Warn(text)
 	}
 }

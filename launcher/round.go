@@ -155,6 +155,7 @@ func (r *round) loop() {
 		case e, ok := <-r.exits:
 			if !ok {
 				r.exits = nil
+				r.warnAlone(true)
 				r.post(emptied{r.line.worked()})
 				continue
 			}
@@ -168,9 +169,8 @@ func (r *round) loop() {
 				r.unmended(e)
 				continue
 			}
-			if e.Exit = r.pmi.judge(e); e.Exit.OK() {
-				r.warnAlone()
-			}
+			e.Exit = r.pmi.judge(e)
+			r.warnAlone(false)
 			r.watch.ended(e.Task.LocalRank, e.PID, e.Exit.OK())
 			r.post(finished{r.ended(e), r.failure(e)})
 		case e, ok := <-r.peers:
@@ -193,8 +193,8 @@ func (r *round) loop() {
 		case e := <-r.store.ended():
 			r.store.child = nil
 			r.helperEnded("the workers' store on node 0", e)
-		case local, ok := <-r.pmi.aborted():
-			r.abort(local, ok)
+		case e, ok := <-r.pmi.told():
+			r.hear(e, ok)
 		case e := <-r.pmi.ended():
 			r.pmi.child = nil
 			r.helperEnded("the process that serves PMI on "+r.c.Host.Hostname, e)
@@ -560,7 +560,7 @@ func (r *round) failure(e worker.Exit) *job.Failure {
 	f.Exception = report.Line(r.plan.Framework.Exception(r.roundDir(f.Restarts), e.Task.LocalRank, e.Tail), exceptionText)
 	f.Step = r.watch.step(e.Task.LocalRank)
 	r.scene.explain(f, e.Tail)
-	explainPMI(f, e)
+	r.pmi.explain(f, e)
 	return f
 }
 

@@ -352,7 +352,7 @@ func (w *watch) own(now time.Time) (beats []job.Beat, ended []int) {
 			w.c.Log.Warn(text)
 		}
 	}
-	if text := w.pmi.alone(w.world, pids, now.Sub(w.began)); text != "" {
+	if text := w.pmi.alone(w.world, pids, now.Sub(w.began) >= lateMPI); text != "" {
 		w.c.Log.Warn(text)
 	}
 	still := now.Sub(w.moved) >= lookCloser

@@ -165,14 +165,25 @@ func Watch(path string) (*Watcher, error) {
 	return &Watcher{conn, newReader(conn)}, nil
 }
 
-// Aborted waits for a process to call MPI_Abort, and returns its local rank. Who did before Watch is told, too.
-func (w *Watcher) Aborted() (local int, err error) {
-	m, err := w.in.next()
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(m.Get("local"))
+// An Event is what an agent is told of a world.
+type Event struct {
+	Began bool // one of its processes has called MPI_Init: the first of this node or, after Await, of any
+	Local int  // else: the local rank of who has called MPI_Abort
 }
+
+// Next waits for an event. What was before Watch is told, too.
+func (w *Watcher) Next() (e Event, err error) {
+	m, err := w.in.next()
+	if err == nil && m.Cmd == aborted {
+		e.Local, err = strconv.Atoi(m.Get("local"))
+	}
+	e.Began = err == nil && m.Cmd == began
+	return e, err
+}
+
+// Await asks for the beginning of a world on other nodes, too: that all processes of one of them wait in a barrier, and for this node's, some of which
+// have ended.
+func (w *Watcher) Await() { _, _ = io.WriteString(w.conn, Message{await, nil}.String()) }
 
 // Close ends it, and a call that waits.
 func (w *Watcher) Close() error { return w.conn.Close() }
@@ -200,3 +211,10 @@ func Connect(path string, local int) (*os.File, error) {
 
 // greeting is muster's own message, the first of a connection: whose it is. PMI has none for that on an inherited descriptor.
 const greeting = "muster"
+
+// What is said on an agent's connection after that.
+const (
+	aborted = "aborted"
+	began   = "began"
+	await   = "await"
+)

@@ -221,12 +221,30 @@ func TestAbort(t *testing.T) {
 	}
 	defer later.Close()
 	for _, w := range []*Watcher{first, later} {
-		if local, err := w.Aborted(); local != 1 || err != nil {
-			t.Errorf("local rank %d, %v", local, err)
+		for _, want := range []Event{{Began: true}, {Local: 1}} {
+			if e, err := w.Next(); e != want || err != nil {
+				t.Errorf("%+v, %v; want %+v", e, err, want)
+			}
 		}
 	}
 	if got := come(1); got != (Record{Aborted, 7}) {
 		t.Errorf("record %v", got)
+	}
+}
+
+// An agent hears of the world that began on another node, where all wait for this one's.
+func TestAwait(t *testing.T) {
+	clients, _, paths := nodes(t, NewWorld([]int{2, 1, 2}))
+	w, err := Watch(paths[2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	w.Await()
+	clients[2].ask("cmd=init pmi_version=1 pmi_subversion=1", "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0")
+	clients[2].say("cmd=barrier_in")
+	if e, err := w.Next(); e != (Event{Began: true}) || err != nil {
+		t.Errorf("%+v, %v", e, err)
 	}
 }
 

@@ -13,7 +13,8 @@ import (
 )
 
 // A Server serves the processes of one node. The nodes' servers exchange what was put at each barrier, by keys in a store: each node
-// leaves its own, the first one gathers them, and leaves what all have put for the others. So a store sees three requests of each node.
+// leaves its own, the first one gathers them, and leaves what all have put for the others. So a store sees three requests of each node, and at
+// the first barrier one more.
 type Server struct {
 	World World
 	Node  int    // which of the world's this is
@@ -30,6 +31,7 @@ type Server struct {
 	waiting map[int]net.Conn
 	epoch   int // barriers so far
 
+	begun   bool       // a process has called MPI_Init
 	aborted []int      // local ranks
 	agents  []net.Conn // that are told of them
 }
@@ -79,8 +81,15 @@ func (s *Server) serve(ctx context.Context, conn net.Conn) error {
 	hello, err := in.next()
 	if err == nil && hello.Cmd == greeting && hello.Get("agent") != "" {
 		s.tell(conn)
-		_, _ = io.Copy(io.Discard, conn) // it says nothing more, but ends
-		return nil
+		for {
+			m, err := in.next()
+			if err != nil {
+				return nil // it has ended
+			}
+			if m.Cmd == await {
+				s.await(ctx)
+			}
+		}
 	}
 	local, numberErr := strconv.Atoi(hello.Get("local"))
 	if err != nil || hello.Cmd != greeting || numberErr != nil || local < 0 || local >= s.World.Procs(s.Node) {
@@ -145,7 +154,33 @@ func (s *Server) init(local int, m Message) string {
 	if m.Get("pmi_version") != "1" {
 		return "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=-1\n"
 	}
-	return s.advance(local, Began, "response_to_init pmi_version=1 pmi_subversion=1 rc=0")
+	answer := s.advance(local, Began, "response_to_init pmi_version=1 pmi_subversion=1 rc=0")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.begin()
+	return answer
+}
+
+// begin tells the agents that there is a world. The caller holds the lock.
+func (s *Server) begin() {
+	if s.begun {
+		return
+	}
+	s.begun = true
+	s.telling(Message{began, nil})
+}
+
+// await waits for another node whose processes are all in the first barrier. None of this node's will be: nobody but us needs the store.
+func (s *Server) await(ctx context.Context) {
+	if s.World.Nodes() == 1 {
+		return
+	}
+	if _, err := s.Store.MultiGet(ctx, s.key(0, began)); err != nil {
+		return // who needs the store will say so
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.begin()
 }
 
 func (s *Server) advance(local int, to Stage, answer string) string {
@@ -163,25 +198,31 @@ func (s *Server) abort(local int, m Message) string {
 		return ""
 	}
 	s.aborted = append(s.aborted, local)
-	for _, agent := range s.agents {
-		_, _ = io.WriteString(agent, aborted(local)) // one that is gone has another after it
-	}
+	s.telling(abortOf(local))
 	return ""
 }
 
-// tell tells an agent who has aborted, and who will: few lines, for which the connection has room.
+// telling tells the agents.
+func (s *Server) telling(m Message) {
+	for _, agent := range s.agents {
+		_, _ = io.WriteString(agent, m.String()) // one that is gone has another after it
+	}
+}
+
+// tell tells an agent what was, and what will be: few lines, for which the connection has room.
 func (s *Server) tell(agent net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.agents = append(s.agents, agent)
+	if s.begun {
+		_, _ = io.WriteString(agent, Message{began, nil}.String())
+	}
 	for _, local := range s.aborted {
-		_, _ = io.WriteString(agent, aborted(local))
+		_, _ = io.WriteString(agent, abortOf(local).String())
 	}
 }
 
-func aborted(local int) string {
-	return Message{"aborted", []Arg{{"local", strconv.Itoa(local)}}}.String()
-}
+func abortOf(local int) Message { return Message{aborted, []Arg{{"local", strconv.Itoa(local)}}} }
 
 func (s *Server) put(_ int, m Message) string {
 	key, value := m.Get("key"), m.Get("value")
@@ -275,7 +316,12 @@ func (s *Server) exchange(ctx context.Context, epoch int, own []Arg) ([]Arg, err
 	if nodes == 1 {
 		return nil, nil
 	}
-	key := func(of string) string { return fmt.Sprintf("pmi/%s/%d/%s", s.Name, epoch, of) }
+	key := func(of string) string { return s.key(epoch, of) }
+	if epoch == 0 {
+		if err := s.Store.Set(ctx, key(began), []byte{1}); err != nil {
+			return nil, err
+		}
+	}
 	if s.Node != 0 {
 		if err := s.Store.Set(ctx, key(strconv.Itoa(s.Node)), pack(own)); err != nil {
 			return nil, err
@@ -300,6 +346,11 @@ func (s *Server) exchange(ctx context.Context, epoch int, own []Arg) ([]Arg, err
 	}
 	all := append(own, others...)
 	return all, s.Store.Set(ctx, key("all"), pack(all))
+}
+
+// key names what a barrier has in the store.
+func (s *Server) key(epoch int, of string) string {
+	return fmt.Sprintf("pmi/%s/%d/%s", s.Name, epoch, of)
 }
 
 // pack writes what was put as lines: neither has one in it, nor a key "=".

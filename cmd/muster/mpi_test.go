@@ -178,6 +178,41 @@ func TestMPIEnd(t *testing.T) {
 	areGone(t, helpers)
 }
 
+// A rank that ends well and never enters the world for which others wait has failed, whether they enter it before or after its end, here or on another node.
+func TestMPIUnspoken(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, silent, others string }{
+		{"before", `echo $$ >pid.$RANK; mv pid.$RANK pid`, `until [ -e pid ]; do sleep 0.01; done; while kill -0 $(cat pid) 2>/dev/null; do sleep 0.01; done; init; say barrier_in`},
+		{"after", `until [ -e begun ]; do sleep 0.01; done`, `init; touch begun; say barrier_in`},
+	} {
+		for nodes := 1; nodes <= 2; nodes++ {
+			t.Run(fmt.Sprintf("%s, %d nodes", c.name, nodes), func(t *testing.T) {
+				t.Parallel()
+				script := fmt.Sprintf(speak+"cd %s; [ $RANK -lt %d ] || { %s; exit 0; }; %s", t.TempDir(), nodes, c.silent, c.others)
+				for _, p := range startNodes(t, nodes, nil, "--framework", "mpi", "--", "sh", "-c", script) {
+					p.ends(1, [...]string{"rank 1 ", " (node 1, "}[nodes-1], "it ended with 0, but without MPI_Init, which others have called")
+					if nodes == 1 && strings.Contains(p.out.String(), "no worker of this node") {
+						t.Errorf("it says so too early:\n%s", p.out.String())
+					}
+				}
+			})
+		}
+	}
+	startNodes(t, 1, nil, "--framework", "mpi", "--", "true")[0].ends(0, "no worker of this node has called MPI_Init as --framework mpi understands it; if they are programs of another MPI than "+
+		"MPICH, Intel MPI and MVAPICH, each of them is a world of one rank. Open MPI's programs are started")
+}
+
+// A socket's path may be longer than the kernel takes.
+func TestMPILongPath(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir() + "/" + strings.Repeat("long", 40)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p := startNodes(t, 1, []string{"TMPDIR=" + dir}, "--framework", "mpi", "--", "sh", "-c", speak+"init; say barrier_in; say finalize")[0]
+	p.ends(0, "rank 0 heard cmd=finalize_ack\n", "rank 1 heard cmd=finalize_ack\n")
+}
+
 // areGone waits until processes have ended.
 func areGone(t *testing.T, pids []int) {
 	t.Helper()
