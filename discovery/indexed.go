@@ -23,6 +23,9 @@ var indexed = platform{
 			return numbered("how many completions there are", size)
 		}
 		f.Index, f.Rank = n, n
+		if r.placed() { // one of several Jobs
+			return findPlaced(r, f)
+		}
 		base, _, ok := ordinal(first(r.host.Hostname))
 		if !ok || sub == "" {
 			return nil // where they meet is left to flags
@@ -65,6 +68,8 @@ var jobSet = platform{
 			return harmless("no Service names this JobSet's pods")
 		case size != nil:
 			return numbered("how many pods its jobs have, or which of those train", size)
+		case r.placed():
+			return findPlaced(r, f)
 		case sub == "" || !strings.HasPrefix(pod, sub+"-"):
 			return nil
 		}
