@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,6 +16,9 @@ type Cores struct {
 	From  string // as the user knows it
 }
 
+// ErrNotHere is a core of the list that another node may have.
+var ErrNotHere = errors.New("not one on which this node's workers may run")
+
 // Bindings are the cores of each of so many workers on this node, and the nodes of NUMA of which each has its memory, as DeepSpeed chooses
 // them (deepspeed/utils/numa.py, get_numactl_cmd): a slice of the list for each, all of one length, and memory of the node in which all
 // cores of the slice are, if they are in one. Without a list it takes as many of the first cores as the machine has without their further threads;
@@ -27,7 +31,7 @@ func (c Cores) Bindings(h job.Host, workers int) (bindings []job.Binding, err er
 	}
 	for _, cpu := range list {
 		if !slices.Contains(allowed, cpu) {
-			return nil, fmt.Errorf("%s: core %d is not one on which this node's workers may run; those are %s", c.From, cpu, ranges(allowed))
+			return nil, fmt.Errorf("%s: core %d is %w; those are %s", c.From, cpu, ErrNotHere, ranges(allowed))
 		}
 	}
 	each := len(list) / workers

@@ -859,6 +859,22 @@ func TestBrokenMember(t *testing.T) {
 	w.all(job.ExitRetry, "the first process on host-2 was killed")
 }
 
+// A leader that others can do without leaves word in the store of how many will come: the first word of a world's end stands.
+func TestBrokenLeaderSaysWhoComes(t *testing.T) {
+	for gone, want := range map[int]int{0: 2, 2: 1} {
+		w := newWorld(t, 3)
+		w.policy.Regroups = true
+		w.begin()
+		if gone > 0 {
+			w.states[0].Nodes[gone].Gone = true
+		}
+		w.feed(0, broken{job.Verdict{Code: job.ExitRetry, Class: job.Lost, Sentence: "the first process on host-0 was killed"}})
+		if over := w.states[0].over(); over.Expect != want || over.Verdict != nil {
+			t.Errorf("with node %d gone it leaves %+v, not %d", gone, over, want)
+		}
+	}
+}
+
 // Another agent's word is not taken for success when it makes no sense.
 func TestSenselessVerdict(t *testing.T) {
 	for _, v := range []job.Verdict{{Class: job.Failed}, {Code: -1}, {Code: 256}, {Code: 3, Class: job.Succeeded}} {

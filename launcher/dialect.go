@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -45,7 +46,11 @@ func planCores(c Config, _ discovery.Finding, p *Plan) (err error) {
 	if value, set := c.getenv("KMP_AFFINITY"); set { // which DeepSpeed refuses, too: OpenMP would bind otherwise
 		return fail(job.ExitUsage, "unset it, or leave the flag out", "KMP_AFFINITY=%s and %s both say where threads run", value, b.From)
 	}
-	if p.Bindings, err = b.Bindings(c.Host, p.Spec.Self.Slots); err != nil {
+	p.Bindings, err = b.Bindings(c.Host, p.Spec.Self.Slots)
+	switch {
+	case errors.Is(err, dialect.ErrNotHere) || err != nil && b.List == "": // another node may have other cores
+		return p.bars(fail(job.ExitRefused, "", "%w", err))
+	case err != nil:
 		return fail(job.ExitUsage, "", "%w", err)
 	}
 	each := len(p.Bindings[0].CPUs)

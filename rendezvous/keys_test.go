@@ -3,6 +3,8 @@ package rendezvous
 import (
 	"cmp"
 	"context"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,4 +53,33 @@ func TestAwaitReadsWhatCame(t *testing.T) {
 			t.Errorf("%q, found %v, %v", value, found, err)
 		}
 	})
+}
+
+// emptied loses a job's generation, once, just when a node would move it.
+type emptied struct {
+	*store.Memory
+	once sync.Once
+}
+
+func (e *emptied) CompareSet(ctx context.Context, key string, expected, desired []byte) ([]byte, error) {
+	if strings.HasSuffix(key, keyGeneration) && len(expected) > 0 {
+		e.once.Do(func() { e.Delete(ctx, key) })
+	}
+	return e.Memory.CompareSet(ctx, key, expected, desired)
+}
+
+// A node that moves the generation of a store which is emptied meanwhile begins anew there.
+func TestGenerationIsLost(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	e := &emptied{Memory: new(store.Memory)}
+	root := shelf{e, "/job/"}
+	if err := e.Set(ctx, root.prefix+keyGeneration, []byte("2")); err != nil {
+		t.Fatal(err)
+	}
+	n := new(node)
+	n.seen = 3
+	if g, err := n.current(ctx, root); g != 4 || err != nil {
+		t.Errorf("current = %d, %v", g, err)
+	}
 }

@@ -1,6 +1,7 @@
 package rendezvous
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -131,7 +132,10 @@ func (n *node) current(ctx context.Context, root shelf) (int, error) {
 		if err := n.move(ctx, root, g); err != nil {
 			return 0, err
 		}
-		b, err = root.swap(ctx, keyGeneration, b, []byte(strconv.Itoa(n.seen+1)))
+		old := b
+		if b, err = root.swap(ctx, keyGeneration, old, []byte(strconv.Itoa(n.seen+1))); err == nil && bytes.Equal(b, old) {
+			b, err = root.once(ctx, keyGeneration, []byte(strconv.Itoa(n.seen+1))) // the store was emptied meanwhile, and swaps nothing for nothing
+		}
 	}
 }
 

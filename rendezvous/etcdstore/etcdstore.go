@@ -163,7 +163,7 @@ func (s *Store) do(ctx context.Context, call func(ctx context.Context) error) er
 func (s *Store) settle(ctx context.Context) {
 	for tries := 0; ; tries++ {
 		_, err := s.client.Get(ctx, s.Prefix, clientv3.WithCountOnly())
-		if !uncertain(err) {
+		if !uncertain(err) || ctx.Err() != nil {
 			return
 		}
 		s.Waiting(because(err))
