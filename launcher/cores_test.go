@@ -32,15 +32,23 @@ func TestCoresOfWorkers(t *testing.T) {
 			t.Errorf("worker %d: cores %v, %s threads", i, task.Binding.CPUs, threads)
 		}
 	}
-	for _, bad := range []struct{ variable, list, want string }{
-		{"KMP_AFFINITY=compact", "", "KMP_AFFINITY=compact and --bind both say where threads run"},
-		{"", "3-5", "core 4 is not one on which this node's workers may run; those are 0-3,8-9"},
-		{"", "2", "this node has 2 workers, and only 1 cores for them"},
+	for _, bad := range []struct {
+		variable, list, workers, want string
+		code                          int
+	}{
+		{"KMP_AFFINITY=compact", "", "2", "KMP_AFFINITY=compact and --bind both say where threads run", job.ExitUsage},
+		{"", "2", "2", "this node has 2 workers, and only 1 cores for them", job.ExitUsage},
+		{"", "3-5", "2", "core 4 is not one on which this node's workers may run; those are 0-3,8-9", job.ExitRefused},
+		{"", "", "7", "this node has 7 workers, and only 6 cores for them", job.ExitRefused},
 	} {
 		c := c
-		c.Environ, c.Dialect.Cores.List = append(c.Environ, bad.variable), bad.list
-		if _, err := NewPlan(c); ExitCode(err) != job.ExitUsage || !strings.Contains(err.Error(), bad.want) {
+		c.Environ, c.Dialect.Cores.List, c.NProc = append(c.Environ, bad.variable), bad.list, bad.workers
+		if _, err := NewPlan(c); ExitCode(err) != bad.code || !strings.Contains(err.Error(), bad.want) {
 			t.Errorf("%+v: %v", bad, err)
+		}
+		c.Nodes, c.Standalone, c.Endpoint = 2, false, "host0:29400"
+		if p, err := planned(c); (err == nil) != (bad.code == job.ExitRefused) || err == nil && !strings.Contains(p.Unfit, bad.want) { // else the others wait for it
+			t.Errorf("%+v of two nodes: %v, %q", bad, err, p.Unfit)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -161,6 +162,23 @@ func TestHostCannotStartWorkers(t *testing.T) {
 			host.ends(c.code, c.why)
 		})
 	}
+}
+
+// So is a core on which workers are to run, and which this node has not.
+func TestHostHasNotTheCore(t *testing.T) {
+	t.Parallel()
+	dir, port := t.TempDir(), strconv.Itoa(freePort(t))
+	if err := os.WriteFile(filepath.Join(dir, "train.py"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	node := func(rank, core string) *program {
+		return muster(t, dir, []string{"MUSTER_JOIN_TIMEOUT=2m"}, "deepspeed", "--no_ssh", "--num_nodes", "2", "--num_gpus", "1", "--node_rank", rank,
+			"--master_addr", "127.0.0.1", "--master_port", port, "--bind_cores_to_rank", "--bind_core_list", core, "train.py")
+	}
+	const why = "core 1000 is not one on which this node's workers may run"
+	host, other := node("0", "1000"), node("1", "0")
+	other.ends(67, "node 0) cannot run workers: ", why)
+	host.ends(67, why)
 }
 
 // Where no node has GPUs, none waits for another.
