@@ -177,6 +177,9 @@ func (s *state) forsake(p policy, v job.Verdict) []any {
 	to := 0
 	if s.leads() {
 		to = everyone
+		if s.Expect = s.present(); !s.Nodes[s.Self].Quits { // what it leaves in the store is what counts there
+			s.Expect--
+		}
 	}
 	s.Verdict, s.Quit, s.Ended = &v, &v, true
 	return []any{tell{to, news{Kind: newsEnding, Verdict: &v}}}
