@@ -90,13 +90,20 @@ func TestFell(t *testing.T) {
 	o := observing(1)
 	o.falls = openFalls(o.c)
 	file := filepath.Join(t.TempDir(), "error.json")
-	cmd := exec.Command("sh", "-c", "read line; exit 3")
+	cmd := exec.Command("sh", "-c", "echo up; read line; exit 3")
 	cmd.Env = append(os.Environ(), errorFileName+"="+file, restartCount+"=2")
 	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
 	}
 	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 3)); err != nil { // its environment may be read only when it runs
 		t.Fatal(err)
 	}
 	p, err := page.Create(filepath.Join(t.TempDir(), "rank-3"))
