@@ -63,6 +63,9 @@ func (n *node) lookBack(ctx context.Context) (*outcome, error) {
 	if v := n.before.over.Verdict; n.Seen == last { // we were in it, and it ended without a word to us
 		return &outcome{Ended: brief(v)}, nil
 	}
+	if err := n.outlived(ctx); err != nil {
+		return nil, err
+	}
 	n.before = past{history: true}
 	return nil, nil
 }

@@ -2,6 +2,8 @@ package rendezvous
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/rendezvous/store"
 )
 
 // elastic is a node of a job that begins with the fewest nodes if need be.
@@ -416,4 +419,32 @@ func TestSecondOfAnIndex(t *testing.T) {
 		y := s.comes(indexed("y", 0), answering())
 		s.agree([]string{"y", "x"}, y, x)
 	})
+}
+
+// Who waits in another one's place and has to enter the meeting anew, when the world is over and its agents are gone, ends as the job all the same.
+func TestTwinLooksBack(t *testing.T) {
+	ctx, m := t.Context(), new(store.Memory)
+	n := &node{generation: 4, twin: &job.Node{Name: "a"}, twinOf: 3}
+	n.store, n.meeting = m, shelf{m, "/job/"}.meeting(4)
+	at := n.meeting.beside(3)
+	a := indexed("a", 0).Self
+	met, err := encodeOutcome(&outcome{World: &world{World: job.World{ID: "job", Generation: 3, Members: []job.Member{{Node: a}}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	end, err := json.Marshal(Over{Generation: 3, Verdict: &job.Verdict{Sentence: "all ended well"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.MultiSet(ctx, []string{at.prefix + keyOutcome, at.prefix + keyOver}, [][]byte{met, end}); err != nil {
+		t.Fatal(err)
+	}
+	over := new(Ended)
+	if _, err := n.lookBack(ctx); !errors.As(err, &over) || over.Twin == "" {
+		t.Errorf("it goes on after %v", err)
+	}
+	n.twin = nil
+	if _, err := n.lookBack(ctx); err != nil || !n.before.history {
+		t.Errorf("who waited in nobody's place: %v", err)
+	}
 }

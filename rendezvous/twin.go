@@ -13,8 +13,7 @@ import (
 
 // meetTwin asks the member that has this node's index, if there is one, whether it lives. Once it did, it counts to the end of its world.
 func (n *node) meetTwin(ctx context.Context) error {
-	asked := n.twin != nil && n.before.world != nil && n.twinOf == n.before.world.Generation
-	if asked || n.Lives == nil || n.spec.Self.Index < 0 || n.spec.Standby() || n.Unfit != "" {
+	if n.twin != nil && n.twinOf == n.before.running() || n.Lives == nil || n.spec.Self.Index < 0 || n.spec.Standby() || n.Unfit != "" {
 		return nil
 	}
 	n.twin = nil
