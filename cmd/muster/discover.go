@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -162,7 +163,14 @@ func (at place) environ() ([]string, error) {
 		return job.Env{}.Over(os.Environ()), nil
 	}
 	text, err := bounded(at.env)
-	return discovery.ParseEnv(text), err
+	if err != nil {
+		return nil, fmt.Errorf("--env-file: %w", err)
+	}
+	environ := discovery.ParseEnv(text)
+	if len(environ) == 0 && len(bytes.TrimSpace(text)) > 0 {
+		return nil, fmt.Errorf("--env-file: no line of %s is NAME=VALUE", at.env)
+	}
+	return environ, nil
 }
 
 // files are those under --root: without one a described machine has none.
@@ -171,13 +179,13 @@ func (at place) files() (fs.FS, error) {
 		return os.DirFS(os.DevNull), nil // which has no files
 	}
 	if info, err := os.Stat(at.root); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--root: %w", err)
 	} else if !info.IsDir() { // a pipe would be waited for
-		return nil, &fs.PathError{Op: "read files from", Path: at.root, Err: syscall.ENOTDIR}
+		return nil, fmt.Errorf("--root: %w", &fs.PathError{Op: "read files from", Path: at.root, Err: syscall.ENOTDIR})
 	}
 	root, err := os.OpenRoot(filepath.Clean(at.root))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--root: %w", err)
 	}
 	return mounted{root}, nil
 }

@@ -9,12 +9,15 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/launcher"
 	"github.com/muster-run/muster/topology"
 	"github.com/muster-run/muster/topology/view"
 )
@@ -39,6 +42,9 @@ func probeCommand() *cli.Command {
 			}
 			root := cmp.Or(root, "/")
 			m, err := topology.Probe(topology.Root(root))
+			if err == nil && root != "/" {
+				_, err = os.Stat(filepath.Join(root, "sys"))
+			}
 			if err != nil {
 				return wrong("probe: --root: %v; it has to be a directory with sys, proc and dev in it", err)
 			}
@@ -47,14 +53,14 @@ func probeCommand() *cli.Command {
 			}
 			if snapshot != "" {
 				if err := into(snapshot, func(w io.Writer) error { return topology.Root(root).Snapshot(w, "snapshot", mask) }); err != nil {
-					return fmt.Errorf("probe: --snapshot: %w", err)
+					return unwritten("--snapshot", err)
 				}
 			} else if mask {
 				return wrong("probe: --mask is for --snapshot FILE")
 			}
 			if svg != "" {
 				if err := into(svg, func(w io.Writer) error { return view.SVG(w, m) }); err != nil {
-					return fmt.Errorf("probe: --svg: %w", err)
+					return unwritten("--svg", err)
 				}
 			}
 			if asJSON {
@@ -72,6 +78,11 @@ func into(name string, write func(io.Writer) error) error {
 		return err
 	}
 	return errors.Join(write(f), f.Close())
+}
+
+// unwritten is for a file that cannot be written, which is no fault of ours.
+func unwritten(flag string, err error) error {
+	return &launcher.Error{Code: job.ExitSystem, Err: fmt.Errorf("probe: %s: %w", flag, err)}
 }
 
 // smiFor is the nvidia-smi to ask of a machine; "": none. That there is none is no fault: most of what it says is known without.

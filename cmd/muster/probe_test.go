@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/topology/fixture"
 )
 
@@ -107,10 +108,12 @@ func TestProbeHere(t *testing.T) {
 	}{
 		{2, "stat /no/such: no such file or directory", []string{"--root", "/no/such"}},
 		{2, "not a directory", []string{"--root", "/proc/version"}},
+		{2, "it has to be a directory with sys, proc and dev in it", []string{"--root", t.TempDir()}},
+		{job.ExitSystem, "probe: --svg: write /dev/full: no space left on device", []string{"--svg", "/dev/full"}},
 		{2, "--mask is for --snapshot FILE", []string{"--mask"}},
-		{70, "--snapshot: open /no/such/file", []string{"--snapshot", "/no/such/file"}},
+		{job.ExitSystem, "--snapshot: open /no/such/file", []string{"--snapshot", "/no/such/file"}},
 		{2, `not "gpu"`, []string{"gpu"}},
-		{70, "--svg: open /no/such/file", []string{"--svg", "/no/such/file"}},
+		{job.ExitSystem, "--svg: open /no/such/file", []string{"--svg", "/no/such/file"}},
 	} {
 		muster(t, t.TempDir(), nil, append([]string{"probe"}, c.args...)...).ends(c.code, c.says)
 	}
