@@ -1,8 +1,9 @@
 // Package etcdstore keeps the store on which nodes meet in etcd.
 //
 // Each key of the store is one key of etcd, below a prefix. All of them hang on one lease, which whoever uses the store keeps
-// alive: the last one to leave ends it, and some time after the last one was killed it runs out, so that nothing is left. A
-// value begins with a byte that says what it is:
+// alive: the last one on the list of users deletes them as it leaves, and some time after the last one was killed the lease runs
+// out, so that nothing is left. Where an etcd has lost what it had, its users enter again, each when it finds out; meanwhile the
+// list is too short, and nobody deletes anything. A value begins with a byte that says what it is:
 //
 //	v<value>   what was set
 //	c          a counter, which is worth as much as its version in etcd: it was only ever counted up by one
@@ -34,9 +35,10 @@ const (
 	plain   = "v" // before a value
 	counter = "c" // the whole value of a counter
 
-	leaseKey = "lease"  // holds the lease's id
-	userKey  = "users/" // + name of one who uses the store
-	dataKey  = "data/"  // + key of the store
+	leaseKey   = "lease"   // holds the lease's id
+	userKey    = "users/"  // + name of one who uses the store
+	dataKey    = "data/"   // + key of the store
+	emptiedKey = "emptied" // there for a while after users found another lease than theirs: the list may lack some
 
 	maxOps    = 100      // in one transaction; servers take 128 unless told otherwise (etcd --max-txn-ops)
 	maxAnswer = 64 << 20 // bytes that a server may send at once; it takes 1.5 MiB in one request itself
@@ -61,9 +63,11 @@ type Options struct {
 type Store struct {
 	Options
 
-	turn   chan struct{}    // held by who changes the next two
-	client *clientv3.Client // nil: not connected yet
-	lease  clientv3.LeaseID // 0: to be found
+	turn    chan struct{}    // held by who changes the next four
+	client  *clientv3.Client // nil: not connected yet
+	lease   clientv3.LeaseID // 0: to be found
+	last    clientv3.LeaseID // that this user had; 0: none yet
+	emptied bool             // another lease has taken its place: all keys are gone
 
 	closing context.Context // ends with the store
 	end     context.CancelCauseFunc

@@ -182,6 +182,91 @@ func TestLeaseEnds(t *testing.T) {
 	}
 }
 
+// Of an etcd that lost what it had nobody knows at first who uses the store: who leaves then takes nothing away from those who will find out. Later,
+// when they are on the list again, nothing is left as ever.
+func TestEmptied(t *testing.T) {
+	e := etcdtest.Start(t, 1)
+	for _, c := range []struct {
+		name  string
+		again bool // the first user's agent died, and another one took its place
+	}{{name: "a user"}, {"its successor", true}} {
+		t.Run(c.name, func(t *testing.T) {
+			o := options(e, "/job/")
+			o.Name, o.TTL = "a", 3*time.Second
+			a := open(t, o)
+			o.Name = "b"
+			b := open(t, o)
+			for _, s := range []*Store{a, b} {
+				if err := s.Set(t.Context(), "before", nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if c.again {
+				a.client.Close() // all that is left of one that was killed
+				o.Name, o.Again = "a", true
+				a = open(t, o)
+			}
+			e.Members[0].Forget()
+			if err := errors.Join(a.Set(t.Context(), "after", nil), a.Close()); err != nil {
+				t.Fatal(err)
+			}
+			if found, err := b.Check(t.Context(), "after"); !found || err != nil {
+				t.Errorf("what a user leaves is there for another: %v, %v", found, err)
+			}
+			e.Gets("/job/users/b")
+			e.Loses("/job/emptied")
+			if err := b.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if keys := e.Keys(); len(keys) > 0 {
+				t.Errorf("left: %q", keys)
+			}
+		})
+	}
+}
+
+// Nobody enters with a lease that another one ends just then.
+func TestEntersAsTheLastLeaves(t *testing.T) {
+	e := etcdtest.Start(t, 1)
+	a, b := open(t, options(e, "/job/")), open(t, options(e, "/job/"))
+	if err := errors.Join(a.Set(t.Context(), "a", nil), b.connect(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	id, _, err := b.join(t.Context())
+	if err := errors.Join(err, a.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if entered, err := b.enlist(t.Context(), id); entered || err != nil { // it is not tried at all
+		t.Errorf("entered with a lease that is gone: %v, %v", entered, err)
+	}
+	if err := b.Set(t.Context(), "b", nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Users that come and go find what they wrote as long as they stay.
+func TestComeAndGo(t *testing.T) {
+	e := etcdtest.Start(t, 1)
+	var all sync.WaitGroup
+	for i := range 3 {
+		all.Go(func() {
+			for j := range 30 {
+				s, key := New(options(e, "/job/")), fmt.Sprint(i, " ", j)
+				err := s.Set(t.Context(), key, nil)
+				found, err2 := s.Check(t.Context(), key)
+				if err := errors.Join(err, err2, s.Close()); !found || err != nil {
+					t.Errorf("%s: %v, %v", key, found, err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if keys := e.Keys(); len(keys) > 0 {
+		t.Errorf("left: %q", keys)
+	}
+}
+
 // etcd may go away and come back: who waits goes on waiting, and what can be repeated is.
 func TestServerComesBack(t *testing.T) {
 	e, told := etcdtest.Start(t, 1), make(chan string, 1000)

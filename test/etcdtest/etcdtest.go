@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +36,7 @@ type Member struct {
 	Endpoint string // HOST:PORT
 	t        testing.TB
 	argv     []string
+	data     string // directory
 	log      *os.File
 	cmd      *exec.Cmd
 }
@@ -76,7 +78,8 @@ func start(t testing.TB, host, scheme string, members int, by ...string) *Cluste
 	for i, peer := range peers {
 		m := &Member{t: t, Endpoint: net.JoinHostPort(host, port(freePort(t)))}
 		url, dir := scheme+"://"+m.Endpoint, t.TempDir()
-		m.argv = append(by, "etcd", "--name", fmt.Sprintf("m%d", i), "--data-dir", filepath.Join(dir, "data"),
+		m.data = filepath.Join(dir, "data")
+		m.argv = append(by, "etcd", "--name", fmt.Sprintf("m%d", i), "--data-dir", m.data,
 			"--listen-client-urls", url, "--advertise-client-urls", url, "--listen-peer-urls", peer,
 			"--initial-advertise-peer-urls", peer, "--initial-cluster", strings.Join(all, ","))
 		var err error
@@ -104,6 +107,16 @@ func (m *Member) Start() {
 func (m *Member) Kill() {
 	m.cmd.Process.Kill()
 	m.cmd.Wait()
+}
+
+// Forget starts a server again without what it had.
+func (m *Member) Forget() {
+	m.t.Helper()
+	m.Kill()
+	if err := os.RemoveAll(m.data); err != nil {
+		m.t.Fatal(err)
+	}
+	m.Start()
 }
 
 // Signal sends a server a signal: SIGSTOP, SIGCONT.
@@ -149,11 +162,28 @@ func (c *Cluster) Keys() (keys []string) {
 // Empties waits until it has no keys.
 func (c *Cluster) Empties() {
 	c.t.Helper()
+	c.until("none left", func(keys []string) bool { return len(keys) == 0 })
+}
+
+// Gets waits until it has a key.
+func (c *Cluster) Gets(key string) {
+	c.t.Helper()
+	c.until(key, func(keys []string) bool { return slices.Contains(keys, key) })
+}
+
+// Loses waits until it does not have a key any more.
+func (c *Cluster) Loses(key string) {
+	c.t.Helper()
+	c.until("not "+key, func(keys []string) bool { return !slices.Contains(keys, key) })
+}
+
+func (c *Cluster) until(want string, ok func(keys []string) bool) {
+	c.t.Helper()
 	end := time.After(patience)
-	for keys := c.Keys(); len(keys) > 0; keys = c.Keys() {
+	for keys := c.Keys(); !ok(keys); keys = c.Keys() {
 		select {
 		case <-end:
-			c.t.Fatalf("left: %q", keys)
+			c.t.Fatalf("keys: %q; want %s", keys, want)
 		case <-time.After(pause):
 		}
 	}
