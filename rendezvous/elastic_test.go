@@ -303,6 +303,57 @@ func TestStandbyInAnEmptyStore(t *testing.T) {
 	})
 }
 
+// The end of a world is said where others look for it: in a store that came back empty, whether its leader had the time to make the world known again or
+// not, and by members whose agents took the place of others.
+func TestEndInAnEmptyStore(t *testing.T) {
+	for name, happens := range map[string]func(s *scene, b, c *arrival){
+		"known again": func(s *scene, _, _ *arrival) {
+			s.store.empty()
+			s.passes(2 * time.Second)
+		},
+		"not known": func(s *scene, _, _ *arrival) { s.store.empty() },
+		"by others": func(s *scene, b, c *arrival) {
+			for _, a := range []*arrival{b, c} {
+				a.session = Resume(s.store, a.session.World, a.session.Rank)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(s *scene) {
+				a, b, c := s.comes(elastic("a", 2, 3), lastCall), s.comes(elastic("b", 2, 3), lastCall), s.comes(elastic("c", 2, 3), lastCall)
+				s.agree([]string{"a", "b", "c"}, a, b, c)
+				happens(s, b, c)
+				s.dies(a)
+				a.session.Close()
+				next := s.goesOn(2, b, c)
+				s.agree([]string{"b", "c"}, next...)
+				for _, n := range next {
+					if n.after > 0 {
+						t.Errorf("they met after %v", n.after)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Who tells of the end of a world in a store in which others begin anew, and know nothing of it, does not put it in the place of theirs.
+func TestEndAmongStrangers(t *testing.T) {
+	play(t, func(s *scene) {
+		a, b := s.comes(agent("a", 2), Options{}), s.comes(agent("b", 2), Options{})
+		s.agree([]string{"a", "b"}, a, b)
+		a.session.Close()
+		b.session.Close()
+		s.store.empty()
+		x := s.comes(agent("x", 2), Options{})
+		if err := b.session.End(t.Context(), Over{Expect: 1}); err != nil {
+			t.Fatal(err)
+		}
+		y := s.comes(agent("y", 2), Options{})
+		s.agree([]string{"x", "y"}, x, y)
+	})
+}
+
 // A world of which nothing is heard, and whose node answers, lives: those who wait do not begin another one.
 func TestAWorldThatAnswers(t *testing.T) {
 	play(t, func(s *scene) {

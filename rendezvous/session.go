@@ -133,17 +133,13 @@ func (s *Session) announce(q *queue, waiting int) {
 
 // publish makes the world known again, for those who come late.
 func (s *Session) publish(ctx context.Context) error {
-	n := &node{store: s.meeting.Store, spec: job.Spec{ID: s.World.ID}, seen: s.World.Generation - 1}
+	n := s.node(s.World.Generation - 1)
 	root, err := n.root(ctx)
 	if err != nil {
 		return err
 	}
-	b, err := encodeOutcome(&outcome{Protocol: s.protocol, World: &world{World: s.World}})
-	if err != nil {
-		return err
-	}
 	meeting := root.meeting(s.World.Generation)
-	if _, err := meeting.once(ctx, keyOutcome, b); err != nil { // before others find its generation, and move on from it
+	if err := s.describe(ctx, meeting); err != nil { // before others find its generation, and move on from it
 		return err
 	}
 	if _, err := n.current(ctx, root); err != nil {
@@ -153,6 +149,39 @@ func (s *Session) publish(ctx context.Context) error {
 	return nil
 }
 
+// bury makes the world known again, of which it is to be said that it is over. Whoever meets under its generation, and knows of none, goes on
+// in the next one first.
+func (s *Session) bury(ctx context.Context) error {
+	n := s.node(s.World.Generation)
+	root, err := n.root(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := n.current(ctx, root); err != nil {
+		return err
+	}
+	s.meeting = root.meeting(s.World.Generation)
+	return s.describe(ctx, s.meeting)
+}
+
+// node is this one, when all generations up to one are behind it.
+func (s *Session) node(seen int) *node {
+	return &node{store: s.meeting.Store, spec: job.Spec{ID: s.World.ID}, seen: seen}
+}
+
+// describe says in a meeting that this world came of it, unless somebody has.
+func (s *Session) describe(ctx context.Context, meeting shelf) error {
+	known, err := meeting.Check(ctx, meeting.prefix+keyOutcome)
+	if known || err != nil {
+		return err
+	}
+	b, err := encodeOutcome(&outcome{Protocol: s.protocol, World: &world{s.World, s.rest}})
+	if err == nil {
+		_, err = meeting.once(ctx, keyOutcome, b)
+	}
+	return err
+}
+
 // Close ends this node's part without a word: newcomers find out when the leader has been silent for 5 s.
 func (s *Session) Close() error {
 	s.stop()
@@ -160,20 +189,28 @@ func (s *Session) Close() error {
 	return nil
 }
 
-// End says how the world ended, so that whoever waits for the next one need not find out by silence.
+// End says how the world ended, so that whoever waits for the next one need not find out by silence. Where the store came back
+// empty, or another agent had this node's place, it is said where others look for it now.
 // Any member may say it; the first word stands. The error is the store's, and no reason to do anything.
 func (s *Session) End(ctx context.Context, how Over) error {
 	_ = s.Close()
-	if s.meeting.prefix == "" {
-		return nil // resumed, and not known again yet
-	}
 	how.Generation = s.World.Generation
-	b, err := how.encode()
-	if err == nil {
-		_, err = s.meeting.once(ctx, keyOver, b)
-	}
-	if err != nil {
+	if err := s.sayOver(ctx, how); err != nil {
 		return fmt.Errorf("rendezvous: end generation %d: %w", s.World.Generation, err)
 	}
 	return nil
+}
+
+func (s *Session) sayOver(ctx context.Context, how Over) error {
+	b, err := how.encode()
+	if err != nil {
+		return err
+	}
+	if !s.known(ctx) {
+		if err := s.bury(ctx); err != nil {
+			return err
+		}
+	}
+	_, err = s.meeting.once(ctx, keyOver, b)
+	return err
 }
