@@ -1,9 +1,6 @@
 package discovery
 
-import (
-	"cmp"
-	"fmt"
-)
+import "fmt"
 
 // azureML is a job of Azure Machine Learning. It starts the command as often on each node as process_count_per_instance says: 1 is right.
 var azureML = platform{
@@ -56,7 +53,7 @@ func azureProcess(r *reader, f *Finding) (err error) {
 		case !ok || !is || !one:
 		case size > f.Nodes:
 			r.text(v.size)
-			f.process(rank, local, cmp.Or(f.Nodes, 1))
+			f.process(rank, local, size)
 			return nil
 		case f.Rank < 0:
 			r.text(v.rank)

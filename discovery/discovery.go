@@ -47,10 +47,13 @@ type Finding struct {
 	Park    bool   // what ends well is started again by the platform, unless it stays
 	Decider bool   // this node's end is the job's
 
-	PerProcess  bool // there is one agent for each process, not for each node
-	ProcessRank int  // the process's number; -1: not said
-	LocalRank   int  // the process's number on its node; -1: not said
-	Nested      bool // this is already a worker, which another launcher started
+	PerProcess  bool   // there is one agent for each process, not for each node
+	Processes   int    // how many there are on all nodes; 0: there is one for each node
+	ProcessRank int    // the process's number; -1: not said
+	LocalRank   int    // the process's number on its node; -1: not said
+	Machine     string // the node's name, where processes of one node may find it called otherwise; "": the host's
+	GPUs        int    // of the node, of which a process may see fewer; 0: not said
+	Nested      bool   // this is already a worker, which another launcher started
 
 	counts string // the variable behind Nodes, where it may count processes
 	asked  bool   // Nodes is what muster's own flag or variable says, beside which the platform knows none
@@ -106,7 +109,7 @@ func Detect(h job.Host) Finding {
 			}
 		default:
 			r.warnings = append(warnings, r.warnings...)
-			return f.complete(r, err).started(h).witnessed(h, p.over, platforms[i+1:])
+			return f.complete(r, err).started(h).placeless().witnessed(h, p.over, platforms[i+1:])
 		}
 	}
 	return alone(h, halves, warnings)
@@ -191,7 +194,7 @@ func (f Finding) witnessed(h job.Host, over []string, others []platform) Finding
 				f.Rule, f.count(), strings.Join(f.Evidence, ", "), w.Rule, w.count(), strings.Join(r.evidence, ", "))
 		}
 	}
-	if numbers := ofSeveral(&reader{host: h}); f.Nodes == 1 && f.Least == 0 && f.Barred == nil && !f.Serves && f.Problem == nil && len(numbers) > 0 {
+	if numbers := ofSeveral(&reader{host: h}); f.Nodes == 1 && f.Least == 0 && f.Barred == nil && !f.Serves && !f.PerProcess && f.Problem == nil && len(numbers) > 0 {
 		f.Problem = fmt.Errorf("%s says 1 node (%s), but there is %s as one of several has it: correct one of them, or say --nnodes (1 for a run of this node alone), "+
 			"--node-rank and --rdzv-endpoint", f.Rule, strings.Join(f.Evidence, ", "), strings.Join(numbers, ", "))
 	}
@@ -213,6 +216,9 @@ func (f Finding) solo(w Finding) bool {
 // agrees reports whether another platform says the same, or would if its numbers were of processes and not of nodes. The processes of one
 // node meet on it, and what is started once for them all is the first.
 func (f Finding) agrees(r *reader, w Finding) bool {
+	if f.PerProcess && w.counts != "" && w.Nodes == f.Processes && (w.Rank < 0 || w.Rank == f.ProcessRank) {
+		return true
+	}
 	if f.solo(w) && f.Barred == nil && w.Barred == nil && !f.Serves {
 		return w.counts != "" && w.Rank <= 0 && (w.Host == f.Host || w.Self || r.isHere(w.Host))
 	}
@@ -242,22 +248,46 @@ func (f Finding) Trouble() error {
 	return f.Problem
 }
 
-// started bars a process of a launcher that starts one for each GPU, whatever the platform says of nodes: each of them would train alone.
+// started is for a process of a launcher that starts one for each GPU, on the nodes of which a platform tells: without a number of its own each
+// of them would train alone. A launcher that starts processes on this node alone, beside others, makes no world of them all.
 func (f Finding) started(h job.Host) Finding {
 	w, r, err := mpirun.read(h)
 	if r == nil || err != nil || !w.PerProcess || f.PerProcess || f.Nested {
 		return f
 	}
-	f.PerProcess, f.ProcessRank, f.LocalRank, f.Barred = true, w.ProcessRank, w.LocalRank, cmp.Or(f.Barred, w.Barred)
+	f.process(w.ProcessRank, w.LocalRank, w.Processes)
+	if w.Nodes != f.Nodes && f.Barred == nil {
+		f.Barred = fmt.Errorf("the launcher's %d processes are not those of all nodes, of which %s says %d: %w", f.Processes, f.Rule, f.Nodes, f.AsProcess())
+	}
+	if w.Host != "" && f.Rule == mpiJob.name { // on which all ranks agree, and not all see the same files
+		f.Host, f.Port, f.RankZero = w.Host, w.Port, w.RankZero
+	}
+	if w.JobID != "" && f.JobID != "" { // a platform's job may start several of them
+		if f.JobID += "." + w.JobID; f.Rule == slurm.name {
+			f.Port = slurmPort(f.JobID)
+		}
+	}
 	f.Evidence = append(f.Evidence, r.evidence...)
 	return f
 }
 
-// process says that this agent was started for one process, not for one node, and is one of so many on it.
-func (f *Finding) process(rank, local, share int) {
-	f.PerProcess, f.ProcessRank, f.LocalRank = true, rank, local
-	f.Barred = fmt.Errorf("this was started as process %d, one of %d on its node: muster is to be started once per node, and starts the processes itself "+
-		"(srun --ntasks-per-node 1, mpirun --map-by ppr:1:node, process_count_per_instance: 1)", rank, share)
+// process says that this agent was started for one process, not for one node, and is one of so many on all nodes.
+func (f *Finding) process(rank, local, all int) {
+	f.PerProcess, f.ProcessRank, f.LocalRank, f.Processes = true, rank, local, all
+}
+
+// AsProcess is why an agent that was started for one process does not take a node's part.
+func (f Finding) AsProcess() error {
+	return fmt.Errorf("this was started as process %d of %d, one of several on its node: start muster once per node, which starts the processes itself "+
+		"(srun --ntasks-per-node 1, mpirun --map-by ppr:1:node, process_count_per_instance: 1), or leave numbers of nodes and workers to the launcher", f.ProcessRank, f.Processes)
+}
+
+// placeless bars a process whose launcher says nothing of where they meet: flags may.
+func (f Finding) placeless() Finding {
+	if f.PerProcess && f.Host == "" && len(f.Etcd) == 0 && f.Barred == nil {
+		f.Barred = fmt.Errorf("this is process %d of %d, %w: say --rdzv-endpoint HOST:PORT, the same to all, or set MASTER_ADDR to where process 0 runs", f.ProcessRank, f.Processes, ErrNowhere)
+	}
+	return f
 }
 
 // ErrNowhere is the problem of several nodes whose meeting point the platform leaves to flags.
@@ -272,7 +302,10 @@ func contradiction(f Finding) error {
 	if f.Nodes > job.MaxNodes {
 		return fmt.Errorf("%s: %d nodes (%s), and at most %d are possible", f.Rule, f.Nodes, strings.Join(f.Evidence, ", "), job.MaxNodes)
 	}
-	if f.Nodes > 1 && f.Host == "" && len(f.Etcd) == 0 && f.Barred == nil {
+	if f.PerProcess && (f.Processes < 1 || f.ProcessRank >= f.Processes) {
+		return fmt.Errorf("%s: this is process %d of %d (%s): these cannot both be true", f.Rule, f.ProcessRank, f.Processes, strings.Join(f.Evidence, ", "))
+	}
+	if f.Nodes > 1 && f.Host == "" && len(f.Etcd) == 0 && f.Barred == nil && !f.PerProcess {
 		return fmt.Errorf("%s: %d nodes, %w (%s): say --rdzv-endpoint HOST:PORT", f.Rule, f.Nodes, ErrNowhere, strings.Join(f.Evidence, ", "))
 	}
 	return nil

@@ -14,6 +14,9 @@ const mpiHostfile = "/etc/mpi/hostfile"
 var mpiJob = platform{
 	name: "mpi-launcher",
 	here: func(r *reader) bool {
+		if r.get("K_MPI_JOB_ROLE") != "launcher" && r.file(mpiHostfile) == "" && mpirun.here(r) { // a worker's rank knows more
+			return false
+		}
 		return r.any("K_MPI_JOB_ROLE") || mpiExec(r) || r.file(mpiHostfile) != "" &&
 			r.any("OMPI_MCA_orte_default_hostfile", "I_MPI_HYDRA_HOST_FILE", "HYDRA_HOST_FILE", "PRTE_MCA_prte_default_hostfile")
 	},

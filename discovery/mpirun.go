@@ -1,7 +1,7 @@
 package discovery
 
 // mpirun is a rank that an MPI launcher, or a launcher like one, started: Open MPI, PMIx, PMI, LSF's jsrun, Flux. None of them says where
-// node 0 is.
+// node 0 is: people do, in MASTER_ADDR, or all ranks are on this node, where the launcher's name for them tells them from others.
 var mpirun = platform{
 	name: "mpirun",
 	here: func(r *reader) bool {
@@ -37,7 +37,7 @@ var mpirun = platform{
 			}
 			switch {
 			case local > 1 || ok && id > 0:
-				f.process(rank, id, max(local, 1))
+				f.process(rank, id, size)
 				f.Rank = -1
 				if local > 1 && size%local == 0 {
 					f.Nodes = size / local
@@ -45,10 +45,27 @@ var mpirun = platform{
 			default:
 				f.Nodes, f.Rank = size, rank
 			}
-			return nil
+			return mpirunPlace(r, f)
 		}
 		return nil
 	},
+}
+
+// mpirunPlace is where the ranks meet, if anything says so.
+func mpirunPlace(r *reader, f *Finding) (err error) {
+	for _, name := range []string{"PMIX_NAMESPACE", "FLUX_JOB_ID", "PALS_APID"} {
+		if f.JobID == "" && r.get(name) != "" {
+			f.JobID, f.JobIDBy = r.text(name), name
+		}
+	}
+	switch {
+	case r.any("MASTER_ADDR"):
+		return r.master("MASTER_ADDR", "MASTER_PORT", f)
+	case f.PerProcess && f.Nodes == 1 && f.JobID != "":
+		f.Port = slurmPort(f.JobID)
+		r.itself(f)
+	}
+	return nil
 }
 
 // mpiRanks are the variables by which launchers tell a rank which one it is: in all, on its node, and of how many there. MPICH's kin has names

@@ -13,7 +13,7 @@ import (
 
 // several reports whether a reading is of a job of more than this node, or of one that nobody can read.
 func several(f Finding) bool {
-	return f.Nodes != 1 || f.Least != 0 || f.Barred != nil || f.Trouble() != nil
+	return f.Nodes != 1 || f.Least != 0 || f.Processes > 1 || f.Barred != nil || f.Trouble() != nil
 }
 
 // said is all that two nodes with the same evidence must read alike.

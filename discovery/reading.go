@@ -36,6 +36,7 @@ type Reading struct {
 	Framework       *string  `json:"framework"`
 
 	PerProcess       bool `json:"perProcess"`
+	Processes        *int `json:"processes"` // on all nodes
 	ProcessRank      *int `json:"processRank"`
 	LocalRank        *int `json:"localRank"`
 	ParkAfterSuccess bool `json:"parkAfterSuccess"`
@@ -55,7 +56,7 @@ func (f Finding) Reading(h job.Host) Reading {
 		FixPort: positive(f.FixPort), NProc: f.nproc(h), Role: text(f.Role), Index: known(f.Index), Hosts: f.Hosts, Servers: f.Servers,
 		Group: known(f.Group), Members: positive(f.Members), Sparse: f.Sparse, JobID: text(f.JobID), Attempt: known(f.Attempt),
 		Framework: text(f.Framework), PerProcess: f.PerProcess, ParkAfterSuccess: f.Park, ExitDecider: f.Decider,
-		ProcessRank: known(f.ProcessRank), LocalRank: known(f.LocalRank),
+		Processes: positive(f.Processes), ProcessRank: known(f.ProcessRank), LocalRank: known(f.LocalRank),
 		Evidence: f.Evidence, Warn: []string{}, Warnings: []string{}, NotRun: wrong(f.Barred), Error: wrong(f.Trouble()),
 	}
 	if f.Least != 0 {
@@ -114,6 +115,8 @@ func (f Finding) rank() any {
 func (f Finding) nproc(h job.Host) *int {
 	n, err := strconv.Atoi(f.NProc)
 	switch {
+	case f.PerProcess:
+		return positive(1)
 	case err == nil:
 		return &n
 	case f.Nested || f.NProc == "cpu":

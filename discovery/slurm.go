@@ -48,7 +48,9 @@ var slurm = platform{
 		if f.Nodes == 1 && !f.PerProcess && (r.placed() || r.petSeveral() && r.any("PET_RDZV_ENDPOINT")) {
 			return harmless("a step of one node, as a loop over the nodes starts them, and other variables number those")
 		}
-		return r.at("SLURM_STEP_NODELIST", nodes[0], f)
+		err = r.at("SLURM_STEP_NODELIST", nodes[0], f)
+		f.RankZero = f.RankZero && !strings.HasPrefix(r.get("SLURM_DISTRIBUTION"), "arbitrary") // else task 0 is on the first node
+		return err
 	},
 	over: []string{"*"}, // enroot's hook and Pyxis write MASTER_ADDR, WORLD_SIZE and RANK of processes
 }
@@ -74,7 +76,14 @@ func slurmTasks(r *reader, f *Finding) error {
 		rank, _ := r.plain("SLURM_PROCID")
 		local, _ := r.plain("SLURM_LOCALID")
 		r.text("SLURM_PROCID")
-		f.process(rank, local, max(tasks, 1))
+		if all == 0 {
+			if all, err = r.required("SLURM_NTASKS", 1); err != nil {
+				return err
+			}
+		}
+		f.process(rank, local, all)
+		f.Machine, f.NProc = r.get("SLURMD_NODENAME"), ""
+		f.GPUs, _ = r.plain("SLURM_GPUS_ON_NODE")
 	}
 	return nil
 }

@@ -21,6 +21,8 @@ type Place struct {
 	AgentStore  bool     // the store on MasterPort is muster's, so rank 0 must not host one
 	GPUs        int      // that this node's workers see, all of them
 	Servers     int      // how many nodes, the last ones, are parameter servers
+	PerProcess  bool     // each process has an agent, so that several members of the world may be on one machine
+	Own         bool     // of GPUs, those that this node's workers see are theirs alone
 	Restarts    int      // rounds before this one
 	MaxRestarts int
 	ErrorDir    string // of this round on this node, for ErrorDir/LOCAL_RANK/error.json; "" in a dry run
@@ -114,14 +116,48 @@ func (f Framework) Tasks(p Place, argv []string, given func(string) (string, boo
 // ranks are the per-process variables that scripts of all frameworks may read: always ours, for a platform fills the same names
 // with numbers of nodes.
 func (p Place) ranks(local int) job.Env {
-	me := p.World.Members[p.Group]
+	rank := p.World.Members[p.Group].First + local
+	local, locals := p.Local(local)
+	node, _ := p.Node()
 	return job.Env{
-		{Name: "RANK", Value: strconv.Itoa(me.First + local), Why: "global rank of this worker"},
+		{Name: "RANK", Value: strconv.Itoa(rank), Why: "global rank of this worker"},
 		{Name: "WORLD_SIZE", Value: strconv.Itoa(p.World.Size()), Why: "workers on all nodes"},
 		{Name: "LOCAL_RANK", Value: strconv.Itoa(local), Why: "rank of this worker on its node; scripts choose the GPU by it"},
-		{Name: "LOCAL_WORLD_SIZE", Value: strconv.Itoa(me.Slots), Why: "workers on this node"},
-		{Name: "NODE_RANK", Value: strconv.Itoa(p.Group), Why: "group rank of this node (Composer, MaxText)"},
+		{Name: "LOCAL_WORLD_SIZE", Value: strconv.Itoa(locals), Why: "workers on this node"},
+		{Name: "NODE_RANK", Value: strconv.Itoa(node), Why: "group rank of this node (Composer, MaxText)"},
 	}
+}
+
+// Local is the number on its machine of this node's worker with a local rank, and how many are on that machine.
+func (p Place) Local(rank int) (local, all int) {
+	me := p.World.Members[p.Group]
+	if !p.PerProcess {
+		return rank, me.Slots
+	}
+	for i, m := range p.World.Members {
+		if m.Name != me.Name {
+			continue
+		}
+		if i < p.Group {
+			local += m.Slots
+		}
+		all += m.Slots
+	}
+	return local + rank, all
+}
+
+// Node is the number of this node's machine, by the order of ranks, and how many there are.
+func (p Place) Node() (rank, all int) {
+	if !p.PerProcess {
+		return p.Group, len(p.World.Members)
+	}
+	seen := map[string]int{}
+	for _, m := range p.World.Members {
+		if _, known := seen[m.Name]; !known {
+			seen[m.Name] = len(seen)
+		}
+	}
+	return seen[p.World.Members[p.Group].Name], len(seen)
 }
 
 // meeting says where the ranks meet, and who serves there.
@@ -160,7 +196,10 @@ func (p Place) trainers() int { return len(p.World.Members) - p.Servers }
 // devices are a worker's GPUs, as indexes into those that its node's workers see: an equal share, or one in turn where there are
 // more workers than GPUs; "" where there are none.
 func (p Place) devices(local int) string {
-	slots := p.World.Members[p.Group].Slots
+	local, slots := p.Local(local)
+	if p.Own {
+		local, slots = 0, 1
+	}
 	if p.GPUs == 0 || slots == 0 {
 		return ""
 	}

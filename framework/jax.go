@@ -34,19 +34,20 @@ func jaxEnv(p Place, local int, given func(string) (string, bool)) job.Env {
 // jaxRanks are further names for where rank 0 serves, and for a worker's numbers.
 func jaxRanks(p Place, local int) job.Env {
 	me := p.World.Members[p.Group]
+	number, locals := p.Local(local)
 	rank, size, port := strconv.Itoa(me.First+local), strconv.Itoa(p.World.Size()), strconv.Itoa(p.MasterPort)
 	e := job.Env{
 		{Name: "JAX_COORDINATOR_ADDRESS", Value: p.master(), Why: "where rank 0 serves, for jax.distributed.initialize"},
 		{Name: "JAX_COORDINATOR_PORT", Value: port, Why: "the same port"},
 		{Name: "SLURM_NTASKS", Value: size, Why: "WORLD_SIZE, in the words in which JAX looks for it"},
 		{Name: "SLURM_PROCID", Value: rank, Why: "RANK, in the words in which JAX looks for it"},
-		{Name: "SLURM_LOCALID", Value: strconv.Itoa(local), Why: "LOCAL_RANK, in the words in which JAX looks for it"},
+		{Name: "SLURM_LOCALID", Value: strconv.Itoa(number), Why: "LOCAL_RANK, in the words in which JAX looks for it"},
 		{Name: "COORDINATOR_ADDRESS", Value: p.MasterAddr, Why: "JAXJob's name for MASTER_ADDR"},
 		{Name: "COORDINATOR_PORT", Value: port, Why: "JAXJob's name for MASTER_PORT"},
 		{Name: "NUM_PROCESSES", Value: size, Why: "JAXJob's name for WORLD_SIZE"},
 		{Name: "PROCESS_ID", Value: rank, Why: "JAXJob's name for RANK"},
 	}
-	if me.Slots > 1 { // MaxText takes a node for a process
+	if locals > 1 { // MaxText takes a node for a process
 		return e
 	}
 	return append(e,

@@ -42,7 +42,10 @@ func paddleEnv(p Place, local int, given func(string) (string, bool)) job.Env {
 // paddleCollective is the contract of all workers where none is a server.
 func paddleCollective(p Place, local int) job.Env {
 	me := p.World.Members[p.Group]
-	rank, size, local0 := strconv.Itoa(me.First+local), strconv.Itoa(p.World.Size()), strconv.Itoa(local)
+	rank, size := strconv.Itoa(me.First+local), strconv.Itoa(p.World.Size())
+	number, locals := p.Local(local)
+	_, nodes := p.Node()
+	local0 := strconv.Itoa(number)
 	return append(paddleWorkers(p, local),
 		job.Var{Name: "PADDLE_TRAINER_ID", Value: rank, Why: "RANK, in Paddle's words"},
 		job.Var{Name: "PADDLE_MASTER", Value: p.master(), Why: "where rank 0 hosts Paddle's store, fresh each round"},
@@ -50,9 +53,9 @@ func paddleCollective(p Place, local int) job.Env {
 		job.Var{Name: "PADDLE_GLOBAL_RANK", Value: rank, Why: "its launcher's name for RANK"},
 		job.Var{Name: "PADDLE_GLOBAL_SIZE", Value: size, Why: "its launcher's name for WORLD_SIZE"},
 		job.Var{Name: "PADDLE_LOCAL_RANK", Value: local0, Why: "its launcher's name for LOCAL_RANK"},
-		job.Var{Name: "PADDLE_LOCAL_SIZE", Value: strconv.Itoa(me.Slots), Why: "its launcher's name for LOCAL_WORLD_SIZE"},
+		job.Var{Name: "PADDLE_LOCAL_SIZE", Value: strconv.Itoa(locals), Why: "its launcher's name for LOCAL_WORLD_SIZE"},
 		job.Var{Name: "PADDLE_RANK_IN_NODE", Value: local0, Why: "fleet's name for LOCAL_RANK"},
-		job.Var{Name: "PADDLE_NNODES", Value: strconv.Itoa(len(p.World.Members)), Why: "number of nodes"},
+		job.Var{Name: "PADDLE_NNODES", Value: strconv.Itoa(nodes), Why: "number of nodes"},
 	)
 }
 

@@ -30,7 +30,7 @@ func tensorflowEnv(p Place, local int, given func(string) (string, bool)) job.En
 	}
 	if config.Task.Type == "ps" {
 		e = append(e, job.Var{Name: "CUDA_VISIBLE_DEVICES", Value: "", Why: "a parameter server takes no GPU from those who train"})
-	} else if p.GPUs > 0 && p.World.Members[p.Group].Slots > 1 {
+	} else if _, locals := p.Local(local); p.GPUs > 0 && locals > 1 && !p.Own {
 		e = append(e, unset(given, job.Var{Name: "TF_FORCE_GPU_ALLOW_GROWTH", Value: "true", Why: "several workers share the GPUs of this node"})...)
 	}
 	e = append(e, p.direct(given)...)

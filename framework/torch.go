@@ -19,21 +19,23 @@ func torchEnv(p Place, local int, given func(string) (string, bool)) job.Env {
 	e = append(e, p.meeting()...)
 	e = append(e, torchStore(p))
 	e = append(e, torchElastic(p, local)...)
-	return append(e, torchDefaults(p.World.Members[p.Group].Slots, given)...)
+	return append(e, torchDefaults(p, given)...)
 }
 
 // torchRanks are further names for the same numbers.
 func torchRanks(p Place, local int) job.Env {
 	me := p.World.Members[p.Group]
 	rank, size := strconv.Itoa(me.First+local), strconv.Itoa(p.World.Size())
-	group, groups := strconv.Itoa(p.Group), strconv.Itoa(len(p.World.Members))
+	_, locals := p.Local(local)
+	node, nodes := p.Node()
+	group, groups := strconv.Itoa(node), strconv.Itoa(nodes)
 	return job.Env{
 		{Name: "GROUP_RANK", Value: group, Why: "group rank of this node (torchrun, Lightning)"},
 		{Name: "GROUP_WORLD_SIZE", Value: groups, Why: "number of nodes"},
 		{Name: "ROLE_NAME", Value: "default", Why: "torchrun's role; muster has one"},
 		{Name: "ROLE_RANK", Value: rank, Why: "rank within the role, which is all of the world"},
 		{Name: "ROLE_WORLD_SIZE", Value: size, Why: "size of the role, which is all of the world"},
-		{Name: "LOCAL_SIZE", Value: strconv.Itoa(me.Slots), Why: "DeepSpeed's name for LOCAL_WORLD_SIZE"},
+		{Name: "LOCAL_SIZE", Value: strconv.Itoa(locals), Why: "DeepSpeed's name for LOCAL_WORLD_SIZE"},
 		{Name: "CROSS_RANK", Value: group, Why: "DeepSpeed's name for GROUP_RANK"},
 		{Name: "CROSS_SIZE", Value: groups, Why: "DeepSpeed's name for GROUP_WORLD_SIZE"},
 	}
@@ -60,13 +62,13 @@ func torchElastic(p Place, local int) job.Env {
 }
 
 // torchDefaults are settings that the user may have made himself; his stay.
-func torchDefaults(slots int, given func(string) (string, bool)) job.Env {
+func torchDefaults(p Place, given func(string) (string, bool)) job.Env {
 	defaults := job.Env{
 		{Name: "TORCH_NCCL_ASYNC_ERROR_HANDLING", Value: "1", Why: "torchrun's default: a failed NCCL collective ends the worker"},
 		{Name: "NCCL_ASYNC_ERROR_HANDLING", Value: "1", Why: "the same for PyTorch before 2.2"},
 		unbuffered,
 	}
-	if slots > 1 {
+	if _, locals := p.Local(0); locals > 1 {
 		defaults = append(defaults, job.Var{Name: "OMP_NUM_THREADS", Value: "1", Why: "torchrun's default for several workers a node"})
 	}
 	return unset(given, defaults...)

@@ -139,6 +139,9 @@ func (h *heritage) hold() error {
 
 // contract makes sure that the workers of this node will find those of others, and be found.
 func (r *round) contract() error {
+	if err := r.process(); err != nil {
+		return err
+	}
 	if err := r.plan.Framework.Check(r.session.World); err != nil {
 		return fail(job.ExitRefused, "", "%w", err)
 	}
@@ -161,11 +164,15 @@ func (h *heritage) release() {
 
 // hosts are the addresses of a world's nodes, by group rank, for workers that call each other: of each node's the one most like
 // rank 0's node's as this node reaches it, for nodes may be in several networks. v4 passes over addresses of IPv6, of nodes that have another.
-func hosts(w job.World, leader string, v4 bool) []string {
-	owners := map[string]int{}
+func hosts(w job.World, leader string, v4, perProcess bool) []string {
+	owners, counted := map[string]int{}, map[[2]string]bool{}
 	for _, m := range w.Members {
 		for _, a := range m.Addrs {
-			owners[hostOf(a)]++
+			at := [2]string{hostOf(a), m.Name}
+			if !perProcess || !counted[at] { // several agents share a machine
+				owners[at[0]]++
+			}
+			counted[at] = perProcess
 		}
 	}
 	out := make([]string, len(w.Members))

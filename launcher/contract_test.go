@@ -157,7 +157,7 @@ func TestHosts(t *testing.T) {
 			}
 			w.Members = append(w.Members, m)
 		}
-		if got := strings.Join(hosts(w, c.leader, strings.HasPrefix(c.name, "v4")), " "); got != c.want {
+		if got := strings.Join(hosts(w, c.leader, strings.HasPrefix(c.name, "v4"), false), " "); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}

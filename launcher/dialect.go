@@ -28,10 +28,11 @@ func (p Plan) Tasks(place framework.Place, c Config) []job.Task {
 	}
 	tasks := p.Framework.Tasks(place, p.Command, given)
 	for i := range tasks {
-		tasks[i].Env = slices.Concat(tasks[i].Env, c.Dialect.Env, c.virtual(tasks[i].LocalRank))
+		local, _ := place.Local(tasks[i].LocalRank)
+		tasks[i].Env = slices.Concat(tasks[i].Env, c.Dialect.Env, c.virtual(local))
 		c.bind(&tasks[i], p.Bindings)
 		if c.Debug == "" {
-			tasks[i].Argv = c.arguments(tasks[i].Argv, strconv.Itoa(tasks[i].LocalRank))
+			tasks[i].Argv = c.arguments(tasks[i].Argv, strconv.Itoa(local))
 		}
 	}
 	return tasks

@@ -43,6 +43,7 @@ func DryRun(c Config, rank int) (Dry, error) {
 		World: world, Group: group, MasterAddr: host, MasterPort: c.WorkerPort, AgentStore: agentStore(c), GPUs: p.GPUs, Servers: p.Spec.Servers,
 		MaxRestarts: p.Restarts, ErrorDir: runPlace,
 	}
+	p.Process.told(&place)
 	for n := range world.Members {
 		place.Hosts = append(place.Hosts, fmt.Sprintf("<node %d>", n))
 	}
@@ -85,7 +86,9 @@ func uniform(p Plan) job.World {
 	s := p.Spec
 	s.Self.Ports = make([]int, p.Framework.Ports(s.Self.Slots))
 	w := job.World{ID: s.ID, Generation: 1}
+	name := s.Self.Name
 	for n := range s.Nodes {
+		s.Self.Name = p.Process.machine(n, name)
 		w.Members = append(w.Members, job.Member{Node: s.Self, First: n * s.Self.Slots})
 	}
 	return w

@@ -43,6 +43,7 @@ type Plan struct {
 	Framework framework.Framework
 	GPUs      int       // that the workers see
 	Success   string    // whose end is the job's, as --success says it
+	Process   *Process  // that this agent was started for; nil: it was for the node
 	Restarts  int       // rounds that may follow the first
 	Settings  []Setting // for `muster env`
 	Notes     []string  // what a person should know
@@ -90,6 +91,13 @@ func find(c Config) (discovery.Finding, error) {
 	}
 	if found.Problem != nil && !c.settles() {
 		return found, &Error{Code: job.ExitUsage, Err: found.Problem}
+	}
+	if c.asProcess(found) {
+		found.Barred = nil
+		return found, nil
+	}
+	if found.PerProcess && found.Barred == nil {
+		found.Barred = found.AsProcess()
 	}
 	if found.Barred != nil && found.Problem == nil && !c.settles() {
 		return found, fail(job.ExitUsage, "", "%s: %w (%s)", found.Rule, found.Barred, strings.Join(found.Evidence, ", "))
@@ -163,7 +171,12 @@ func planNodes(c Config, found discovery.Finding, p *Plan) error {
 	if err := c.contradicted(found); err != nil {
 		return err
 	}
+	if err := planProcess(c, found, p); err != nil {
+		return err
+	}
 	switch {
+	case p.Process != nil: // each is a node to the others
+		p.Spec.Nodes = found.Processes
 	case c.Standalone && c.Nodes > 1:
 		return fail(job.ExitUsage, "drop one of them", "%s means one node, %s more", c.by("standalone"), c.said("nnodes", job.Terms{Nodes: c.Nodes, Least: c.Least}.Size()))
 	case c.Nodes != 0:
@@ -238,6 +251,8 @@ func planRestarts(c Config, found discovery.Finding, p *Plan) error {
 func planSelf(c Config, found discovery.Finding, p *Plan) error {
 	p.Spec.Self = job.Node{Name: c.Host.Hostname, Index: found.Rank, Incarnation: newID(), Version: c.Version}
 	switch {
+	case p.Process != nil:
+		p.Spec.Self.Name, p.Spec.Self.Index = cmp.Or(found.Machine, c.Host.Hostname), found.ProcessRank
 	case c.NodeRank >= 0:
 		p.Spec.Self.Index = c.NodeRank
 	case found.Serves && p.Spec.Servers > 0: // they are the last
@@ -281,6 +296,9 @@ func planSlots(c Config, found discovery.Finding, p *Plan) error {
 	if p.Framework.Whole && c.NProc == "" {
 		asked, from = "1", p.Framework.Name+" has one process a node"
 	}
+	if p.Process != nil {
+		asked, from = "1", found.Rule+" starts one agent for each"
+	}
 	machine, err := topology.Probe(c.Root)
 	if err != nil {
 		return p.bars(fail(job.ExitSystem, "", "count the GPUs: %w", err))
@@ -299,6 +317,7 @@ func planSlots(c Config, found discovery.Finding, p *Plan) error {
 	p.Spec.Self.Slots = slots
 	gpus := machine.Slots()
 	p.GPUs, _ = machine.Visible(c.getenv)
+	p.Process.sees(p, found.GPUs)
 	for _, g := range gpus {
 		if !slices.Contains(p.Devices, g.Device) { // that of several MIG instances
 			p.Devices = append(p.Devices, g.Device)
@@ -360,6 +379,9 @@ func planEndpoint(c Config, found discovery.Finding, p *Plan) error {
 	at, err := endpoint(c, found)
 	if err != nil {
 		return err
+	}
+	if p.Process != nil && found.Nodes == 1 && c.Endpoint+c.MasterAddr == "" { // whatever the name of this node leads to
+		at.host = "127.0.0.1"
 	}
 	if c.WorkerPort == at.port {
 		return fail(job.ExitUsage, "give the workers another port, or leave that to muster",

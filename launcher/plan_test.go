@@ -108,7 +108,7 @@ func TestPlan(t *testing.T) {
 		{"no part in it", "K_MPI_JOB_ROLE=worker", nil, "", "mpi-worker: a worker of an MPI job is started by its launcher"},
 		{"no part in it, but flags", "K_MPI_JOB_ROLE=worker", func(c *Config) { c.Nodes, c.Endpoint = 2, "h" }, "2 -1 'h:29400' false true 1", ""},
 		{"a worker already", "TORCHELASTIC_RUN_ID=x LOCAL_RANK=1 GROUP_RANK=0 RANK=1 WORLD_SIZE=8 MASTER_ADDR=a", nil, "", "nested: another launcher started this process"},
-		{"a task for each GPU", "OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_RANK=5 OMPI_COMM_WORLD_LOCAL_RANK=1", nil, "", "mpirun: this was started as process 5"},
+		{"a task for each GPU", "OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_RANK=5 OMPI_COMM_WORLD_LOCAL_RANK=1", nil, "", "mpirun: this is process 5 of 8, but nothing says where they meet"},
 		{"an index without a number of nodes", "JOB_COMPLETION_INDEX=1", nil, "", "need MUSTER_NNODES"},
 		{"an index, and a flag", "JOB_COMPLETION_INDEX=1", func(c *Config) { c.Nodes, c.Endpoint = 2, "h" }, "2 1 'h:29400' false true 1", ""},
 		{"two that disagree", "LWS_LEADER_ADDRESS=l-0 LWS_GROUP_SIZE=4 LWS_WORKER_INDEX=2 NNODES=3 NODE_RANK=2 MASTER_ADDR=b", nil, "", "lws says this is node 2 of 4"},

@@ -424,6 +424,7 @@ func (r *round) placeOf(at start) *framework.Place {
 		MasterAddr: r.line.host, MasterPort: at.Port, AgentStore: at.AgentStore, ErrorDir: r.dir,
 		Restarts: at.Round, MaxRestarts: at.MaxRestarts,
 	}
+	r.plan.Process.told(p)
 	if p.Hosts = r.hosts(); r.plan.Framework.IPv4 {
 		p.MasterAddr = p.Hosts[0]
 	}
@@ -435,7 +436,7 @@ func (r *round) hosts() []string {
 	if !r.plan.Framework.Calls {
 		return nil
 	}
-	return hosts(r.session.World, r.line.host, r.plan.Framework.IPv4)
+	return hosts(r.session.World, r.line.host, r.plan.Framework.IPv4, r.plan.Process != nil)
 }
 
 // unbegun tells why this node's workers were not started.
