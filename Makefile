@@ -11,7 +11,7 @@ BENCH    ?= .
 ROUNDS   ?= 500
 MINUTES  ?= 30
 
-.PHONY: help build test race churn soak hangs fuzz bench lint cover golden demo image clean prepare interop matrix
+.PHONY: help build test race churn soak hangs fuzz bench lint cover golden demo image clean prepare interop matrix plays schemas
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,10 +25,16 @@ build: ## build bin/muster: static, reproducible, for this machine (GOARCH=arm64
 prepare: ## install what the tests need: Debian's PyTorch, PyPI's newest, and those between in chroots
 	test/prepare
 
-test: prepare lint race ## everything: prepare, lint, all tests with the race detector
+test: prepare lint schemas race ## everything: prepare, lint, all tests with the race detector
 
 race: build ## all tests with the race detector, against what is prepared
 	CGO_ENABLED=1 go test -race -timeout 30m ./...
+
+schemas: ## the examples' manifests against the schemas that the operators publish
+	cd test/schemas && go vet ./... && go test ./...
+
+plays: build ## the jobs of all examples, each pod a machine with what its platform would give it
+	go test ./test/platforms -all -v -count 1 -timeout 1h -muster $(abspath $(BIN))
 
 churn: ## ROUNDS (500) of crash and restart that leave nothing; MINUTES (30) in which agents are killed, and trainings do not notice
 	CGO_ENABLED=0 CHURN_ROUNDS=$(ROUNDS) CHURN_MINUTES=$(MINUTES) go test ./cmd/muster -run '^TestChurn' -v -count 1 -timeout 3h

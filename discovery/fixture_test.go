@@ -25,8 +25,8 @@ type testCase struct {
 	again  func(env []string, files map[string]string) job.Host
 }
 
-// cases are all nodes that are written down: those of two files in testdata, made by hand, and those of testdata/platforms, as real
-// operators made them.
+// cases are all nodes that are written down: those of two files in testdata, made by hand, those of testdata/platforms, as real
+// operators made them, and those of testdata/examples, as test/platforms makes them of the manifests under examples.
 func cases(t testing.TB) (all []testCase) {
 	t.Helper()
 	all = slices.Concat(byHand(t, "facts.yaml"), byHand(t, "versions.yaml"), byOperators(t))
@@ -62,7 +62,7 @@ func byHand(t testing.TB, file string) (all []testCase) {
 }
 
 func byOperators(t testing.TB) (all []testCase) {
-	files, err := filepath.Glob("testdata/platforms/*.json")
+	files, err := filepath.Glob("testdata/[pe]*/*.json")
 	if err != nil {
 		t.Fatal(err)
 	}

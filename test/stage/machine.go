@@ -95,6 +95,9 @@ func (m *Machine) Command(options string, argv ...string) *exec.Cmd {
 	return exec.Command("nsenter", append(args, argv...)...)
 }
 
+// PID is its first process, as we know it.
+func (m *Machine) PID() int { return m.first.Process.Pid }
+
 // Network has ip or nft carry out a script in its network.
 func (m *Machine) Network(program, text string) {
 	m.stage.t.Helper()
