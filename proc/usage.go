@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Usage is what a process has taken so far.
@@ -34,4 +36,11 @@ func (r Root) Usage(pid int) (Usage, error) {
 		return Usage{}, fmt.Errorf("process %d: strange line %.80q", pid, b)
 	}
 	return Usage{CPU: time.Duration(user+system) * tick, Memory: pages * int64(os.Getpagesize())}, nil
+}
+
+// Age is how long ago p started, by the clock of Start, which goes on while the machine is suspended.
+func (p Process) Age() time.Duration {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) // cannot fail with this clock
+	return time.Duration(now.Nano()) - time.Duration(p.Start)*tick
 }

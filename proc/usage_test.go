@@ -29,3 +29,14 @@ func TestUsage(t *testing.T) {
 		t.Errorf("this process: %+v, %v", me, err)
 	}
 }
+
+func TestAge(t *testing.T) {
+	me, err := Root("/proc").Process(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := Process{Start: me.Start - 500}
+	if now, then := me.Age(), old.Age(); now < 0 || now > time.Hour || then-now < 5*time.Second {
+		t.Errorf("this process is %v old, one that started five seconds before it %v", now, then)
+	}
+}

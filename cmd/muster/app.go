@@ -113,7 +113,7 @@ func dispatch(c *cli.Command, args []string) error {
 		args = letters(flags, args)
 	}
 	if c.Name == "run" {
-		tellShell("")
+		caller{os.Getenv(linksVariable)}.hears(word{})
 	}
 	args, given, err := normalise(flags, args)
 	if err != nil {

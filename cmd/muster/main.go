@@ -18,17 +18,17 @@ func main() {
 
 // start runs one command line and returns the exit status of the process.
 func start(args []string) int {
+	in := callerOf(args) // before the environment is a job's
 	err := commandLine(args)
-	if err == nil {
-		return 0
-	}
-	if text := err.Error(); text != "" {
-		fmt.Fprintf(os.Stderr, "muster: %s\n", report.Plain(text))
+	code, wrongly := exitCode(err), ""
+	if err != nil && err.Error() != "" {
+		fmt.Fprintf(os.Stderr, "muster: %s\n", report.Plain(err.Error()))
 	}
 	if usage := (usageError{}); errors.As(err, &usage) {
-		return misused(args, err)
+		code, wrongly = misused(args, err), err.Error()
 	}
-	return exitCode(err)
+	in.hears(word{Code: &code, Wrong: wrongly})
+	return code
 }
 
 // misused is the exit status for a command line that cannot be right.
@@ -39,7 +39,6 @@ func misused(args []string, err error) int {
 	if launches(args) {
 		why := launcher.VerdictOf(&launcher.Error{Code: job.ExitUsage, Err: err})
 		pid1.LeaveWords(os.Getenv(terminationLog), report.Words(why)) // there is no agent yet that could
-		tellShell(err.Error())
 	}
 	return job.ExitUsage
 }

@@ -153,6 +153,7 @@ func run(x *cli.Context, c launcher.Config) (err error) {
 		first.Close(exitCode(err))
 	}()
 	configure(x, &c)
+	defer func(began time.Time) { leaveVerdict(c.VerdictFile, began, err) }(time.Now())
 	if err := styled(&c); err != nil {
 		return err
 	}
@@ -167,6 +168,18 @@ func run(x *cli.Context, c launcher.Config) (err error) {
 	}
 	c.Log = newLog(c.Console.Stderr())
 	return finish(c, launcher.Run(context.Background(), c).Verdict)
+}
+
+// leaveVerdict leaves the verdict on what ended before there was a job, which leaves its own: its end is an error without a word.
+func leaveVerdict(file string, began time.Time, why error) {
+	if file == "" || why == nil || why.Error() == "" {
+		return
+	}
+	v := launcher.VerdictOf(&launcher.Error{Code: exitCode(why), Err: why})
+	e := report.Ending{Verdict: v, Host: thisHost().Hostname, Node: -1, Began: began, Ended: time.Now(), Version: version()}
+	if err := e.Write(file); err != nil {
+		fmt.Fprintln(os.Stderr, "muster:", err)
+	}
 }
 
 // finish says how the job ended: to people, and to whoever asks why the container ended.

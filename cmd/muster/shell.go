@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -20,7 +19,6 @@ import (
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher"
 	"github.com/muster-run/muster/launcher/pid1"
-	"github.com/muster-run/muster/proc"
 	"github.com/muster-run/muster/report"
 )
 
@@ -37,12 +35,8 @@ const (
 	waitingVariable = "MUSTER_SHELL"
 )
 
-// What else the directory with the links has: what bash reads before a script, and what muster in the script says of itself: nothing as long as
-// none was called, then a line, and what was wrong with how it was called. The file is there from the beginning: who is late makes none anew.
-const (
-	bashFile   = "bash_env"
-	calledFile = "called"
-)
+// bashFile, in the directory with the links, is what bash reads before a script.
+const bashFile = "bash_env"
 
 // A shell is a script's run.
 type shell struct {
@@ -51,6 +45,10 @@ type shell struct {
 	links   string // directory
 	verdict string // file for the verdict; "": none is wanted
 	began   time.Time
+
+	over   time.Time // when the script had ended
+	before called    // what was called until then
+	told   bool      // that the job goes on
 }
 
 // runShell runs a shell script that calls a launcher.
@@ -75,7 +73,7 @@ func runShell(args []string, u understood) error {
 	defer os.RemoveAll(s.links)
 	fmt.Fprintf(os.Stderr, "muster: %s calls %s: there muster takes its place\n", s.name, s.Call)
 	w := watchFor(s)
-	code := pid1.Init(command, pid1.InitOptions{Group: true, Subreaper: os.Getpid() != 1, Linger: time.Hour}) // the job in it knows its own limits
+	code := pid1.Init(command, pid1.InitOptions{Group: true, Subreaper: os.Getpid() != 1, Linger: time.Hour, Stay: s.stays}) // the job in it knows its own limits
 	return s.ended(code, w.close(), command)
 }
 
@@ -197,21 +195,6 @@ func linkDir(names []string) (string, error) {
 	return dir, nil
 }
 
-// tellShell is for muster that a shell script calls: it tells the script's first process, if there is one, that it was called, and what was
-// wrong with that; "": nothing.
-func tellShell(wrong string) {
-	dir := os.Getenv(linksVariable)
-	if dir == "" {
-		return
-	}
-	f, err := os.OpenFile(filepath.Join(dir, calledFile), os.O_WRONLY|os.O_TRUNC, 0)
-	if err != nil {
-		return // the script has ended
-	}
-	defer f.Close()
-	_, _ = fmt.Fprintln(f, wrong)
-}
-
 // leaveShell takes from the environment of muster that a shell script calls what the script needed.
 func leaveShell() {
 	dir := os.Getenv(linksVariable)
@@ -259,11 +242,13 @@ func underShell(known []cli.Flag, args []string, given map[string]string) ([]str
 	return append(add, args...), nil
 }
 
-// ended is how the job ended, if there was none but the script: real is a launcher that was found running in it.
-func (s shell) ended(code int, real string, command []string) error {
-	called, _ := os.ReadFile(filepath.Join(s.links, calledFile))
-	wrongly := strings.TrimSpace(string(called))
-	switch {
+// ended is how it all ended: as the script did, or, where that ended well, the job that it left running. real is a launcher that was found in it.
+func (s *shell) ended(code int, real string, command []string) error {
+	called := s.called()
+	if code == job.ExitOK {
+		code = called.after(s.before)
+	}
+	switch wrongly := called.wrong(); {
 	case real != "":
 		return s.leave(wrong("%s ran %s, which is not muster, and would train apart from the job's other nodes: it was stopped; does the script set PATH and PYTHONPATH anew? "+
 			"Add to them, or write muster before the launcher's name there; %s=1 there allows it", s.name, real, bypass))
@@ -271,6 +256,9 @@ func (s shell) ended(code int, real string, command []string) error {
 		_ = s.leave(&launcher.Error{Code: code, Err: errors.New(wrongly)}) // it was said already
 		return status(code)
 	case len(called) > 0:
+		if last := called.last(); code == job.ExitOK && last != job.ExitOK {
+			fmt.Fprintf(os.Stderr, "muster: %s ended well, though the last job in it ended with %d; so this ends with 0 (the shell's words \"set -o pipefail\" and \"wait $!\" hand a job's code on)\n", s.name, last)
+		}
 		return status(code)
 	case code == job.ExitOK:
 		return s.leave(wrong("%s has ended, and never called %s by the link to muster: if it trained, it did so alone; does it call something else? "+
@@ -282,150 +270,7 @@ func (s shell) ended(code int, real string, command []string) error {
 }
 
 // leave leaves the verdict on a script without a job.
-func (s shell) leave(why error) error {
-	v := launcher.VerdictOf(&launcher.Error{Code: exitCode(why), Err: why})
-	e := report.Ending{Verdict: v, Host: thisHost().Hostname, Node: -1, Began: s.began, Ended: time.Now(), Version: version()}
-	if s.verdict != "" {
-		if err := e.Write(s.verdict); err != nil {
-			fmt.Fprintln(os.Stderr, "muster:", err)
-		}
-	}
+func (s *shell) leave(why error) error {
+	leaveVerdict(s.verdict, s.began, why)
 	return why
-}
-
-// A shellWatch looks whether a script runs a real launcher, until it is closed.
-type shellWatch struct {
-	s     shell
-	first map[proc.Process]time.Time // when one was seen
-	found *proc.Process
-	as    string
-	stop  chan struct{}
-	done  chan struct{}
-}
-
-func watchFor(s shell) *shellWatch {
-	w := &shellWatch{s: s, first: map[proc.Process]time.Time{}, stop: make(chan struct{}), done: make(chan struct{})}
-	go w.run()
-	return w
-}
-
-// close ends the watch, and returns which real launcher it found; "": none. What it reads of a process may wait for that in the kernel.
-func (w *shellWatch) close() string {
-	close(w.stop)
-	select {
-	case <-w.done:
-		return w.as
-	case <-time.After(5 * time.Second):
-		return ""
-	}
-}
-
-func (w *shellWatch) run() {
-	defer close(w.done)
-	each := time.NewTicker(time.Second)
-	defer each.Stop()
-	for {
-		select {
-		case <-w.stop:
-			return
-		case now := <-each.C:
-			w.look(now)
-		}
-	}
-}
-
-// How long a process with a launcher's words may take to become muster: the hook of Python does so, once Python has started.
-const (
-	withoutHook = 2 * time.Second
-	withHook    = 20 * time.Second
-)
-
-// look looks once, and tells everybody to stop if there is a real launcher.
-func (w *shellWatch) look(now time.Time) {
-	if w.found != nil {
-		return
-	}
-	all, err := proc.Root("/proc").All()
-	if err != nil {
-		return
-	}
-	seen := map[proc.Process]time.Time{}
-	for _, p := range proc.Below(all, os.Getpid()) {
-		as, ok := realLauncher(p, all)
-		if !ok {
-			continue
-		}
-		key := proc.Process{PID: p.PID, Start: p.Start}
-		seen[key] = now
-		if at, before := w.first[key]; before {
-			seen[key] = at
-		}
-		patience := withoutHook
-		if strings.Contains(proc.Root("/proc").Getenv(p.PID, "PYTHONPATH"), w.s.links+"/") {
-			patience = withHook
-		}
-		if now.Sub(seen[key]) >= patience {
-			w.found, w.as = &p, fmt.Sprintf("%s (pid %d)", as, p.PID)
-			fmt.Fprintf(os.Stderr, "muster: %s runs %s, which is not muster: stopping it\n", w.s.name, w.as)
-			_ = syscall.Kill(p.PID, syscall.SIGTERM)
-			_ = syscall.Kill(os.Getpid(), syscall.SIGTERM) // which goes on to the script
-			return
-		}
-	}
-	w.first = seen
-}
-
-// realLauncher reports which launcher a process is that is not muster, nor below another muster, who cares for what is there.
-func realLauncher(p proc.Process, all []proc.Process) (as string, ok bool) {
-	argv := argvOf(p.PID)
-	call, ok := dialect.Of(argv)
-	if !ok || isMuster(p.PID) || !dialect.Theirs(fileOf(p.PID, argv, call), isThere) {
-		return "", false
-	}
-	if yes, _ := truth(proc.Root("/proc").Getenv(p.PID, bypass)); yes == "true" {
-		return "", false
-	}
-	for parent := p.Parent; parent != os.Getpid(); {
-		i := slices.IndexFunc(all, func(o proc.Process) bool { return o.PID == parent })
-		if i < 0 || isMuster(parent) {
-			return "", false
-		}
-		parent = all[i].Parent
-	}
-	return cmp.Or(call.Python, argv[0]) + " " + call.As, true
-}
-
-// fileOf is the file of the launcher that a process is, as far as it is one by that file's name.
-func fileOf(pid int, argv []string, call dialect.Call) string {
-	if call.Python == "" {
-		file, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-		return cmp.Or(file, argv[0])
-	}
-	i := slices.IndexFunc(argv[1:], func(arg string) bool { return filepath.Base(arg) == call.As })
-	if i < 0 { // it is a module
-		return call.As
-	}
-	dir, _ := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid))
-	if file := argv[1+i]; !filepath.IsAbs(file) {
-		return filepath.Join(dir, file)
-	}
-	return argv[1+i]
-}
-
-// isMuster reports whether a process runs this program, or another one of its name.
-func isMuster(pid int) bool {
-	exe := fmt.Sprintf("/proc/%d/exe", pid)
-	path, _ := os.Readlink(exe)
-	self, err1 := os.Stat("/proc/self/exe")
-	its, err2 := os.Stat(exe)
-	return strings.HasPrefix(filepath.Base(path), "muster") || errors.Join(err1, err2) == nil && os.SameFile(self, its)
-}
-
-// argvOf is a process' command line; nil where it cannot be read, or the process has none.
-func argvOf(pid int) []string {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	if err != nil || len(text) == 0 {
-		return nil
-	}
-	return strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
 }

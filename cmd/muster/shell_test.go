@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -134,9 +135,9 @@ func TestShellInBackground(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "train.py"), []byte(train), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	script := "torchrun train.py & while [ ! -e up ]; do sleep 0.05; done; kill $!; wait $!; echo ended $?; while [ ! -e v.json ]; do sleep 0.05; done"
+	script := "torchrun train.py & while [ ! -e up ]; do sleep 0.05; done; kill $!; wait $!; echo ended $?; while [ ! -e v.json ]; do sleep 0.05; done; exit 5"
 	for _, hook := range []string{"", "off"} {
-		muster(t, dir, []string{"MUSTER_HOOK=" + hook}, "run", "--verdict", "v.json", "--", "bash", "-c", "rm -f up v.json; "+script).ends(0, "ended 143", "told\n")
+		muster(t, dir, []string{"MUSTER_HOOK=" + hook}, "run", "--verdict", "v.json", "--", "bash", "-c", "rm -f up v.json; "+script).ends(5, "ended 143", "told\n")
 	}
 }
 
@@ -243,6 +244,96 @@ func TestShellCallsWrongly(t *testing.T) {
 			if text, err := os.ReadFile(file); err != nil || !strings.Contains(string(text), want) || strings.Contains(string(text), "before it called") {
 				t.Errorf("%s: %s: %v: %s", call, file, err, text)
 			}
+		}
+	}
+}
+
+// A job that a script leaves running is waited for: its end is that of all, signals reach it, also in a session of its own, and what was made for
+// the script is gone then.
+func TestShellLeavesJob(t *testing.T) {
+	t.Parallel()
+	train := "import os, signal, sys, time\n" +
+		"signal.signal(signal.SIGTERM, lambda *_: sys.exit(print('saved', os.environ['RANK'], flush=True)))\n" +
+		"print('up', flush=True)\nwhile not os.path.exists('over'): time.sleep(0.01)\nsys.exit(7)\n"
+	words := " --nproc-per-node 2 train.py"
+	for name, c := range map[string]struct{ shell, script, left string }{
+		"bash":       {"bash", "torchrun" + words + " &", "ended, and left torchrun running"},
+		"dash":       {"dash", "torchrun" + words + " &", "ended, and left torchrun running"},
+		"nohup":      {"bash", "nohup torchrun" + words + " 2>&1 &", "ended, and left torchrun running"},
+		"subshell":   {"bash", "( torchrun" + words + "; echo behind ) &", "ended, and left torchrun running"},
+		"the second": {"dash", "torchrun --help >/dev/null; { until [ -e left ]; do sleep 0.05; done; torchrun" + words + "; } & : >left", "ended, and left torchrun running"},
+		"own group":  {"bash", "set -m; torchrun" + words + " & wait; exit 7", "up"},
+		"wait":       {"dash", "torchrun" + words + " & wait $!", "up"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "train.py"), []byte(train), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			p := muster(t, dir, nil, "run", "--", c.shell, "-c", c.script)
+			p.says(c.left)
+			p.says("up")
+			if err := os.WriteFile(filepath.Join(dir, "over"), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			p.ends(7, "exit 7")
+			if err := os.Remove(filepath.Join(dir, "over")); err != nil {
+				t.Fatal(err)
+			}
+			q := muster(t, dir, nil, "run", "--", c.shell, "-c", c.script)
+			q.says(c.left)
+			q.says("[rank 0] up")
+			q.says("[rank 1] up")
+			q.cmd.Process.Signal(syscall.SIGTERM)
+			q.ends(143, "saved 0", "saved 1", "was told to stop by SIGTERM; exit 143")
+			for _, p := range []*program{p, q} {
+				if left, _ := filepath.Glob(filepath.Join(p.tmp, "muster-links-*")); len(left) > 0 {
+					t.Errorf("left %q", left)
+				}
+			}
+		})
+	}
+}
+
+// A script that leaves something else running and never calls a launcher has trained nothing; one that hides a job's failure is told of.
+func TestShellLeavesNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "train.py"), []byte("raise SystemExit(7)\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	muster(t, dir, nil, "run", "--", "bash", "-c", "if false; then torchrun x; fi; { sleep 600; } >/dev/null 2>&1 & echo $! >pid").ends(2, "never called torchrun by the link to muster")
+	pid, err := os.ReadFile(filepath.Join(dir, "pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, _ := strconv.Atoi(strings.TrimSpace(string(pid))); n > 1 {
+		_ = syscall.Kill(n, syscall.SIGKILL)
+	}
+	muster(t, dir, nil, "run", "--verdict", "v.json", "--", "dash", "-c", "torchrun --bogus 1 train.py &").ends(2, "there is no flag --bogus")
+	if v, err := os.ReadFile(filepath.Join(dir, "v.json")); err != nil || !strings.Contains(string(v), "--bogus") {
+		t.Errorf("%v: %s", err, v)
+	}
+	muster(t, dir, nil, "run", "--", "dash", "-c", "torchrun train.py | cat").ends(0, "ended well, though the last job in it ended with 7")
+}
+
+// What is found to be wrong only when the job begins is in the verdict, too.
+func TestVerdictOnLateWrongs(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ variable, flags, command, want string }{
+		{"MUSTER_MAX_RESTARTS=x", "", "dash -c torchrun=train.py", "MUSTER_MAX_RESTARTS"},
+		{"", "--fold --log-format=json", "dash -c torchrun=train.py", "lines of several ranks are no lines of one"},
+		{"", "--fold --log-format=json", "train.py", "lines of several ranks are no lines of one"},
+	} {
+		dir := t.TempDir()
+		args := strings.Fields("run --verdict v.json " + c.flags + " --")
+		for _, word := range strings.Fields(c.command) {
+			args = append(args, strings.ReplaceAll(word, "=", " "))
+		}
+		muster(t, dir, []string{c.variable}, args...).ends(2, c.want)
+		if v, err := os.ReadFile(filepath.Join(dir, "v.json")); err != nil || !strings.Contains(string(v), c.want) {
+			t.Errorf("%q: %v: %s", args, err, v)
 		}
 	}
 }

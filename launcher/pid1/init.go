@@ -43,7 +43,12 @@ type InitOptions struct {
 	Zero        []int          // exit codes of the child that become 0
 	Linger      time.Duration  // when the command ended of a signal that we passed on: how long what it started may take to end
 	NoExec      int            // exit code when argv cannot be started; 0: a shell's, 127 or 126
-	Verbose     int            // -1: not even that orphans are lost; 1: what is started and how it ends; 2: each signal too
+
+	// Stay tells which processes below us matter as the command does; nil: none. Once the command has ended, over, init goes on as long as there are
+	// any. Signals that go to the command's process group go to those as well that are in another.
+	Stay func(over bool) (pids []int)
+
+	Verbose int // -1: not even that orphans are lost; 1: what is started and how it ends; 2: each signal too
 
 	Env    []string // of the command, in the form of os.Environ; nil: ours
 	LookOn bool     // this program is started once more, to look on, see Onlooker,
@@ -86,6 +91,7 @@ func Init(argv []string, opt InitOptions) int {
 		case <-ended:
 			if end, over := i.reap(); over {
 				code := i.codeOf(end)
+				i.stay(ended)
 				i.linger(ended)
 				i.farewell(end, code, ended)
 				return code
@@ -211,6 +217,27 @@ func (i *initProcess) handOver() {
 	_ = unix.Kill(-i.child, unix.SIGCONT) // it may have tried to read too early
 }
 
+// stayTick is how often init looks whether there still is somebody for whom it stays: who is no child of ours ends without a signal.
+const stayTick = 500 * time.Millisecond
+
+// stay waits for those who matter as the command did, unless they were told to end: then linger does.
+func (i *initProcess) stay(ended <-chan os.Signal) {
+	if i.opt.Stay == nil {
+		return
+	}
+	tick := time.NewTicker(stayTick)
+	defer tick.Stop()
+	for !i.told && len(i.opt.Stay(true)) > 0 {
+		select {
+		case s := <-i.signals:
+			i.got(s.(syscall.Signal))
+		case <-ended:
+			i.reap()
+		case <-tick.C:
+		}
+	}
+}
+
 // linger waits for what the command started, as long as there is any, when it ended because it was told to: a shell dies of
 // a signal at once, the job that it runs has work to save. That hears the signals, if they go to the process group.
 func (i *initProcess) linger(ended <-chan os.Signal) {
@@ -275,6 +302,18 @@ func (i *initProcess) pass(s syscall.Signal) {
 	i.verbose(2, "signal %d came, %d goes to %d", int(s), int(to), pid)
 	if err := unix.Kill(pid, to); err != nil && !errors.Is(err, unix.ESRCH) {
 		complain("pass on signal %d: %v", int(to), err)
+	}
+	if pid < 0 && i.opt.Stay != nil {
+		i.passBeyond(to)
+	}
+}
+
+// passBeyond sends s to those of Stay that have left the command's process group.
+func (i *initProcess) passBeyond(s syscall.Signal) {
+	for _, pid := range i.opt.Stay(false) {
+		if group, err := unix.Getpgid(pid); err == nil && group != i.child {
+			_ = unix.Kill(pid, s) // it may have ended
+		}
 	}
 }
 
