@@ -133,7 +133,7 @@ func (d *dialer) blame(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if final(err) {
-		p.certain = true
+		p.certain, p.gaveUp = true, true
 		p.lose(err)
 	}
 	if p.line == nil && p.ctx.Err() == nil {

@@ -792,7 +792,7 @@ func TestCertain(t *testing.T) {
 			_ = last.(*net.TCPConn).CloseWrite()
 		}
 		e := want(t, leader, Lost, 1)
-		if e.Certain != certain {
+		if e.Certain != certain || e.GaveUp {
 			t.Errorf("certain: %v, want %v; %v", e.Certain, certain, e.Why)
 		}
 	}

@@ -69,6 +69,7 @@ type Event struct {
 	// Certain: Lost, and nobody runs there any more who takes himself for the peer: its connection was closed and not opened
 	// again, or it is the one which gave us up. Else it may be cut off, or stand still, and go on.
 	Certain bool
+	GaveUp  bool      // Lost: it lives, and said that it gave us up, or has left the world
 	Last    time.Time // Lost: when it last gave a sign of life
 }
 

@@ -175,7 +175,7 @@ func (p *peer) judge(now time.Time) (Event, bool) {
 	e := Event{Peer: p.rank, Received: now}
 	switch quiet := p.quiet(now); {
 	case p.lost != nil:
-		e.Change, e.Why, e.Beat, e.Certain, e.Last = Lost, p.fleet.mindful(p.lost, now), bytes.Clone(p.beat), p.certain, p.heard
+		e.Change, e.Why, e.Beat, e.Certain, e.GaveUp, e.Last = Lost, p.fleet.mindful(p.lost, now), bytes.Clone(p.beat), p.certain, p.gaveUp, p.heard
 		tell := !p.told && !p.left && p.allRead()
 		p.told = p.told || tell
 		return e, tell

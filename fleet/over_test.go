@@ -48,8 +48,8 @@ func TestBackInAWorldThatIsOver(t *testing.T) {
 				w.cut(nil)
 				began := time.Now()
 				e := want(t, member, Lost, 0)
-				if d := time.Since(began); d > c.within || e.Certain != c.certain {
-					t.Errorf("after %v it is certain: %t (%v)", d, e.Certain, e.Why)
+				if d := time.Since(began); d > c.within || e.Certain != c.certain || e.GaveUp != c.certain {
+					t.Errorf("after %v it is certain: %t, it gave us up: %t (%v)", d, e.Certain, e.GaveUp, e.Why)
 				}
 				if c.within < time.Second && !strings.Contains(e.Why.Error(), "generation 3 of the job is over") {
 					t.Error(e.Why)

@@ -37,6 +37,7 @@ type peer struct {
 	lost      error // why it is lost
 	told      bool  // that it is lost
 	certain   bool  // that nobody goes on there
+	gaveUp    bool  // it has said so of us
 	suspected bool
 	kept      bool          // beyond the node time-out
 	busy      bool          // our reader waits for the launcher: its silence is ours

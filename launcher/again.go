@@ -34,7 +34,7 @@ func (r *round) keepTelling(ctx context.Context, s *rendezvous.Session, how rend
 // over is how a world has ended whose leader ends.
 func (s *state) over() rendezvous.Over {
 	if s.Quit != nil {
-		return rendezvous.Over{Expect: s.Expect}
+		return rendezvous.Over{Expect: s.Expect, Lost: s.Lost}
 	}
 	v := s.verdict()
 	return rendezvous.Over{Verdict: &v}
@@ -75,7 +75,7 @@ func (r *round) meetAgain(d meet, left *rendezvous.Session) (asked any, err erro
 	ctx, cancel := r.within()
 	defer cancel()
 	options := rendezvous.Options{
-		Seen: r.state.Generation, Previous: r.h.World, Past: d.Past, LastCall: r.rules().LastCall, Fence: r.rules().fence(), Lives: lives,
+		Seen: r.state.Generation, Led: r.state.Led, Previous: r.h.World, Past: d.Past, LastCall: r.rules().LastCall, Fence: r.rules().fence(), Lives: lives,
 		Closed: r.rules().Join == joinNever, Doubt: r.c.doubt(), Say: r.c.say(r.desk),
 	}
 	if d.Rest > 0 {
@@ -84,7 +84,7 @@ func (r *round) meetAgain(d meet, left *rendezvous.Session) (asked any, err erro
 	var l *line
 	asked, err = r.c.unlessAsked(ctx, r.desk.orders, "while the nodes met for the next round", func(ctx context.Context) (err error) {
 		if left != nil && d.Expect > 0 {
-			defer r.keepTelling(ctx, left, rendezvous.Over{Expect: d.Expect})()
+			defer r.keepTelling(ctx, left, rendezvous.Over{Expect: d.Expect, Lost: r.state.Lost})()
 		}
 		l, err = r.meeting.next(ctx, options, d.Out, r.h.met)
 		return err

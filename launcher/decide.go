@@ -555,7 +555,7 @@ func (s *state) departed(p policy, n int) []any {
 		s.Nodes[n].Gone = true
 		return s.alone(p, leftJob)
 	}
-	return s.lost(p, lost{n, leftJob, true, 0})
+	return s.lost(p, lost{n, leftJob, true, 0, false})
 }
 
 const leftJob = "its agent left the job"
@@ -638,7 +638,7 @@ func (s *state) told(p policy, from int, n news) []any {
 		}
 		s.Nodes[from].Clear = true
 	case s.leads() && n.Kind == newsEnding && n.Verdict != nil && p.forsakes(*n.Verdict):
-		return s.lost(p, lost{from, n.Verdict.Sentence, true, 0})
+		return s.lost(p, lost{from, n.Verdict.Sentence, true, 0, false})
 	case s.leads() && n.Kind == newsEnding && n.Verdict != nil:
 		return s.wanted(p, sane(*n.Verdict))
 	case s.leads() && n.Kind == newsLapsed:
@@ -646,7 +646,7 @@ func (s *state) told(p policy, from int, n news) []any {
 	case s.leads() && n.Kind == newsQuit:
 		return s.left(p, from, n.Why)
 	case from == 0 && n.Kind == newsEnding && n.Verdict != nil:
-		return s.lost(p, lost{0, n.Verdict.Sentence, true, 0})
+		return s.lost(p, lost{0, n.Verdict.Sentence, true, 0, false})
 	case from == 0 && n.Kind == newsStart && n.Start != nil:
 		return s.begun(*n.Start)
 	case s.leads() && n.Kind == newsOrder:

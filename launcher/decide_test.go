@@ -568,7 +568,7 @@ func TestDecide(t *testing.T) {
 
 		{"a failure that a node still told is the cause of its loss", 3, func(w *world) {
 			w.feed(1, failure(1, 0, job.Exit{Code: 4}))
-			w.timers = append(w.timers, timer{at: w.now + 2*time.Millisecond, event: lost{1, "reset", true, 0}})
+			w.timers = append(w.timers, timer{at: w.now + 2*time.Millisecond, event: lost{1, "reset", true, 0, false}})
 			w.later(1, 3*time.Millisecond, emptied{})
 		}, 4, []string{"rank 2 on host-1"}},
 
@@ -928,7 +928,7 @@ func TestToldToStopAlone(t *testing.T) {
 			w := newWorld(t, 2).begin()
 			w.dead[1-self] = true
 			if found {
-				w.later(self, 10*time.Second, lost{1 - self, "it was not reached within 10s", false, 0})
+				w.later(self, 10*time.Second, lost{1 - self, "it was not reached within 10s", false, 0, false})
 			}
 			w.feed(self, resumed{})
 			w.feed(self, signalled{syscall.SIGTERM})
@@ -975,7 +975,7 @@ func TestSilentLeader(t *testing.T) {
 func TestNoNewsForTheLost(t *testing.T) {
 	s := state{Self: 1, Nodes: []node{{Name: "a"}, {Name: "b"}}, Started: true, Left: 1}
 	p := policy{StopTimeout: time.Second}
-	s, _ = decide(p, s, 0, lost{0, "refused", true, 0})
+	s, _ = decide(p, s, 0, lost{0, "refused", true, 0, false})
 	if _, todo := decide(p, s, 0, emptied{}); slices.ContainsFunc(todo, func(deed any) bool { _, ok := deed.(tell); return ok }) {
 		t.Errorf("%+v", todo)
 	}

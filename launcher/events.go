@@ -80,6 +80,8 @@ type state struct {
 	Next       *job.Tally     `json:"next,omitempty"`       // this world ends when it has no workers, and its nodes meet again with this tally
 	Quit       *job.Verdict   `json:"quit,omitempty"`       // with which this node ends, while the job goes on without it
 	Expect     int            `json:"expect,omitempty"`     // so many of them do; 0: another node says it
+	Lost       []int          `json:"lost,omitempty"`       // the others, by group rank
+	Led        bool           `json:"led,omitempty"`        // a member's: the leader lives, and says it
 	Meeting    bool           `json:"meeting,omitempty"`    // they do now
 
 	Charge  *charge       `json:"charge,omitempty"`  // about the leader that this world, or the one before, has lost
@@ -153,7 +155,8 @@ type (
 		Why     string
 		Certain bool // nobody goes on there
 		// Owed: if it is not certain, how much longer it may go on until it gives us up.
-		Owed time.Duration `json:",omitempty"`
+		Owed   time.Duration `json:",omitempty"`
+		GaveUp bool          `json:",omitempty"` // a member's: the leader lives, and gave this node up
 	}
 	// told: news from another agent.
 	told struct {

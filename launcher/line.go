@@ -157,7 +157,7 @@ func (l *line) translate(e fleet.Event) any {
 	case fleet.Back:
 		return noticed{e.Peer, "heard again"}
 	case fleet.Lost:
-		return lost{e.Peer, e.Why.Error() + suspicion(e.Beat), e.Certain, l.owed(e.Last)}
+		return lost{e.Peer, e.Why.Error() + suspicion(e.Beat), e.Certain, l.owed(e.Last), e.GaveUp}
 	case fleet.Renewed:
 		return renewed{e.Peer}
 	case fleet.Left:

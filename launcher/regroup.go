@@ -64,11 +64,27 @@ func (s *state) unmet(p policy, e unmet) []any {
 func (s *state) present() int {
 	n := 0
 	for _, node := range s.Nodes {
-		if !node.Gone && !node.Quits && node.Out == "" {
+		if node.comes() {
 			n++
 		}
 	}
 	return n
+}
+
+// comes reports whether a node has not left this world, and takes part in the next.
+func (n node) comes() bool { return !n.Gone && !n.Quits && n.Out == "" }
+
+// expect settles who comes to the next world, as this node has to say: those who have not left this one. A node that was given up may
+// come back meanwhile, and is not waited for in the place of another.
+func (s *state) expect() {
+	s.Expect, s.Lost = 0, nil
+	for n, node := range s.Nodes {
+		if node.comes() {
+			s.Expect++
+		} else {
+			s.Lost = append(s.Lost, n)
+		}
+	}
 }
 
 // bereft is the loss of a node that others can do without. It may only be cut off, and stop its workers because it hears
@@ -82,7 +98,7 @@ func (s *state) bereft(p policy, e lost) []any {
 	}
 	switch {
 	case !s.leads():
-		return s.orphaned(p, e.Why)
+		return s.orphaned(p, e)
 	case s.Again, s.Order != "": // another round follows anyway
 		return []any{say{lostVerdict(s.Nodes[e.Node].Name, e.Node, e.Why).Sentence}}
 	}
@@ -124,10 +140,11 @@ func (s *state) stoodStill(p policy, n int) []any {
 	return s.heard(p, cause{At: s.Now, Node: n, Why: "its agent stood still, and its workers were killed, for others might go on without it"})
 }
 
-// orphaned is a member's that has lost the leader: it meets the others again, wherever that is. What it meant to tell counts.
-func (s *state) orphaned(p policy, why string) []any {
+// orphaned is a member's that has lost the leader: it meets the others again, wherever that is. What it meant to tell counts. When the
+// leader lives, and has given this node up, it is the one to say who comes.
+func (s *state) orphaned(p policy, e lost) []any {
 	next := job.Tally{Rounds: s.last() + 1, Free: s.Free + 1}
-	v := lostVerdict(s.Nodes[0].Name, 0, why)
+	v := lostVerdict(s.Nodes[0].Name, 0, e.Why)
 	if s.Own != nil {
 		v = *s.Own
 		next.Free = s.Free
@@ -135,9 +152,9 @@ func (s *state) orphaned(p policy, why string) []any {
 			return s.conclude(p, v)
 		}
 	}
-	s.Next = &next
-	if !s.Nodes[s.Self].Done { // a leader that lives goes on without a node that has done its work
-		s.Expect = len(s.Nodes) - 1
+	s.Next, s.Led = &next, e.GaveUp
+	if !s.Nodes[s.Self].Done && !e.GaveUp { // a leader that lives goes on without a node that has done its work
+		s.expect()
 	}
 	s.past(job.Round{Number: s.last(), Message: v.Sentence, First: v.First})
 	todo := []any{say{v.Sentence + "; the nodes that are left meet again"}, expire{0}}
@@ -177,9 +194,8 @@ func (s *state) forsake(p policy, v job.Verdict) []any {
 	to := 0
 	if s.leads() {
 		to = everyone
-		if s.Expect = s.present(); !s.Nodes[s.Self].Quits { // what it leaves in the store is what counts there
-			s.Expect--
-		}
+		s.Nodes[s.Self].Quits = true
+		s.expect() // what it leaves in the store is what counts there
 	}
 	s.Verdict, s.Quit, s.Ended = &v, &v, true
 	return []any{tell{to, news{Kind: newsEnding, Verdict: &v}}}
@@ -209,7 +225,8 @@ func (s *state) hasRoom(p policy) bool { return s.Queue > 0 && s.present() < p.N
 
 // disband is the leader's: no node has a worker left, and all meet again.
 func (s *state) disband(p policy) []any {
-	s.Next, s.Expect = &job.Tally{Rounds: s.last() + 1, Free: s.Free}, s.present()
+	s.Next = &job.Tally{Rounds: s.last() + 1, Free: s.Free}
+	s.expect()
 	return append(s.farewell(p, everyone), expire{leaveTime})
 }
 
@@ -231,7 +248,7 @@ func (s *state) sent(n news) []any {
 	if s.Next != nil || s.Verdict != nil {
 		return nil
 	}
-	s.Next, s.Nodes[s.Self].Out = n.Past, n.Out
+	s.Next, s.Led, s.Nodes[s.Self].Out = n.Past, true, n.Out
 	s.past(job.Round{Number: s.last(), Message: n.Why})
 	if n.Out != "" {
 		return []any{say{leftOut(n.Out, n.Rest)}, expire{0}}

@@ -65,7 +65,7 @@ func TestFence(t *testing.T) {
 			w.dead[gone] = true
 			for n := range w.states {
 				if w.talk(n, gone) {
-					w.later(n, 10*time.Second, lost{w.states[gone].Self, "silent", certain, 0})
+					w.later(n, 10*time.Second, lost{w.states[gone].Self, "silent", certain, 0, false})
 				}
 			}
 			w.run()
@@ -189,7 +189,7 @@ func TestLeaderLostInAnOrderedStop(t *testing.T) {
 	w := elasticWorld(t, 2, 1, 2)
 	s := w.states[1]
 	s, _ = decide(w.policy, s, 0, told{0, news{Kind: newsStop, Order: orderRestart, Why: "x"}})
-	s, todo := decide(w.policy, s, time.Second, lost{0, "silent", false, 0})
+	s, todo := decide(w.policy, s, time.Second, lost{0, "silent", false, 0, false})
 	if !slices.Contains(todo, any(stop{Within: w.policy.StopTimeout})) {
 		t.Errorf("it does %v", todo)
 	}
@@ -209,14 +209,51 @@ func TestDoneAndCutOff(t *testing.T) {
 	}
 	w.feed(2, emptied{})
 	w.run()
-	s, todo := decide(w.policy, w.states[0], w.now, lost{2, "silent", false, 0})
+	s, todo := decide(w.policy, w.states[0], w.now, lost{2, "silent", false, 0, false})
 	if s.Stopping || s.Next != nil {
 		t.Errorf("the leader does %v", todo)
 	}
-	s, _ = decide(w.policy, w.states[2], w.now, lost{0, "silent", false, 0})
+	s, _ = decide(w.policy, w.states[2], w.now, lost{0, "silent", false, 0, false})
 	s, todo = decide(w.policy, s, w.now+w.policy.fence(), woken{})
 	if !s.Meeting || s.Expect != 0 {
 		t.Errorf("the one that was cut off does %v", todo)
+	}
+}
+
+// Who comes to the next world is said by name. A node that comes back, and hears from the leader that it was given up, says nothing of
+// others: the leader does. Nor does one that was told so by its leader.
+func TestWhoComes(t *testing.T) {
+	w := elasticWorld(t, 3, 2, 3)
+	leader, _ := decide(w.policy, w.states[0], time.Second, lost{Node: 2, Why: "silent"})
+	for _, event := range []any{emptied{}, told{1, news{Kind: newsClear}}, settled{}, woken{}} {
+		leader, _ = decide(w.policy, leader, time.Minute, event)
+	}
+	if leader.Next == nil || leader.Led || leader.Expect != 2 || !slices.Equal(leader.Lost, []int{2}) {
+		t.Errorf("the leader: %+v", leader)
+	}
+	for _, c := range []struct {
+		event  any
+		expect int
+		lost   []int
+		led    bool
+	}{
+		{lost{Why: "refused: it was given up", Certain: true, GaveUp: true}, 0, nil, true},
+		{lost{Why: "connection refused", Certain: true}, 2, []int{0}, false},
+		{lost{Why: "silent"}, 2, []int{0}, false},
+		{told{0, news{Kind: newsMeet, Past: &job.Tally{Rounds: 1}}}, 0, nil, true},
+	} {
+		if s, _ := decide(w.policy, w.states[1], time.Second, c.event); s.Next == nil || s.Expect != c.expect || !slices.Equal(s.Lost, c.lost) || s.Led != c.led {
+			t.Errorf("%+v: %+v", c.event, s)
+		}
+	}
+}
+
+// A leader that quits is not among those who come.
+func TestLeaderThatQuits(t *testing.T) {
+	w := elasticWorld(t, 3, 2, 3)
+	s, _ := decide(w.policy, w.states[0], time.Second, broken{job.Verdict{Code: 71, Class: job.Lost, Sentence: "no disk"}})
+	if over := s.over(); !s.Ended || over.Expect != 2 || !slices.Equal(over.Lost, []int{0}) || over.Verdict != nil {
+		t.Errorf("it says %+v: %+v", over, s)
 	}
 }
 
@@ -227,7 +264,7 @@ func TestFlapping(t *testing.T) {
 	var waits []time.Duration
 	for range 3 {
 		s := w.states[0]
-		s, _ = decide(w.policy, s, w.now+time.Second, lost{1, "refused", true, 0})
+		s, _ = decide(w.policy, s, w.now+time.Second, lost{1, "refused", true, 0, false})
 		s, _ = decide(w.policy, s, w.now+2*time.Second, met{Generation: s.Generation + 1, Nodes: []string{"host-0"}})
 		s, _ = decide(w.policy, s, w.now+2*time.Second, opened{start{Port: 1}})
 		s, _ = decide(w.policy, s, w.now+2*time.Second, begun{2})

@@ -28,11 +28,15 @@ type past struct {
 type Over struct {
 	Generation int          `json:"generation"`
 	Expect     int          `json:"expect,omitempty"`  // how many of its members come to the next meeting; 0: nobody knows
+	Lost       []int        `json:"lost,omitempty"`    // group ranks of the others: nobody waits for those, if they come all the same
 	Verdict    *job.Verdict `json:"verdict,omitempty"` // how the job ended; nil: it goes on in another world
 }
 
-// maxOver bounds the word on a world's end.
-const maxOver = 16 << 10
+// maxOver bounds the word on a world's end, and maxLost those whom it names. Where there are more, their number must do.
+const (
+	maxOver = 16 << 10
+	maxLost = 1024
+)
 
 // lookBack learns which world is before this meeting. One that has us in it is returned: an agent before this one entered,
 // and died.
@@ -164,6 +168,25 @@ func (p *past) expects() int {
 	return p.over.Expect
 }
 
+// leader is group rank 0 of the world, once it is unpacked; "": there is none.
+func (p *past) leader() string {
+	if p.world == nil || len(p.world.Members) == 0 {
+		return ""
+	}
+	return p.world.Members[0].Incarnation
+}
+
+// lost are the members that the world gave up, by incarnation.
+func (p *past) lost() map[string]bool {
+	all := map[string]bool{}
+	for _, rank := range p.over.Lost {
+		if rank >= 0 && rank < len(p.world.Members) {
+			all[p.world.Members[rank].Incarnation] = true
+		}
+	}
+	return all
+}
+
 // last is the verdict with which those end who stood by, or were members and have not heard it; nil: another world may follow.
 func (p *past) last(r record) *job.Verdict {
 	if p.over == nil || !r.Standby() && r.Seen != p.world.Generation {
@@ -253,5 +276,8 @@ func brief(v *job.Verdict) *job.Verdict {
 
 func (o Over) encode() ([]byte, error) {
 	o.Verdict = brief(o.Verdict)
+	if len(o.Lost) > maxLost {
+		o.Lost = nil
+	}
 	return json.Marshal(o)
 }

@@ -51,16 +51,16 @@ func (l *leader) choose(tickets []ticket) []ticket {
 
 // places is how many nodes the world has at most.
 func (l *leader) places() int {
-	if before := cmp.Or(l.Previous, l.before.members()); l.Closed && before != nil {
+	if before := l.previous(); l.Closed && before != nil {
 		return len(before.Members)
 	}
 	return l.spec.Nodes
 }
 
-// strangers returns what tells those who were no members of the world before from those who were.
+// strangers returns what tells those who were no members of the world before, or that it gave up, from those who were.
 func (l *leader) strangers() func(ticket) int {
 	known := map[string]bool{}
-	if before := cmp.Or(l.Previous, l.before.members()); before != nil {
+	if before := l.previous(); before != nil {
 		for _, m := range before.Members {
 			for _, id := range identities(m.Node) {
 				known[id] = true
@@ -68,7 +68,7 @@ func (l *leader) strangers() func(ticket) int {
 		}
 	}
 	return func(t ticket) int {
-		if slices.ContainsFunc(identities(t.Node), func(id string) bool { return known[id] }) {
+		if !l.lost[t.Node.Incarnation] && slices.ContainsFunc(identities(t.Node), func(id string) bool { return known[id] }) {
 			return 0
 		}
 		return 1

@@ -43,16 +43,28 @@ func (s *scene) goesOn(expect int, all ...*arrival) []*arrival {
 	s.Helper()
 	var next []*arrival
 	for _, a := range all {
-		if err := a.session.End(s.Context(), Over{Expect: expect}); err != nil {
-			s.Fatal(err)
-		}
+		s.ends(a, Over{Expect: expect})
 	}
 	for _, a := range all {
-		w := a.session.World
-		spec := job.Spec{ID: w.ID, Terms: w.Terms, Self: w.Members[a.session.Rank].Node}
-		next = append(next, s.comes(spec, again(a)))
+		next = append(next, s.back(a, false))
 	}
 	return next
+}
+
+// ends makes a member say how its world ended.
+func (s *scene) ends(a *arrival, how Over) {
+	s.Helper()
+	if err := a.session.End(s.Context(), how); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// back makes a member meet again, which has heard that its leader lives or has not.
+func (s *scene) back(a *arrival, led bool) *arrival {
+	a.session.Close()
+	w, o := a.session.World, again(a)
+	o.Led = led
+	return s.comes(job.Spec{ID: w.ID, Terms: w.Terms, Self: w.Members[a.session.Rank].Node}, o)
 }
 
 // The fewest nodes begin when they have waited long enough for others; all of them at once.
@@ -498,4 +510,98 @@ func TestTwinLooksBack(t *testing.T) {
 	if _, err := n.lookBack(ctx); err != nil || !n.before.history {
 		t.Errorf("who waited in nobody's place: %v", err)
 	}
+}
+
+// A member that was given up, and comes back when the world ends, takes nobody's place: whoever was not given up is waited for. Then it
+// is let in with them, where there is room.
+func TestBackAtTheFence(t *testing.T) {
+	for _, spares := range []int{0, 1} {
+		play(t, func(s *scene) {
+			come := func(name string) *arrival {
+				spec := elastic(name, 2, 3)
+				spec.Spares = spares
+				return s.comes(spec, lastCall)
+			}
+			a, b, c := come("a"), come("b"), come("c")
+			s.agree([]string{"a", "b", "c"}, a, b, c)
+			var x *arrival
+			if spares > 0 {
+				x = come("x")
+			}
+			back := s.back(c, false)
+			s.ends(a, Over{Expect: 2, Lost: []int{2}})
+			first := s.back(b, true)
+			s.waits(back, first)
+			second := s.back(a, true)
+			if spares > 0 {
+				s.agree([]string{"a", "b", "x"}, first, second, x)
+				s.waits(back)
+				return
+			}
+			s.agree([]string{"a", "b", "c"}, first, second, back)
+		})
+	}
+}
+
+// A member that was cut off takes the leader for lost, and says so where nobody has said otherwise; who has heard from the leader knows better.
+func TestCutOffMemberSpeaksFirst(t *testing.T) {
+	for _, led := range []bool{true, false} {
+		play(t, func(s *scene) {
+			a, b, c := s.comes(elastic("a", 2, 3), lastCall), s.comes(elastic("b", 2, 3), lastCall), s.comes(elastic("c", 2, 3), lastCall)
+			s.agree([]string{"a", "b", "c"}, a, b, c)
+			s.ends(c, Over{Expect: 2, Lost: []int{0}})
+			cut, b := s.back(c, false), s.back(b, led)
+			if !led { // the leader is dead
+				s.agree([]string{"b", "c"}, b, cut)
+				return
+			}
+			s.waits(cut, b)
+			a = s.back(a, true)
+			s.agree([]string{"a", "b", "c"}, a, b, cut)
+		})
+	}
+}
+
+// An agent of the release before does not say who is lost: then as many count as it expects.
+func TestOverOfTheReleaseBefore(t *testing.T) {
+	play(t, func(s *scene) {
+		a, b, c := s.comes(elastic("a", 2, 3), lastCall), s.comes(elastic("b", 2, 3), lastCall), s.comes(elastic("c", 2, 3), lastCall)
+		s.agree([]string{"a", "b", "c"}, a, b, c)
+		s.ends(a, Over{Expect: 2})
+		a, b = s.back(a, false), s.back(b, false)
+		s.agree([]string{"a", "b"}, a, b)
+	})
+}
+
+// More lost members than a word may name are counted.
+func TestOverBounded(t *testing.T) {
+	over := Over{Generation: 1, Expect: 1}
+	for rank := range 4 * maxLost {
+		over.Lost = append(over.Lost, 1+rank)
+		if b, err := over.encode(); err != nil || len(b) > maxOver {
+			t.Fatalf("%d lost make %d bytes, %v", len(over.Lost), len(b), err)
+		}
+	}
+}
+
+// Who was away while a world went on does not bring the order of the one that it knew, also where it leads the meeting.
+func TestOrderOfTheLatestWorld(t *testing.T) {
+	play(t, func(s *scene) {
+		var all []*arrival
+		for _, name := range []string{"a", "b", "c", "d"} {
+			all = append(all, s.comes(elastic(name, 2, 4), lastCall))
+		}
+		s.agree([]string{"a", "b", "c", "d"}, all...)
+		away := all[0]
+		e := s.comes(elastic("e", 2, 4), lastCall)
+		s.ends(all[1], Over{Expect: 3, Lost: []int{0}})
+		b, c, d := s.back(all[1], false), s.back(all[2], false), s.back(all[3], false)
+		s.agree([]string{"e", "b", "c", "d"}, e, b, c, d)
+		away = s.back(away, false) // the first in the meeting that follows
+		s.waits(away)
+		s.ends(e, Over{Expect: 4})
+		next := []*arrival{s.back(d, true), s.back(c, true), s.back(b, true), s.back(e, true)}
+		s.agree([]string{"e", "b", "c", "d"}, next...)
+		s.waits(away)
+	})
 }

@@ -21,10 +21,15 @@ const (
 // A leader reads every record once and closes the meeting when all nodes are there.
 type leader struct {
 	*node
-	self     record
-	guests   []*guest // who wrote a record and has not left, by ticket
-	here     int      // how many of them are alive,
-	members  int      // and of those, members of the world before
+	self    record
+	guests  []*guest // who wrote a record and has not left, by ticket
+	here    int      // how many of them are alive,
+	members int      // and of those, members of the world before that it did not give up
+
+	struck bool            // it is known
+	lost   map[string]bool // whom it did, by incarnation
+	led    bool            // its leader lives, as one of them heard
+
 	declined []ticket // who said that no worker can run there, the gone too
 	refused  error    // the first contradiction among the living
 	reached  int      // tickets that were read
@@ -182,8 +187,32 @@ func (l *leader) count(g *guest, alive bool) {
 		by = -1
 	}
 	l.here += by
-	if g.Seen > 0 && g.Seen == l.generation-1 {
+	if l.expected(g) {
 		l.members += by
+	}
+	l.led = l.led || g.Led && g.Seen == l.generation-1
+}
+
+// expected reports whether a guest is a member of the world before, and not one that this gave up: who comes back after that is a
+// late comer, and takes nobody's place.
+func (l *leader) expected(g *guest) bool {
+	return g.Seen > 0 && g.Seen == l.generation-1 && !l.lost[g.Node.Incarnation]
+}
+
+// strike counts the members anew once it is known whom the world before gave up. A member that was cut off takes the leader for
+// lost: it is not, when others have heard from it since.
+func (l *leader) strike() {
+	if l.before.over == nil || l.struck && !(l.led && l.lost[l.before.leader()]) {
+		return
+	}
+	l.struck, l.lost, l.members = true, l.before.lost(), 0
+	if l.led {
+		delete(l.lost, l.before.leader())
+	}
+	for _, g := range l.guests {
+		if g.alive && l.expected(g) {
+			l.members++
+		}
 	}
 }
 
@@ -236,8 +265,11 @@ func (l *leader) allHere(count int) bool {
 
 // absent reports whether members of the world before are not here, and may live: as many as it said, or any.
 func (l *leader) absent() bool {
-	before := cmp.Or(l.Previous, l.before.members())
+	l.strike()
+	before := l.previous()
 	switch come := l.before.expects(); {
+	case come > 0 && len(l.before.over.Lost) > 0:
+		return l.members < len(l.before.world.Members)-len(l.lost)
 	case come > 0:
 		return l.members < come
 	case before == nil:
@@ -254,6 +286,15 @@ func (l *leader) absent() bool {
 	return slices.ContainsFunc(before.Members, func(m job.Member) bool {
 		return !slices.ContainsFunc(identities(m.Node), func(id string) bool { return here[id] })
 	})
+}
+
+// previous is the latest world that is known, whose order of ranks is kept: our own, or one that went on without us; nil: there is none.
+func (l *leader) previous() *job.World {
+	own, last := l.Previous, l.before.members()
+	if own == nil || last != nil && last.Generation > own.Generation {
+		return last
+	}
+	return own
 }
 
 // waited is how long the fewest have been here and free to begin.
@@ -288,7 +329,7 @@ func (l *leader) close(tickets []ticket) *outcome {
 	}
 	return &outcome{Protocol: l.oldest(), World: &world{World: job.World{
 		ID: l.spec.ID, Nonce: random(), Generation: l.generation, Terms: l.terms(tickets),
-		Members: assign(nodes, cmp.Or(l.Previous, l.before.members())), Past: most(tickets),
+		Members: assign(nodes, l.previous()), Past: most(tickets),
 	}}}
 }
 

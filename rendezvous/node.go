@@ -186,7 +186,7 @@ func (n *node) enter(ctx context.Context) error {
 
 // record is what we say of ourselves.
 func (n *node) record() record {
-	r := record{Protocol: Protocol, Terms: n.spec.Terms, Seen: n.Seen, Past: n.Past, Node: n.spec.Self, Machine: n.spec.Machine}
+	r := record{Protocol: Protocol, Terms: n.spec.Terms, Seen: n.Seen, Led: n.Led, Past: n.Past, Node: n.spec.Self, Machine: n.spec.Machine}
 	if !n.NotBefore.IsZero() {
 		r.Rest = max(time.Until(n.NotBefore), 0)
 	}

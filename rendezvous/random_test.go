@@ -24,16 +24,18 @@ type crowd struct {
 	terms job.Terms
 	lives int
 	alive map[*arrival]job.Spec
+	kept  map[int][]string // by generation, lives of those who went on from its world while another one was given up
 	log   []string
 }
 
-// Whatever happens, there is one world per generation with each node once, and when peace comes those who are there make one.
+// Whatever happens, there is one world per generation with each node once, nobody loses the place to a node that was given up, and
+// when peace comes those who are there make a world.
 func TestRandomMeetings(t *testing.T) {
 	for seed := *first; seed < *first+uint64(*seeds) && !t.Failed(); seed++ {
 		play(t, func(s *scene) {
 			dice := rand.New(rand.NewPCG(seed, 0))
 			nodes := 1 + dice.IntN(4)
-			c := &crowd{scene: s, dice: dice, alive: map[*arrival]job.Spec{},
+			c := &crowd{scene: s, dice: dice, alive: map[*arrival]job.Spec{}, kept: map[int][]string{},
 				terms: job.Terms{Nodes: nodes, Least: 1 + dice.IntN(nodes), Spares: dice.IntN(3)}}
 			for range 30 {
 				c.happens()
@@ -68,8 +70,10 @@ func (c *crowd) happens() {
 			c.note("%s leaves", c.alive[a].Self.Incarnation)
 			c.end(a, a.cancel)
 		}
-	case n < 14:
+	case n < 13:
 		c.meetAgain()
+	case n < 14:
+		c.givesUp()
 	case n < 16:
 		c.store.torn.Store(c.dice.Int64N(5))
 	case n < 17:
@@ -77,6 +81,7 @@ func (c *crowd) happens() {
 		c.passes(2 * time.Second) // who is just arriving at a world could not know of it, nor it of him
 		c.note("the store comes back empty")
 		c.store.empty()
+		clear(c.kept) // nobody knows any more who was lost
 		c.passes(2 * time.Second)
 	}
 	d := time.Duration(c.dice.Int64N(int64(8 * time.Second)))
@@ -172,17 +177,73 @@ func (c *crowd) meetAgain() {
 	c.goOn(members)
 }
 
+// givesUp has the newest world go on without a member that lives, which finds out and meets the others sooner or later. It may take
+// them for lost, and speak first.
+func (c *crowd) givesUp() {
+	members := c.latest()
+	if len(members) < 2 {
+		return
+	}
+	at := c.dice.IntN(len(members))
+	out := members[at]
+	members = slices.Delete(members, at, at+1)
+	c.dice.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
+	c.note("%s is given up", c.alive[out].Self.Incarnation)
+	leads := slices.ContainsFunc(members, func(a *arrival) bool { return a.session.Rank == 0 })
+	first := leads && c.dice.IntN(2) == 0
+	if first {
+		out.session.End(c.Context(), Over{Expect: len(members), Lost: []int{0}})
+	}
+	for _, a := range members {
+		a.session.End(c.Context(), Over{Expect: len(members), Lost: c.lost(members)})
+	}
+	g := out.session.World.Generation
+	alone := first && len(members) == 1 // against word
+	if len(members) == len(out.session.World.Members)-1 && len(members) >= c.terms.Fewest() && !alone {
+		c.kept[g] = nil
+		for _, a := range members {
+			c.kept[g] = append(c.kept[g], c.alive[a].Self.Incarnation)
+		}
+	}
+	comes := c.dice.IntN(len(members) + 1)
+	for i, a := range append(members, nil) {
+		if i == comes {
+			c.returns(out, false)
+		}
+		if a != nil {
+			c.returns(a, leads)
+		}
+	}
+}
+
 // goOn makes members of one world meet again.
 func (c *crowd) goOn(members []*arrival) {
 	for _, a := range members {
-		a.session.End(c.Context(), Over{Expect: len(c.alive)})
+		a.session.End(c.Context(), Over{Expect: len(members), Lost: c.lost(members)})
 	}
 	for _, a := range members {
-		c.note("%s goes on from generation %d: %v", c.alive[a].Self.Name, a.session.World.Generation, here(&world{World: a.session.World}))
-		spec := c.alive[a]
-		a.session.Close()
-		delete(c.alive, a)
-		c.alive[c.comes(spec, again(a))] = spec
+		c.returns(a, false)
+	}
+}
+
+// lost are the group ranks of those who do not go on.
+func (c *crowd) lost(members []*arrival) (ranks []int) {
+	for rank, m := range members[0].session.World.Members {
+		if !slices.ContainsFunc(members, func(a *arrival) bool { return c.alive[a].Self.Incarnation == m.Incarnation }) {
+			ranks = append(ranks, rank)
+		}
+	}
+	return ranks
+}
+
+// returns makes a member meet again.
+func (c *crowd) returns(a *arrival, led bool) {
+	spec := c.alive[a]
+	c.note("%s goes on from generation %d: %v", spec.Self.Name, a.session.World.Generation, here(&world{World: a.session.World}))
+	delete(c.alive, a)
+	c.alive[c.back(a, led)] = spec
+	if c.dice.IntN(2) == 0 {
+		c.passes(time.Duration(c.dice.Int64N(int64(time.Second))))
 	}
 }
 
@@ -223,6 +284,24 @@ func (c *crowd) checkWorld(s *Session, nonces map[int]string) {
 			c.Errorf("member %v twice, or at rank %d, want %d", m.Node, m.First, next)
 		}
 		seen[m.Incarnation], next = true, next+m.Slots
+	}
+	c.checkKept(w, seen)
+}
+
+// checkKept asserts that those who went on are in the next world, if they live.
+func (c *crowd) checkKept(w job.World, members map[string]bool) {
+	lives := map[string]bool{}
+	for _, spec := range c.alive {
+		lives[spec.Self.Incarnation] = true
+	}
+	kept := c.kept[w.Generation-1]
+	if slices.ContainsFunc(kept, func(life string) bool { return !lives[life] }) {
+		return
+	}
+	for _, life := range kept {
+		if !members[life] {
+			c.Errorf("%s went on to generation %d, and has no place in it: %v", life, w.Generation, here(&world{World: w}))
+		}
 	}
 }
 

@@ -24,6 +24,7 @@ type record struct {
 	Protocol int `json:"protocol"`
 	job.Terms
 	Seen int           `json:"seen,omitempty"` // the newest generation whose world it was a member of
+	Led  bool          `json:"led,omitempty"`  // whose leader lives, as it heard
 	Past job.Tally     `json:"past,omitzero"`  // of the job, as far as it knows
 	Rest time.Duration `json:"rest,omitempty"` // for so long it takes no place
 	Node job.Node      `json:"node"`

@@ -42,6 +42,7 @@ var scenes = []scene{
 	{name: "agents cut off, workers not", play: agentsCutOff, torch: "newest"},
 	{name: "two halves, and healed", play: twoHalves, etcd: asked},
 	{name: "agent stopped for long", play: agentStoppedForLong, etcd: asked},
+	{name: "agent stopped, and back at the fence", play: agentBackAtTheFence, etcd: asked},
 	{name: "2, 4, 3 nodes", play: scale, both: true, etcd: asked},
 	{name: "spare takes over", play: spare, torch: "newest", etcd: asked},
 	{name: "spare takes over from a node cut off that stands still", play: spareForCutOff, etcd: asked},

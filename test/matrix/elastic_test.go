@@ -1,6 +1,10 @@
 package matrix
 
-import "golang.org/x/sys/unix"
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
 
 // Worlds that meet again when one of their nodes is lost, or another one comes.
 
@@ -131,6 +135,26 @@ func agentStoppedForLong(s *stage) {
 	s.done("agent continued")
 	s.signal(agent, unix.SIGCONT)
 	s.world(3)
+	s.finish()
+}
+
+// An agent stands still until its node is given up, and goes on while the others wait for the end of its workers: it is in the next world
+// with both of them, and not in the place of one.
+func agentBackAtTheFence(s *stage) {
+	s.add(3)
+	s.start("--nnodes 2:3" + elastic)
+	s.world(3)
+	before := s.seats(0)
+	h := s.hosts[2]
+	s.done("agent stopped", h)
+	agent := h.agent()
+	s.signal(agent, unix.SIGSTOP)
+	s.says(s.hosts[0], "(h2) was lost: silent for")
+	s.signal(agent, unix.SIGCONT)
+	s.world(3)
+	if after := s.seats(1); !slices.Equal(after, before) {
+		s.t.Errorf("the next world is %q, and was %q", after, before)
+	}
 	s.finish()
 }
 

@@ -75,6 +75,18 @@ func (h *host) agent() int {
 	return pid
 }
 
+// seats are the machines of a round's ranks.
+func (s *stage) seats(round int) []string {
+	var list []string
+	for _, up := range s.book.find(func(r record) bool { return r.what == "up" && r.round == round }) {
+		if list == nil {
+			list = make([]string, up.size)
+		}
+		list[up.rank] = up.machine
+	}
+	return list
+}
+
 // worker is the process of a rank in the last world.
 func (s *stage) worker(rank int) (*host, int) {
 	s.t.Helper()
