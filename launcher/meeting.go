@@ -97,6 +97,7 @@ func (m *meeting) serve(ctx context.Context, sure bool) error {
 	if isLoopback(host) {
 		addr = net.JoinHostPort(literal(host), port)
 	}
+	var before predecessor
 	for late := time.Now().Add(strangerTime); ; {
 		ln, err := net.Listen("tcp", addr)
 		switch {
@@ -104,10 +105,12 @@ func (m *meeting) serve(ctx context.Context, sure bool) error {
 			return m.host(ctx, ln, host, nil)
 		case !errors.Is(err, syscall.EADDRINUSE):
 			return fail(job.ExitSystem, "", "host the meeting point: %w", err)
-		case time.Now().After(late):
-			return m.stranger(port)
+		case time.Now().After(late) && !before.mayEnd(m, port, &late):
+			return m.stranger(port, before.show != nil)
 		}
-		if !sure {
+		if sure {
+			before.look(ctx, m, addr, late)
+		} else {
 			switch err := m.findHere(ctx, late); {
 			case errors.Is(err, tcpstore.ErrNotStore):
 				late = time.Now() // unless he has just gone
@@ -187,20 +190,25 @@ func here(at net.Addr) string {
 // findHere connects to whoever holds the port on this machine: another agent, or a program that has nothing to do
 // with us and may never say so. The error is errVacant when he has gone, or had not answered when it was late.
 func (m *meeting) findHere(ctx context.Context, late time.Time) error {
+	client, err := m.dialHere(ctx, string(m.port), late)
+	if err != nil {
+		return err
+	}
+	m.store = client
+	return m.listenForPeers(hostOf(m.port))
+}
+
+func (m *meeting) dialHere(ctx context.Context, at string, late time.Time) (*tcpstore.Client, error) {
 	dialing, leave := context.WithCancelCause(ctx)
 	defer leave(nil)
 	m.leave = leave
 	dialing, cancel := context.WithDeadlineCause(dialing, late, errVacant)
 	defer cancel()
-	client, err := tcpstore.Dial(dialing, string(m.port), tcpstore.Options{Progress: m.vacant})
-	switch {
-	case err == nil:
-		m.store = client
-		return m.listenForPeers(hostOf(m.port))
-	case errors.Is(err, tcpstore.ErrNotStore) || dialing.Err() == nil:
-		return err
+	client, err := tcpstore.Dial(dialing, at, tcpstore.Options{Progress: m.vacant})
+	if err == nil || errors.Is(err, tcpstore.ErrNotStore) || dialing.Err() == nil {
+		return client, err
 	}
-	return context.Cause(dialing)
+	return nil, context.Cause(dialing)
 }
 
 // errVacant ends a meeting in a store whose host, on this machine, is gone.
@@ -219,10 +227,14 @@ func (m *meeting) vacant(a tcpstore.Attempt) {
 // node's last agent.
 const strangerTime = 3 * time.Second
 
-func (m *meeting) stranger(port string) error {
-	number, _ := strconv.Atoi(port)
+func (m *meeting) stranger(port string, ours bool) error {
+	who := ports.Holder(number(port))
+	if ours {
+		return fail(job.ExitStranger, "end that one first, or give this job another --rdzv-id, and another port with --rdzv-endpoint or --master-port",
+			"this node should host the meeting point, but another agent of %s does, at port %s%s", m.spec.ID, port, who)
+	}
 	return fail(job.ExitStranger, "end that program, or choose another port with --rdzv-endpoint or --master-port",
-		"this node should host the meeting point, but another program holds port %s%s", port, ports.Holder(number))
+		"this node should host the meeting point, but another program holds port %s%s", port, who)
 }
 
 // find connects to the store that another node hosts, however long that node takes to come, within the time for

@@ -6,8 +6,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 )
@@ -93,19 +95,60 @@ func Range() (low, high int) {
 
 // Holder names the program that listens on a port, as far as /proc shows it to us: " (pid 12, nginx)".
 func Holder(port int) string {
+	all := Holders(port)
+	if len(all) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (pid %d, %s)", all[0], command(all[0]))
+}
+
+// Holders are the processes that listen on a port, as far as /proc shows them to us, the lowest PID first.
+func Holders(port int) (pids []int) {
 	inode := listenerInode(port)
 	if inode == "" {
-		return ""
+		return nil
 	}
 	links, _ := filepath.Glob("/proc/[0-9]*/fd/*")
 	for _, link := range links {
 		if target, err := os.Readlink(link); err == nil && target == "socket:["+inode+"]" {
-			pid := strings.Split(link, "/")[2]
-			name, _ := os.ReadFile("/proc/" + pid + "/comm")
-			return fmt.Sprintf(" (pid %s, %s)", pid, strings.TrimSpace(string(name)))
+			pid, _ := strconv.Atoi(strings.Split(link, "/")[2])
+			pids = append(pids, pid)
 		}
 	}
-	return ""
+	slices.Sort(pids)
+	return slices.Compact(pids)
+}
+
+// command is what a process was started as, or the kernel's name of one that has written over that.
+func command(pid int) string {
+	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if name := named(string(line)); name != "" {
+		return name
+	}
+	name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	return strings.TrimSpace(string(name))
+}
+
+// named is a command line up to its first flag, for what flags say may be secret: "python3 -m http.server", "muster run".
+func named(line string) string {
+	words := strings.Split(strings.TrimRight(line, "\x00"), "\x00")
+	flag := slices.IndexFunc(words[1:], func(word string) bool { return strings.HasPrefix(word, "-") && word != "-m" })
+	if flag >= 0 {
+		words = words[:1+flag]
+	}
+	words[0] = words[0][strings.LastIndex(words[0], "/")+1:]
+	return strings.ToValidUTF8(strings.Map(shown, fmt.Sprintf("%.*s", maxCommand, strings.Join(words, " "))), "")
+}
+
+// maxCommand bounds the characters of a command in a sentence.
+const maxCommand = 80
+
+// shown drops what would not be seen, or do something to a terminal.
+func shown(r rune) rune {
+	if unicode.IsPrint(r) {
+		return r
+	}
+	return -1
 }
 
 // listenerInode finds the socket that listens on port (proc_net_tcp(5): state 0A, port in hexadecimal).

@@ -42,6 +42,24 @@ func TestHold(t *testing.T) {
 	}
 }
 
+// Who holds a port is told in the words that people know it by, and no flag of it.
+func TestNamed(t *testing.T) {
+	for line, want := range map[string]string{
+		"":                                      "",
+		"/usr/sbin/nginx\x00":                   "nginx",
+		"nginx: master process\x00\x00\x00":     "nginx: master process",
+		"python3\x00-m\x00http.server\x0029400": "python3 -m http.server 29400",
+		"/opt/redis/redis-server\x00*:29400\x00--requirepass\x00secret\x00": "redis-server *:29400",
+		"sh\x00-c\x00curl -H 'Token: secret'":                               "sh",
+		"\x1b[2J\x07evil":                                                   "[2Jevil",
+		strings.Repeat("é", 100):                                            strings.Repeat("é", 80),
+	} {
+		if got := named(line); got != want {
+			t.Errorf("%q is %q, want %q", line, got, want)
+		}
+	}
+}
+
 // A held port is for NCCL's watch, which all processes of a job bind side by side (ras/client_support.cc: SO_REUSEADDR and SO_REUSEPORT).
 // They may come and go; to another job it is never free.
 func TestHoldForMany(t *testing.T) {

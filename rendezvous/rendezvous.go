@@ -75,6 +75,11 @@ type Options struct {
 	Progress func(Status)             // called by Join when something changed, and each second; nil: nobody looks
 }
 
+// Meets reports whether nodes of a job have met in a store, or are about to.
+func Meets(ctx context.Context, s store.Store, id string) (bool, error) {
+	return s.Check(ctx, jobPath(id)+keyIncarnation)
+}
+
 // Join meets the other nodes of spec's job in s and returns when all agree on a world that includes spec.Self.
 //
 // It ends early with a [*Missing] when time runs out, a [*Refusal] when the nodes contradict each other,

@@ -203,6 +203,36 @@ func (c *crowd) dies(name string) {
 	<-p.done
 }
 
+// Where the first process of the host was killed, its agent stays for the others for a while, and holds the port. The one that comes in its place knows
+// it for what it is, and waits.
+func TestFirstProcessOfTheHostIsKilled(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, "--nnodes 2 --max-restarts 3")
+	c.joins("a", "b")
+	c.works(0, "a", "b")
+	syscall.Kill(c.nodes["a"].cmd.Process.Pid, syscall.SIGKILL)
+	c.joins("a")
+	c.works(1, "a", "b")
+	c.end("a", "b")
+}
+
+// One that lives, as when a command is given twice by mistake, is another thing, and so is that of another job.
+func TestHostIsThere(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, "--nnodes 2")
+	c.joins("a")
+	a := c.nodes["a"]
+	a.says("missing node 1")
+	agent := c.agent("a", "2")
+	twice := muster(t, t.TempDir(), nil, append(agent, "--", "true")...)
+	other := muster(t, t.TempDir(), nil, append(agent, "--rdzv-id", "others", "--", "true")...)
+	at := fmt.Sprintf("port %d (pid %d, muster.test run)", c.port, a.cmd.Process.Pid)
+	twice.ends(job.ExitStranger, "another agent of crowd does, at "+at)
+	other.ends(job.ExitStranger, "another program holds "+at)
+	c.joins("b")
+	c.end("a", "b")
+}
+
 // kill kills a worker of a node.
 func (c *crowd) kill(name string) {
 	c.Helper()

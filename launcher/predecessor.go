@@ -1,0 +1,86 @@
+package launcher
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/muster-run/muster/ports"
+	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/rendezvous"
+)
+
+// A predecessor is an agent of this job that hosts the meeting where this one is to. When its first process is killed, and this one started
+// in its place, it stays for a while for the sake of the others. The zero value is none, as far as is known.
+type predecessor struct {
+	asked bool
+	show  *waiting // nil: whoever holds the port is none
+	who   string
+	waits bool // for its end
+}
+
+// orphanTime is how long an agent without a first process may take to end: workers have their grace, members leave, and read in its store what
+// comes after it.
+const orphanTime = time.Minute
+
+// look learns, once, whether whoever holds the port at addr is a predecessor, and shows that this agent waits for it.
+func (p *predecessor) look(ctx context.Context, m *meeting, addr string, late time.Time) {
+	if !p.asked {
+		p.asked = true
+		host, port, _ := net.SplitHostPort(addr)
+		if host == "" {
+			host = "127.0.0.1"
+		}
+		if m.meetsAt(ctx, net.JoinHostPort(host, port), late) {
+			p.who = ports.Holder(number(port))
+			p.show = newWaiting(m.c.Log, m.desk, "waiting to host the meeting at port "+port)
+		}
+	}
+	if p.show != nil {
+		p.show.tick(fmt.Sprintf("another agent of this job still does%s", p.who))
+	}
+}
+
+// meetsAt reports whether this job meets in a store at an address.
+func (m *meeting) meetsAt(ctx context.Context, at string, late time.Time) bool {
+	client, err := m.dialHere(ctx, at, late)
+	if err != nil {
+		return false
+	}
+	defer client.Close()
+	ctx, cancel := context.WithDeadline(ctx, late)
+	defer cancel()
+	ours, err := rendezvous.Meets(ctx, client, m.spec.ID)
+	return ours && err == nil
+}
+
+// mayEnd puts a deadline off, once, for a predecessor that is about to end: nothing shows that it still has its first process, which holds the
+// port with it.
+func (p *predecessor) mayEnd(m *meeting, port string, late *time.Time) bool {
+	if p.show == nil || p.waits || attended(number(port)) {
+		return false
+	}
+	p.waits, *late = true, p.show.began.Add(orphanTime)
+	if m.end.Before(*late) {
+		*late = m.end
+	}
+	return true
+}
+
+// attended reports whether a process holds a port whose parent does, too.
+func attended(port int) bool {
+	holders := ports.Holders(port)
+	return slices.ContainsFunc(holders, func(pid int) bool {
+		holder, err := proc.Root("/proc").Process(pid)
+		return err == nil && slices.Contains(holders, holder.Parent)
+	})
+}
+
+// number is a port in digits.
+func number(port string) int {
+	n, _ := strconv.Atoi(port) // an endpoint's was one
+	return n
+}
