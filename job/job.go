@@ -19,6 +19,7 @@ type Node struct {
 	Addrs []Addr `json:"addrs,omitempty"` // where peers may reach its agent, best first
 	Place Place  `json:"place,omitzero"`  // where it stands, for ranks that are near
 	Ports []int  `json:"ports,omitempty"` // where its workers listen, by local rank, if the framework wants them known to all
+	Rails []Rail `json:"rails,omitempty"` // its ports for training, in the order of the PCI buses
 	// Incarnation tells two lives of one node apart: random, new with every agent process.
 	Incarnation string `json:"incarnation"`
 	Version     string `json:"version,omitempty"` // of the muster binary
@@ -30,6 +31,13 @@ func (n Node) String() string {
 		return n.Name
 	}
 	return fmt.Sprintf("%s (node %d)", n.Name, n.Index)
+}
+
+// A Rail is a port of a network adapter by which GPUs of a node reach those of others.
+type Rail struct {
+	Name string `json:"name"`
+	At   string `json:"at"`            // its place in the machine, which nodes of one kind have alike
+	Why  string `json:"why,omitempty"` // it cannot be used; "": it can
 }
 
 // An Addr is a host, name or literal IP, and a port: "10.0.0.7:29400", "[fd00::7]:29400".

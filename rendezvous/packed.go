@@ -37,7 +37,7 @@ func pack(members []job.Member) ([]job.Member, packed) {
 			table = append(table, '\n')
 		}
 		m.Incarnation = ""
-		table = appendPorts(appendMember(table, m), m.Ports)
+		table = appendOptional(appendMember(table, m), m)
 	}
 	if len(table) > maxLine*len(others) {
 		return members, packed{}

@@ -96,6 +96,7 @@ const (
 	maxName   = 253
 	maxReason = 4 << 10
 	maxPorts  = 4096
+	maxRails  = 256 // with two ports each, more adapters than any machine has
 )
 
 // check refuses a node whose words cannot be shown as they are. Of an incarnation people see eight bytes.
@@ -108,7 +109,21 @@ func check(n job.Node) error {
 			return fmt.Errorf("a node has characters in its name, version or incarnation that cannot be shown: %.64q", text)
 		}
 	}
-	return checkPorts(n)
+	return cmp.Or(checkPorts(n), checkRails(n))
+}
+
+func checkRails(n job.Node) error {
+	if len(n.Rails) > maxRails {
+		return fmt.Errorf("%v has %d rails, more than %d", n, len(n.Rails), maxRails)
+	}
+	for _, r := range n.Rails {
+		for _, text := range []string{r.Name, r.At, r.Why} {
+			if plain(text, maxName) != text {
+				return fmt.Errorf("%v has a rail of which it says what cannot be shown: %.64q", n, text)
+			}
+		}
+	}
+	return nil
 }
 
 func checkPorts(n job.Node) error {

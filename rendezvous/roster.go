@@ -2,6 +2,7 @@ package rendezvous
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,8 +16,9 @@ import (
 // An outcome travels as JSON, except for the members of a world, which follow as a table: a table of a thousand nodes is read
 // twenty times faster than their JSON.
 //
-// A line is a node: first rank, index, slots, name, incarnation, version, block, rack, domain, switch, addresses, and ports if there are any.
-// Fields are separated by tabs, addresses by blanks, ports by commas. A later version may add fields at the end of a line.
+// A line is a node: first rank, index, slots, name, incarnation, version, block, rack, domain, switch, addresses, and then, if there are any,
+// ports and rails. Fields are separated by tabs, addresses by blanks, ports by commas; a rail is three words, with blanks between all
+// and = before the first. A later version may add fields at the end of a line.
 //
 // Only the first members have lines that everybody reads, or n nodes would read n lines each. From protocol 2 on the others are
 // packed in the first line, in two more fields behind the addresses: their incarnations, by which each finds its rank, and all else of them,
@@ -52,17 +54,29 @@ func encodeOutcome(end *outcome) ([]byte, error) {
 		if i == 0 {
 			b = rest.append(b)
 		}
-		b = appendPorts(b, m.Ports)
+		b = appendOptional(b, m)
 	}
 	return b, nil
 }
 
-// appendPorts adds the last field.
-func appendPorts(b []byte, ports []int) []byte {
+// appendOptional adds the last fields.
+func appendOptional(b []byte, m job.Member) []byte {
 	between := byte('\t')
-	for _, port := range ports {
+	for _, port := range m.Ports {
 		b = strconv.AppendInt(append(b, between), int64(port), 10)
 		between = ','
+	}
+	if len(m.Ports) == 0 && len(m.Rails) > 0 {
+		b = append(b, '\t')
+	}
+	if len(m.Rails) > 0 {
+		b, between = append(b, '\t'), '='
+	}
+	for _, r := range m.Rails {
+		for _, word := range []string{r.Name, r.At, r.Why} {
+			b = append(append(b, between), mark.Replace(word)...)
+			between = ' '
+		}
 	}
 	return b
 }
@@ -147,12 +161,29 @@ func (r *roster) read(m *job.Member) error {
 		*text = r.unmarked(word[3+i])
 	}
 	m.Addrs = r.addresses(word[10])
-	return readPorts(line, m)
+	ports, line, _ := strings.Cut(line, "\t")
+	rails, _, _ := strings.Cut(line, "\t")
+	return cmp.Or(readPorts(ports, m), r.readRails(rails, m))
+}
+
+// readRails reads the field behind that of the ports, if it is there.
+func (r *roster) readRails(text string, m *job.Member) error {
+	text, some := strings.CutPrefix(text, "=")
+	if !some { // none, or what a later version has there
+		return nil
+	}
+	if n := strings.Count(text, " ") + 1; n%3 != 0 || n/3 > maxRails {
+		return fmt.Errorf("%d words are not those of %d rails at the most", n, maxRails)
+	}
+	words := strings.Split(text, " ")
+	for i := 0; i < len(words); i += 3 {
+		m.Rails = append(m.Rails, job.Rail{Name: r.unmarked(words[i]), At: r.unmarked(words[i+1]), Why: r.unmarked(words[i+2])})
+	}
+	return nil
 }
 
 // readPorts reads the field behind those that every line has, if it is there.
-func readPorts(rest string, m *job.Member) error {
-	text, _, _ := strings.Cut(rest, "\t")
+func readPorts(text string, m *job.Member) error {
 	if text == "" || text[0] == ' ' { // none, or packed members
 		return nil
 	}

@@ -176,6 +176,8 @@ func TestOutcomeOfAnother(t *testing.T) {
 		{world + "0\t0\t1\tn\ti\tv\t\t\t\t\ta:1\t23457,23458\tlater", ""},
 		{world + "0\t0\t1\tn\ti\tv\t\t\t\t\ta:1\t23457,", "member 0: strconv.Atoi"},
 		{world + "0\t0\t1\tn\ti\tv\t\t\t\t\ta:1\t1" + strings.Repeat(",1", maxPorts), "member 0: 4097 ports, more than 4096"},
+		{world + "0\t0\t1\tn\ti\tv\t\t\t\t\ta:1\t\t=mlx5_0 0000:18:00.0/1", "member 0: 2 words are not those of 256 rails at the most"},
+		{world + "0\t0\t1\tn\ti\tv\t\t\t\t\ta:1\t\t=" + strings.Repeat("a b c ", maxRails) + "a b c", "member 0: 771 words are not those of 256 rails at the most"},
 	} {
 		_, err := decodeOutcome([]byte(c.text))
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {

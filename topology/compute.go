@@ -93,6 +93,17 @@ func (m Machine) lost(g GPU, left Relation, fast []Rail) bool {
 	})
 }
 
+// ForTraining reports whether a port that cannot be used is like those for training, and near a GPU where these are.
+func (m Machine) ForTraining(r Rail) bool {
+	compute := m.Compute()
+	near := func(r Rail) bool {
+		return slices.ContainsFunc(m.GPUs, func(g GPU) bool { return Relate(g.PCI, r.HCA.PCI) <= PXB })
+	}
+	return slices.ContainsFunc(compute, func(c Rail) bool {
+		return c.Name() == r.Name() || sameCard(c.HCA, r.HCA) && (near(r) || !near(c))
+	})
+}
+
 // nearestTo are those of rails that are the nearest to a GPU, by name.
 func nearestTo(g GPU, rails []Rail) (nearest []Rail, relation Relation) {
 	relation = None

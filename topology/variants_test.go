@@ -9,23 +9,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-)
 
-// edit changes the one line of a description that begins with start.
-func edit(t testing.TB, text, start string, replace ...string) string {
-	t.Helper()
-	lines := strings.Split(text, "\n")
-	i := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, start) })
-	if i < 0 {
-		t.Fatalf("no line begins with %q", start)
-	}
-	was := lines[i]
-	lines[i] = strings.NewReplacer(replace...).Replace(was)
-	if lines[i] == was {
-		t.Fatalf("%v changes nothing in %q", replace, was)
-	}
-	return strings.Join(lines, "\n")
-}
+	"github.com/muster-run/muster/topology/fixture"
+)
 
 // What is wrong with a machine changes the facts about it that it should, and no others.
 func TestVariants(t *testing.T) {
@@ -39,7 +25,7 @@ func TestVariants(t *testing.T) {
 		{
 			name: "an adapter is down", machine: "dgx-h100",
 			text: func(t testing.TB, s string) string {
-				return edit(t, s, port0, "4: ACTIVE", "1: DOWN", "5: LinkUp", "2: Polling", "400 Gb/sec (4X NDR)", "10 Gb/sec (4X SDR)")
+				return fixture.Edit(t, s, port0, "4: ACTIVE", "1: DOWN", "5: LinkUp", "2: Polling", "400 Gb/sec (4X NDR)", "10 Gb/sec (4X SDR)")
 			},
 			want: []string{
 				"+gpu 0 near NODE [mlx5_3 mlx5_4 mlx5_5], cpus 0-55,112-167", "-gpu 0 near PXB [mlx5_0]…",
@@ -51,7 +37,7 @@ func TestVariants(t *testing.T) {
 		{
 			name: "no subnet manager", machine: "dgx-a100",
 			text: func(t testing.TB, s string) string {
-				return edit(t, s, port0, "4: ACTIVE", "2: INIT", "lid=0x20", "lid=0xffff", "sm_lid=0x1", "sm_lid=0x0")
+				return fixture.Edit(t, s, port0, "4: ACTIVE", "2: INIT", "lid=0x20", "lid=0xffff", "sm_lid=0x1", "sm_lid=0x0")
 			},
 			want: []string{
 				"+gpu 0 near PXB [mlx5_1]…", "-gpu 0 near PXB [mlx5_0 mlx5_1]…", "+gpu 1 near PXB [mlx5_1]…", "-gpu 1 near PXB [mlx5_0 mlx5_1]…",
@@ -63,25 +49,25 @@ func TestVariants(t *testing.T) {
 		{
 			name: "half the lanes", machine: "dgx-h100",
 			text: func(t testing.TB, s string) string {
-				return edit(t, s, port0, "400 Gb/sec (4X NDR)", "200 Gb/sec (2X NDR)")
+				return fixture.Edit(t, s, port0, "400 Gb/sec (4X NDR)", "200 Gb/sec (2X NDR)")
 			},
 			want: []string{"+hca mlx5_0: rate 200 2X NDR…", "-hca mlx5_0: rate 400 4X NDR…"},
 		},
 		{
 			name: "half the lanes of an older card", machine: "dgx-a100",
 			text: func(t testing.TB, s string) string {
-				return edit(t, s, port0, "200 Gb/sec (4X HDR)", "100 Gb/sec (2X HDR)")
+				return fixture.Edit(t, s, port0, "200 Gb/sec (4X HDR)", "100 Gb/sec (2X HDR)")
 			},
 			want: []string{"+hca mlx5_0: rate 100 2X HDR…", "-hca mlx5_0: rate 200 4X HDR…"},
 		},
 		{
 			name: "a counter at its end", machine: "dgx-h100",
-			text: func(t testing.TB, s string) string { return edit(t, s, port0, "down=0", "down=255") },
+			text: func(t testing.TB, s string) string { return fixture.Edit(t, s, port0, "down=0", "down=255") },
 		},
 		{
 			name: "a GPU with half its lanes, at half their speed", machine: "dgx-h100",
 			text: func(t testing.TB, s string) string {
-				return edit(t, s, "pci 0000:43:00.0", "cur=32.0/16", "cur=16.0/8")
+				return fixture.Edit(t, s, "pci 0000:43:00.0", "cur=32.0/16", "cur=16.0/8")
 			},
 			want: []string{"+gpu 1 link 16 GT/s x8 degraded true", "-gpu 1 link 32 GT/s x16 degraded false"},
 		},
@@ -114,7 +100,7 @@ func TestVariants(t *testing.T) {
 		},
 		{
 			name: "GIDs of other network namespaces", machine: "roce-8xa800-4nic",
-			text: func(t testing.TB, s string) string { return podGIDs(s) },
+			text: func(t testing.TB, s string) string { return fixture.PodGIDs(s) },
 			want: append([]string{"+gid index 7 true", "-gid index 3 true"}, gidChanges()...),
 		},
 		{
@@ -195,23 +181,6 @@ func write(t testing.TB, r Root, name, text string) {
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// podGIDs moves the GIDs of all adapters four places up: those of the host's network namespace, before them, are zero in a pod's.
-func podGIDs(text string) string {
-	lines := strings.Split(text, "\n")
-	for i, l := range lines {
-		var hca, gid string
-		var port, index int
-		if n, _ := fmt.Sscanf(l, "gid %s %d %d %s", &hca, &port, &index, &gid); n == 4 {
-			rest := l[strings.Index(l, gid)+len(gid):]
-			lines[i] = fmt.Sprintf("gid %s %d %d %s%s\ngid %s %d %d 0000:0000:0000:0000:0000:0000:0000:0000 - -", hca, port, index+4, gid, rest, hca, port, index)
-			if index >= 4 {
-				lines[i] = ""
-			}
-		}
-	}
-	return strings.Join(lines, "\n")
 }
 
 func gidChanges() (all []string) {

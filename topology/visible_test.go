@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/muster-run/muster/topology/fixture"
 )
 
 // What counts as a place for a worker, where little but device nodes is there.
@@ -86,9 +88,9 @@ file dev/kfd ""
 file dev/dri/renderD129 ""
 `
 	one := described(t, "workstation-1gpu") + display
-	without := edit(t, one, "gpu 0000:01:00.0", "gpu 0000:01:00.0", "# gpu 0000:01:00.0")
+	without := fixture.Edit(t, one, "gpu 0000:01:00.0", "gpu 0000:01:00.0", "# gpu 0000:01:00.0")
 	alone := "machine apu\nroot 0000:00 numa=0\n" + display
-	radeon := edit(t, one, "kfd 1 ", "simd_count=4", "simd_count=192")
+	radeon := fixture.Edit(t, one, "kfd 1 ", "simd_count=4", "simd_count=192")
 	eight := described(t, "mi300x-8gpu-baremetal")
 	t400 := eight + `
 file dev/kfd ""
@@ -176,7 +178,7 @@ func TestVisible(t *testing.T) {
 
 // Counters that stand at their end are told so; those that the kernel does not have are none.
 func TestCounters(t *testing.T) {
-	text := edit(t, described(t, "workstation-1gpu")+hca, "port mlx5_0 1 ", "down=0", "down=255", "sym=0", `sym="N/A (no PMA)"`)
+	text := fixture.Edit(t, described(t, "workstation-1gpu")+hca, "port mlx5_0 1 ", "down=0", "down=255", "sym=0", `sym="N/A (no PMA)"`)
 	c := expanded(t, text).Counters("mlx5_0", 1)
 	if c.LinkDowned == nil || *c.LinkDowned != 255 || c.Recovered == nil || c.Symbols != nil || !c.Saturated() {
 		t.Errorf("%+v", c)

@@ -1,0 +1,123 @@
+package nccl
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/topology"
+)
+
+// What is done where nodes do not have the same rails, as --nccl-rails says it.
+const (
+	RailsTell   = "tell"   // NCCL chooses, and the node that lacks one is named
+	RailsCommon = "common" // all nodes use the rails that all of them have
+	RailsRefuse = "refuse" // no worker is started
+)
+
+// Rails are what a node tells the others of its ports for training, those that cannot be used too, in the order of the PCI buses: NCCL pairs
+// ports of two nodes by their places in that order. EFA's are left to its plugin.
+func Rails(m topology.Machine) (all []job.Rail) {
+	if t := m.Transport(); t != "ib" && t != "roce" {
+		return nil
+	}
+	compute := topology.Names(m.Compute())
+	rails := m.Rails()
+	sortRails(rails)
+	for _, r := range rails {
+		switch {
+		case slices.Contains(compute, r.Name()):
+			all = append(all, job.Rail{Name: r.Name(), At: at(r)})
+		case !r.Port.Usable && m.ForTraining(r):
+			all = append(all, job.Rail{Name: r.Name(), At: at(r), Why: r.Port.Why})
+		}
+	}
+	return all
+}
+
+func sortRails(rails []topology.Rail) {
+	slices.SortStableFunc(rails, func(a, b topology.Rail) int { return a.HCA.PCI.Address.Compare(b.HCA.PCI.Address) })
+}
+
+// at is the place of a rail, which nodes of one kind have alike; its name may differ from node to node.
+func at(r topology.Rail) string { return fmt.Sprintf("%s/%d", r.HCA.PCI.Address, r.Port.Number) }
+
+// working are the places of a node's rails that can be used.
+func working(n job.Node) (places []string) {
+	for _, r := range n.Rails {
+		if r.Why == "" {
+			places = append(places, r.At)
+		}
+	}
+	return places
+}
+
+// kind is how many rails a node has, and which it should have: two that lost one each, but not the same, do not pair.
+func kind(n job.Node) string {
+	key := strconv.Itoa(len(working(n)))
+	for _, r := range n.Rails {
+		if r.Why != "" {
+			key += " " + r.At
+		}
+	}
+	return key
+}
+
+// Disagreement says which nodes lack rails that most have, and why; "": they are alike.
+func Disagreement(nodes []job.Node) string {
+	count := map[string]int{}
+	var usual job.Node
+	for _, n := range nodes {
+		k := kind(n)
+		if count[k]++; count[k] > count[kind(usual)] || count[k] == count[kind(usual)] && len(working(n)) > len(working(usual)) {
+			usual = n
+		}
+	}
+	if len(count) < 2 {
+		return ""
+	}
+	var odd []string
+	for _, n := range nodes {
+		if kind(n) != kind(usual) {
+			odd = append(odd, lacks(n))
+		}
+	}
+	return fmt.Sprintf("%d of %d nodes have %d adapters for training, but %s", count[kind(usual)], len(nodes), len(working(usual)), list(odd))
+}
+
+// lacks is how many rails a node has, and what is wrong with the others.
+func lacks(n job.Node) string {
+	var dead []string
+	for _, r := range n.Rails {
+		if r.Why != "" {
+			dead = append(dead, r.Name+": "+r.Why)
+		}
+	}
+	text := fmt.Sprintf("%s has %d", n, len(working(n)))
+	if len(dead) > 0 {
+		text += " (" + list(dead) + ")"
+	}
+	return text
+}
+
+// agreed are the rails that this node may use so that all nodes have as many, and why they are not all; without any, why not.
+func (f *facts) agreed() (rails []topology.Rail, why string) {
+	differ := Disagreement(f.World.Peers)
+	switch {
+	case differ == "":
+		return f.rails, ""
+	case f.World.Rails != RailsCommon:
+		return nil, differ
+	}
+	rails = slices.Clone(f.rails)
+	for _, n := range f.World.Peers {
+		places := working(n)
+		rails = slices.DeleteFunc(rails, func(r topology.Rail) bool { return !slices.Contains(places, at(r)) })
+	}
+	if len(rails) == 0 {
+		return nil, differ + "; and they have none in common"
+	}
+	return rails, "only what all nodes have: " + strings.TrimSpace(differ)
+}
