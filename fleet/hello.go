@@ -28,8 +28,8 @@ import (
 
 const helloTime = 5 * time.Second // for the whole opening
 
-// readAhead is how much is read of a connection at once, in bytes: a frame with a beat of eight workers in it, as a rule.
-const readAhead = 3 << 9
+// readAhead is how much is read of a connection at once, in bytes: a frame with a beat of eight workers that train in it, as a rule.
+const readAhead = 1 << 10
 
 type hello struct {
 	Protocol    int    `json:"protocol"`

@@ -322,7 +322,7 @@ func (p *peer) note(l *line, f frame, now time.Time) (fresh bool, rtt time.Durat
 	}
 	p.acknowledged(f.Ack)
 	if len(f.Beat) > 0 && len(f.Beat) <= maxBeat {
-		p.beat, p.beatAt = append(p.beat[:0], f.Beat...), now
+		p.beat, p.beatAt = over(p.beat, f.Beat), now
 	}
 	if f.Pong != 0 {
 		p.returned(now, now.Sub(p.fleet.started)-time.Duration(f.Pong))
@@ -335,6 +335,15 @@ func (p *peer) note(l *line, f frame, now time.Time) (fresh bool, rtt time.Durat
 		return false, 0, nil
 	}
 	return p.number(l, f)
+}
+
+// over writes a beat over the one before. Beats of a member are of much the same length, and a leader keeps one of each of ten thousand:
+// no room is made for what a longer one might need.
+func over(before, beat json.RawMessage) json.RawMessage {
+	if cap(before) < len(beat) {
+		before = make(json.RawMessage, 0, len(beat))
+	}
+	return append(before[:0], beat...)
 }
 
 // number checks that a message is the next one, and marks the reader as busy until it is handed on.

@@ -67,3 +67,15 @@ func TestFramesOfAllSizes(t *testing.T) {
 		t.Error("there is one more")
 	}
 }
+
+// What a leader keeps of ten thousand members is no more than what they said.
+func TestOver(t *testing.T) {
+	short, long := json.RawMessage(strings.Repeat("1", 700)), json.RawMessage(strings.Repeat("2", 1030))
+	kept := over(over(nil, short), long)
+	if string(kept) != string(long) || cap(kept) > 1152 { // the next size in which memory is given out
+		t.Errorf("%d bytes are kept in room for %d", len(kept), cap(kept))
+	}
+	if again := over(kept, short); string(again) != string(short) || &again[0] != &kept[0] {
+		t.Error("a shorter beat does not go where the longer one was")
+	}
+}

@@ -61,7 +61,7 @@ type Judge struct {
 	found  time.Duration // when the hang was found that is to be confirmed; 0: none is
 	steady int           // looks at which it had advanced
 	gaps   gaps          // since it trains
-	looks  int           // so many
+	looks  uint32        // so many
 	stage  Stage         // of the standstill
 	worst  Stage         // that was told of it
 	told   string
@@ -85,7 +85,7 @@ func (j *Judge) Observe(l Look) []Finding {
 		return nil
 	}
 	j.clock += passed
-	progress, counted := j.note(l.Beats)
+	progress, counted := j.note(l.Beats, passed)
 	if progress {
 		return j.advanced(counted)
 	}
@@ -104,7 +104,7 @@ func (j *Judge) pass(now time.Duration) time.Duration {
 
 // note takes in the beats, and reports whether anybody advanced: one that counts, or a rank that is new, has another process, or
 // ended.
-func (j *Judge) note(beats []job.Beat) (progress, counted bool) {
+func (j *Judge) note(beats []job.Beat, passed time.Duration) (progress, counted bool) {
 	j.looks++
 	for i := range beats {
 		b := &beats[i]
@@ -114,7 +114,7 @@ func (j *Judge) note(beats []job.Beat) (progress, counted bool) {
 			j.ranks[b.Rank] = t
 			progress = true
 		}
-		if t.note(b, j.clock) {
+		if t.note(b, passed) {
 			progress, counted = true, true
 		}
 		t.look = j.looks

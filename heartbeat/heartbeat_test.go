@@ -3,6 +3,7 @@ package heartbeat
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -651,4 +652,23 @@ func BenchmarkObserve(b *testing.B) {
 			})
 		}
 	}
+}
+
+// TestMemory bounds what a judge remembers of each rank while a world stands still, for it may have a hundred thousand.
+func TestMemory(t *testing.T) {
+	const ranks, most = 20_000, 550 // bytes
+	before := inUse()
+	w := newWorld(ranks, Limits{}).train(1).stand(15, nil)
+	w.beats, w.found = nil, nil
+	if each := (inUse() - before) / ranks; each > most {
+		t.Errorf("%d bytes for each rank, more than %d", each, most)
+	}
+	runtime.KeepAlive(w)
+}
+
+func inUse() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

@@ -28,7 +28,7 @@ func (j *Judge) Stragglers() []Straggler {
 		if t.sources&job.FromRecorder == 0 || t.looks < enough {
 			return nil
 		}
-		shares = append(shares, t.waits/t.looks)
+		shares = append(shares, t.share())
 	}
 	if len(shares) < 2 {
 		return nil
@@ -37,7 +37,7 @@ func (j *Judge) Stragglers() []Straggler {
 	median := shares[len(shares)/2]
 	var out []Straggler
 	for _, rank := range j.sorted() {
-		if share := j.ranks[rank].waits / j.ranks[rank].looks; median-share > behind {
+		if share := j.ranks[rank].share(); median-share > behind {
 			out = append(out, Straggler{rank, share, median})
 		}
 	}
@@ -52,6 +52,9 @@ func (j *Judge) Stragglers() []Straggler {
 	})
 	return out
 }
+
+// share is that of the rank's time in collectives.
+func (t *track) share() float64 { return float64(t.waits / t.looks) }
 
 func (s Straggler) String() string {
 	return fmt.Sprintf("the others wait for rank %d: it spends %.0f %% of its time in collectives, they %.0f %%", s.Rank, 100*s.Waits, 100*s.Others)

@@ -13,10 +13,11 @@ import (
 type track struct {
 	beat *job.Beat // of the look that is judged: the next one may use its memory
 	past
-	look  int    // at which it was seen last
+	look  uint32 // at which it was seen last
+	span  uint32 // milliseconds from the first of the marks to the last
 	marks []mark // what it did up to each of the last looks, the newest last; none while nobody looks from outside
 	// Of the looks at which the world advanced: in how many of the last ones it was in a collective, and how many there were.
-	waits, looks float64
+	waits, looks float32
 }
 
 // A past is what is remembered of a beat when its look is over: there may be a hundred thousand ranks.
@@ -38,12 +39,13 @@ func (p *past) keep(b *job.Beat) {
 	}
 }
 
-// A mark is how much a worker did from the look before to this one. More than fits is as good as all that does.
+// A mark is how much a worker did from the look before to this one. More than fits is as good as all that does. While a world stands
+// still each of its ranks has twelve of them.
 type mark struct {
-	at         time.Duration
+	took       uint16 // milliseconds of what counts; it is no more than longest
+	said       bool
 	cpu        uint32 // microseconds
 	disk, wire uint32 // bytes
-	said       bool
 }
 
 // How much a worker does in a while that is at work, rather than its helper threads.
@@ -56,31 +58,34 @@ const (
 )
 
 // note takes in a beat, and reports whether the rank advanced.
-func (t *track) note(b *job.Beat, at time.Duration) bool {
+func (t *track) note(b *job.Beat, passed time.Duration) bool {
 	before := t.past
 	t.beat = b
-	t.mark(b.Sight, at)
+	t.mark(b.Sight, passed)
 	t.keep(b)
 	return b.Count > before.count || b.Steps > before.steps
 }
 
 // mark takes in what was done between two sights. What a process did that has ended is gone from the sums of its worker.
-func (t *track) mark(now *job.Sight, at time.Duration) {
+func (t *track) mark(now *job.Sight, passed time.Duration) {
 	if now == nil {
-		t.marks = nil
+		t.marks, t.span = nil, 0
 		return
 	}
-	for len(t.marks) > 1 && at-t.marks[1].at >= window {
-		t.marks = slices.Delete(t.marks, 0, 1)
-	}
-	if t.marks == nil {
-		t.marks = make([]mark, 0, window/tick+2)
-	}
-	m := mark{at: at}
+	m := mark{took: uint16(passed.Milliseconds())}
 	if t.seen {
 		m.cpu = more(uint64(now.CPU.Microseconds()), uint64(t.cpu.Microseconds()))
 		m.disk, m.wire = more(now.Disk, t.disk), more(now.Wire, t.wire)
 		m.said = t.said > 0 && now.Output > t.said // before the first it may not have been known
+	}
+	if t.marks == nil {
+		t.marks = make([]mark, 0, window/tick+2)
+		m.took = 0
+	}
+	t.span += uint32(m.took)
+	for len(t.marks) > 1 && t.span-uint32(t.marks[1].took) >= uint32(window/time.Millisecond) {
+		t.span -= uint32(t.marks[1].took)
+		t.marks = slices.Delete(t.marks, 0, 1)
 	}
 	t.marks = append(t.marks, m)
 }
@@ -98,7 +103,7 @@ func (t *track) done() (span, cpu time.Duration, disk, wire float64, said bool) 
 		cpu += time.Duration(m.cpu) * time.Microsecond
 		disk, wire, said = disk+float64(m.disk), wire+float64(m.wire), said || m.said
 	}
-	return t.marks[len(t.marks)-1].at - t.marks[0].at, cpu, disk, wire, said
+	return time.Duration(t.span) * time.Millisecond, cpu, disk, wire, said
 }
 
 // work says what a worker has been doing lately; "": nothing, as far as can be seen, and nil: it cannot be seen.

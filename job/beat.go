@@ -57,17 +57,17 @@ func (l Lane) Waits() bool { return l.Entered > l.Completed }
 // end.
 type Sight struct {
 	State  byte          `json:"st,omitempty"`     // of the worker's own process: R, S, D, T, t, Z (proc(5))
+	Traced bool          `json:"traced,omitempty"` // a debugger holds it
+	Frozen bool          `json:"frozen,omitempty"` // its cgroup is
+	Held   bool          `json:"gil,omitempty"`    // its helper thread gets no turn: Python's lock is held, or the process does not run
 	CPU    time.Duration `json:"cpu,omitempty"`    // used
 	Disk   uint64        `json:"io,omitempty"`     // bytes read and written, by calls and by storage: most count twice
 	Wire   uint64        `json:"net,omitempty"`    // bytes that its TCP sockets received and saw acknowledged
 	Output uint64        `json:"out,omitempty"`    // bytes that it wrote to standard output and error
 	Stuck  []string      `json:"stuck,omitempty"`  // peers that do not acknowledge what was sent: "10.0.0.3:41234, 7 retransmissions"
-	Traced bool          `json:"traced,omitempty"` // a debugger holds it
-	Frozen bool          `json:"frozen,omitempty"` // its cgroup is
 	Waits  string        `json:"wchan,omitempty"`  // where in the kernel it sleeps
 	File   string        `json:"file,omitempty"`   // that it reads or writes just now
 	Memory uint64        `json:"rss,omitempty"`    // resident bytes
-	Held   bool          `json:"gil,omitempty"`    // its helper thread gets no turn: Python's lock is held, or the process does not run
 
 	GPU      int `json:"gpu,omitempty"`  // watts that its accelerator draws; 0: not known
 	GPUUsual int `json:"gpu0,omitempty"` // the most that it drew while training went on; 0: not known

@@ -172,6 +172,6 @@ const many = 1000
 // thrifty has a leader of so many nodes collect garbage sooner, which takes it some more of its time: see docs/performance.md.
 func thrifty(nodes int) {
 	if nodes > many {
-		debug.SetGCPercent(25)
+		debug.SetGCPercent(15)
 	}
 }

@@ -433,7 +433,10 @@ with muster_beat.phase("evaluation", 60):
 with muster_beat.phase("x" * 100): pass
 muster_beat.step(-1)
 muster_beat.step("a")
+muster_beat.step(10)
+sys.stdin.readline()
 muster_beat.step(12)
+muster_beat.step("a")
 sys.stdin.read()`)
 	s := w.until(t, "in its phase", func(s Snapshot) bool { return s.Phase == "evaluation" })
 	now, err := monotonic()
@@ -443,9 +446,36 @@ sys.stdin.read()`)
 	if _, err := io.WriteString(w.in, "\n"); err != nil {
 		t.Fatal(err)
 	}
-	s = w.until(t, "at step 12", func(s Snapshot) bool { return s.Steps == 12 })
+	s = w.until(t, "at step 10", func(s Snapshot) bool { return s.Steps == 10 })
 	if s.Phase != "" || s.Until != 0 {
 		t.Errorf("%+v", s)
+	}
+	if _, err := io.WriteString(w.in, "\n"); err != nil {
+		t.Fatal(err)
+	}
+	w.until(t, "at step 12", func(s Snapshot) bool { return s.Steps == 12 })
+	shell, err := Open(w.path) // what cannot be told has left the page to others
+	if err == nil {
+		err = shell.Step(13)
+	}
+	if err != nil || w.until(t, "at step 13", func(s Snapshot) bool { return s.Steps == 13 }).Beats != s.Beats+2 {
+		t.Errorf("another program's step: %v", err)
+	}
+}
+
+// The helper is to be copied into projects: thirty lines that do nothing there outside a job, and know nothing else of muster's.
+func TestHelperCopied(t *testing.T) {
+	text, err := os.ReadFile("hook/muster_beat.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(text), "\n"); n > 30 {
+		t.Errorf("it has %d lines", n)
+	}
+	cmd := exec.Command(python(t, "any"), "-I", "-c", string(text)+"\nstep(1)\nwith phase('a', 1): print('in it')")
+	cmd.Env = []string{"MUSTER_PAGE=/dev/null/no"}
+	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "in it\n" {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 

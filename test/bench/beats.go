@@ -108,7 +108,7 @@ func (b *beating) lead(ctx context.Context) error {
 		return err
 	}
 	if b.Size > 1000 {
-		debug.SetGCPercent(25) // as the launcher does
+		debug.SetGCPercent(15) // as the launcher does
 	}
 	b.Endpoint = ln.Addr().String()
 	l, began := b.leader(ln), time.Now()
