@@ -78,6 +78,7 @@ type Config struct {
 	StartTimeout  time.Duration  // --start-timeout: from this agent's start to the workers'; 0: none
 	Success       string         // --success: all, rank0, node0; or trainers
 	OnExit        string         // --on-worker-exit: stop, restart, leave; --clean says it in other words
+	Park          string         // --park: auto, yes, no: whether the agent stays after success
 	SignalExit    string         // --signal-exit: fixed, posix
 	Grace         time.Duration  // when this node is told to stop: from TERM to KILL
 

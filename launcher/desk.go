@@ -39,6 +39,7 @@ type standing struct {
 	waits string
 	place *framework.Place // of the round that runs, or ran last; nil: there was none
 	state *state           // nil: there is no world yet
+	world int              // its size, where there is no place any more
 	pids  []int            // of the round's workers, by local rank
 	saw   journal          // what the judgement saw so far
 	watch *watch           // of the round's workers
@@ -169,7 +170,7 @@ func (d *desk) status() report.Status {
 	if now.state != nil {
 		now.state.describe(&s)
 	}
-	if now.place != nil {
+	if s.World = now.world; now.place != nil {
 		s.World = now.place.World.Size()
 		s.Workers = workers(now)
 		withBeats(s.Workers, now.watch.beats())

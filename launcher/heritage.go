@@ -173,7 +173,7 @@ func prepare(c *Config, e *report.Ending) (*heritage, error) {
 	err = h.Plan.bars(runDir(*c, plan.Spec.ID, func(dir string) {
 		h.Dir, h.Pages = dir, pageDir(dir)
 		c.keep(keptRun, h)
-		_ = c.First.Keep(pid1.KeptDir, []byte(dir)) // else it is left behind
+		c.keepDir(dir)
 		_ = c.First.Keep(pid1.KeptPages, []byte(h.Pages))
 	}))
 	if h.Plan.Unfit != plan.Unfit { // whoever takes over is to know
@@ -199,6 +199,9 @@ func (h *heritage) furnish(c *Config) (err error) {
 	}
 	return nil
 }
+
+// keepDir has the first process remove a run's private directory, should nobody else.
+func (c Config) keepDir(dir string) { _ = c.First.Keep(pid1.KeptDir, []byte(dir)) } // else it is left behind
 
 // keep leaves v for an agent that takes over from this one. Without, the job goes on as long as this one lives.
 func (c Config) keep(name string, v any) {

@@ -16,7 +16,8 @@ import (
 // all nodes.
 func Run(ctx context.Context, c Config) report.Ending {
 	e := report.Ending{Host: c.Host.Hostname, Node: -1, Version: c.Version, Began: time.Now()}
-	if err := run(ctx, c, &e); err != nil {
+	plan, err := run(ctx, c, &e)
+	if err != nil {
 		e.Verdict = VerdictOf(err)
 	}
 	e.Ended = time.Now()
@@ -30,27 +31,31 @@ func Run(ctx context.Context, c Config) report.Ending {
 			c.Log.Error(err.Error())
 		}
 	}
+	if plan.Park && e.Verdict.OK() {
+		c.park(plan, e)
+	}
 	return e
 }
 
 // run fills in the ending. An error, most often an *Error, says that this node took no part; VerdictOf puts it into words.
-func run(ctx context.Context, c Config, e *report.Ending) error {
+func run(ctx context.Context, c Config, e *report.Ending) (p Plan, err error) {
 	h, err := inherit(&c, e) // what an agent before this one left, or:
 	if h == nil && err == nil {
 		h, err = prepare(&c, e) // who am I, how many are we, what is to run
 	}
 	if h != nil {
+		p = h.Plan
 		defer h.release()
 	}
 	if err != nil {
-		return err
+		return p, err
 	}
 	defer removeRun(h.Dir)
 	defer removeRun(h.Pages)
 	if s := c.ended(); s != nil {
 		h.place(e)
 		e.Verdict, e.Ranks = s.verdict(), s.Ranks
-		return nil
+		return p, nil
 	}
 	if h.Plan.Unfit == "" {
 		h.hook = unpackHook(h.Dir)
@@ -92,13 +97,13 @@ func run(ctx context.Context, c Config, e *report.Ending) error {
 		err = find(ctx) // it waits for nobody, and whoever asks us to stop is heard in the round: workers are to have their grace
 	}
 	if err != nil {
-		return h.Plan.sooner(err)
+		return p, h.Plan.sooner(err)
 	}
 	s := runRound(c, h, meet, talk, desk, asked) // train
 	meet.quits = s.Quit != nil
 	h.place(e)
 	e.Verdict, e.Ranks = s.verdict(), s.Ranks
-	return nil
+	return p, nil
 }
 
 // VerdictOf is what an error means for the job.

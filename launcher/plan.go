@@ -43,6 +43,7 @@ type Plan struct {
 	Framework framework.Framework
 	GPUs      int       // that the workers see
 	Success   string    // whose end is the job's, as --success says it
+	Park      bool      // it stays when the job has ended well
 	Process   *Process  // that this agent was started for; nil: it was for the node
 	Restarts  int       // rounds that may follow the first
 	Settings  []Setting // for `muster env`
@@ -66,7 +67,7 @@ func planned(c Config) (p Plan, err error) {
 	}
 	p.Notes = slices.Concat(c.Notes, warned(found))
 	for _, step := range []func(Config, discovery.Finding, *Plan) error{
-		planCommand, planFramework, planNodes, planServers, planSelf, planSlots, planCores, planVirtual, planEndpoint, planID, planToken, planRestarts,
+		planCommand, planFramework, planNodes, planServers, planSelf, planSlots, planCores, planVirtual, planEndpoint, planID, planToken, planRestarts, planPark,
 	} {
 		if err := step(c, found, &p); err != nil {
 			return p, err
@@ -104,7 +105,7 @@ func find(c Config) (discovery.Finding, error) {
 	}
 	if why := cmp.Or(found.Problem, found.Barred); why != nil { // half of a platform's word is no word
 		warnings := append(found.Warnings, discovery.Warning{Text: fmt.Sprintf("%v (flags decide)", why)})
-		found = discovery.Finding{Rule: found.Rule, Rank: -1, Prefer: -1, Restarts: -1, Framework: found.Framework, FrameworkBy: found.FrameworkBy, Warnings: warnings}
+		found = discovery.Finding{Rule: found.Rule, Rank: -1, Prefer: -1, Restarts: -1, Framework: found.Framework, FrameworkBy: found.FrameworkBy, Park: found.Park, Warnings: warnings}
 	}
 	if len(found.Leftover) > 0 && c.Nodes == 0 {
 		return found, fail(job.ExitUsage, "say --nnodes N --rdzv-endpoint HOST:PORT, or --nnodes 1 for a run of this node alone", "%w", found.Trouble())

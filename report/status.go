@@ -51,6 +51,7 @@ const (
 	Stopping = "stopping" // the round is being ended
 	Paused   = "paused"   // there are no workers until somebody says resume
 	Leaving  = "leaving"  // the verdict is known
+	Parked   = "parked"   // the job ended well, and the agent stays
 
 	Observing = "observing" // another launcher runs the job
 )

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/muster-run/muster/report"
+)
+
+// lwsPod is what LeaderWorkerSet tells a pod of a group.
+func lwsPod(size, index int) []string {
+	return []string{"LWS_LEADER_ADDRESS=llm-0.llm.ns", fmt.Sprint("LWS_GROUP_SIZE=", size), fmt.Sprint("LWS_WORKER_INDEX=", index)}
+}
+
+// Where the platform would start the job again, its agents stay after success, answer, and end well when they are told to. What the job had is
+// free for another one.
+func TestPark(t *testing.T) {
+	t.Parallel()
+	endpoint := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	verdict := filepath.Join(t.TempDir(), "verdict")
+	group := func(flags ...string) (all []*program) {
+		for n := range 2 {
+			args := append([]string{"run", "--rdzv-endpoint", endpoint, "--verdict", fmt.Sprint(verdict, n)}, flags...)
+			all = append(all, muster(t, t.TempDir(), lwsPod(2, n), append(args, "--", "sh", "-c", "echo trained $RANK of $WORLD_SIZE")...))
+		}
+		return all
+	}
+	all := group()
+	for n, p := range all {
+		p.says(fmt.Sprintf("trained %d of 2", n))
+		p.says("parked after success: ")
+		s := p.reaches(report.Parked)
+		if s.World != 2 || len(s.Nodes) != 2 || *s.Node != n || len(s.Workers) != 0 || !strings.Contains(s.Waits, "SIGTERM") {
+			t.Errorf("%+v", s)
+		}
+		p.asks("status").ends(0, "job llm-0.llm.ns: parked for", "world size 2 on 2 nodes", "waits for: SIGTERM")
+		p.asks("health", "ready").ends(0)
+		p.asks("health", "live").ends(0)
+		p.asks("ctl", "restart").ends(1, "the job is over, and this agent is parked")
+		p.asks("exec", "--", "true").ends(1, "no worker was started yet")
+		if text, err := os.ReadFile(fmt.Sprint(verdict, n)); err != nil || !strings.Contains(string(text), `"outcome": "succeeded"`) {
+			t.Errorf("no verdict while it is parked: %v %s", err, text)
+		}
+	}
+	for n, p := range group("--park", "no") { // at the same endpoint, of the same name
+		p.ends(0, fmt.Sprintf("trained %d of 2", n))
+	}
+	all[0].cmd.Process.Signal(syscall.SIGTERM)
+	all[0].ends(0, "told to end by SIGTERM, after the job")
+	all[1].asks("ctl", "stop").ends(0)
+	all[1].ends(0)
+}
+
+// An agent that dies while it is parked is followed by one that is, too. Failures do not park, nor does anything where nobody starts it again.
+func TestParkOrNot(t *testing.T) {
+	t.Parallel()
+	p := muster(t, t.TempDir(), lwsPod(1, 0), "run", "--", "sh", "-c", "echo trained once")
+	p.says("parked after success: ")
+	agent := agentOf(t, p.cmd.Process.Pid)
+	if s := p.reaches(report.Parked); s.PID != agent {
+		t.Errorf("agent %d: %+v", agent, s)
+	}
+	syscall.Kill(agent, syscall.SIGKILL)
+	for s := (report.Status{}); s.Phase != report.Parked || s.PID == agent; {
+		q := p.asks("status", "--json")
+		<-q.done
+		if _ = json.Unmarshal([]byte(q.out.String()), &s); over(p) { // between the two nobody answers
+			t.Fatalf("it ended: %s", p.out.String())
+		}
+	}
+	p.cmd.Process.Signal(syscall.SIGINT)
+	p.ends(0)
+	if n := strings.Count(p.out.String(), "trained once"); n != 1 {
+		t.Errorf("it trained %d times", n)
+	}
+	muster(t, t.TempDir(), lwsPod(1, 0), "run", "--", "sh", "-c", "exit 9").ends(9)
+	muster(t, t.TempDir(), nil, "run", "--", "true").ends(0)
+	alone := muster(t, t.TempDir(), lwsPod(4, 2), "run", "--standalone", "--", "true")
+	forced := muster(t, t.TempDir(), nil, "run", "--park", "yes", "--", "true")
+	for _, p := range []*program{alone, forced} {
+		p.says("parked after success: ")
+		p.cmd.Process.Signal(syscall.SIGTERM)
+		p.ends(0)
+	}
+}
+
+// over reports whether a program has ended.
+func over(p *program) bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
