@@ -14,6 +14,9 @@ type Limits struct {
 	Set   CPUs    // the cgroup's cpuset; nil: not told
 	Quota float64 // CPUs' worth of time of the cgroup, the least of those above it that can be seen; 0: no quota
 	From  string  // the file that says so
+	// Memory and Tasks are the least of the cgroups' limits, in bytes, and in processes and threads; 0: none that can be seen.
+	Memory, Tasks         int64
+	MemoryFrom, TasksFrom string // the files that say so
 }
 
 // A hierarchy is where a kind of cgroup is mounted, and which of its groups this process is in.
@@ -37,6 +40,16 @@ func (t tree) limits() Limits {
 		l.lower(share(quota, period), path.Join("/", g, "cpu.cfs_quota_us"))
 	}
 	for _, g := range t.above(mounts, groups, "") {
+		t.least(g+"/memory.max", &l.Memory, &l.MemoryFrom)
+		t.least(g+"/pids.max", &l.Tasks, &l.TasksFrom)
+	}
+	for _, g := range t.above(mounts, groups, "memory") {
+		t.least(g+"/memory.limit_in_bytes", &l.Memory, &l.MemoryFrom)
+	}
+	for _, g := range t.above(mounts, groups, "pids") {
+		t.least(g+"/pids.max", &l.Tasks, &l.TasksFrom)
+	}
+	for _, g := range t.above(mounts, groups, "") {
 		l.set(t.cpus(g + "/cpuset.cpus.effective"))
 	}
 	for _, g := range t.above(mounts, groups, "cpuset") {
@@ -49,6 +62,16 @@ func (t tree) limits() Limits {
 func (l *Limits) lower(quota float64, from string) {
 	if quota > 0 && (l.Quota == 0 || quota < l.Quota) {
 		l.Quota, l.From = quota, from
+	}
+}
+
+// unlimited is where version 1 of cgroups begins to say that there is no limit: the largest number of whole pages.
+const unlimited = 1 << 62
+
+// least takes the limit that a file sets, if it is lower than what is there. "max" is none.
+func (t tree) least(name string, limit *int64, from *string) {
+	if n, ok := t.number(name); ok && n > 0 && n < unlimited && (*limit == 0 || int64(n) < *limit) {
+		*limit, *from = int64(n), path.Join("/", name)
 	}
 }
 

@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -16,6 +17,16 @@ type Told struct {
 	FabricStatus  string // fabric.status: Success, or what is wrong
 	FabricCluster string // fabric.clusterUuid, of the NVLink domain between machines
 	Clique        string // fabric.cliqueId within it
+	Health
+}
+
+// Health is what only AskHealth finds out.
+type Health struct {
+	RemapPending, RemapFailed string // remapped_rows.pending, .failure: Yes, No
+	Throttled                 uint64 // clocks_throttle_reasons.active, bits of nvml.h
+	Compute                   string // compute_mode: Default, Exclusive_Process, Prohibited
+	Used                      int    // memory.used in MiB
+	Persistence               string // persistence_mode: Enabled, Disabled
 }
 
 // An SMI runs nvidia-smi with arguments and returns what it wrote to standard output. It is for the caller to bound it: where a
@@ -24,12 +35,13 @@ type SMI func(args ...string) (string, error)
 
 // A question is one group of nvidia-smi's fields. They are asked apart: one unknown name makes the whole query fail.
 type question struct {
+	query  string // how it is asked: "" for --query-gpu
 	fields []string
 	note   func(g *GPU, answers []string)
 }
 
 var questions = []question{
-	{[]string{"uuid", "name"}, func(g *GPU, a []string) {
+	{fields: []string{"uuid", "name"}, note: func(g *GPU, a []string) {
 		if g.UUID == "" {
 			g.UUID = a[0]
 		}
@@ -37,31 +49,56 @@ var questions = []question{
 			g.Model = a[1]
 		}
 	}},
-	{[]string{"mig.mode.current"}, func(g *GPU, a []string) { g.Told.MIG = a[0] }},
-	{[]string{"ecc.mode.current", "ecc.errors.uncorrected.volatile.total"}, func(g *GPU, a []string) {
+	{fields: []string{"mig.mode.current"}, note: func(g *GPU, a []string) { g.Told.MIG = a[0] }},
+	{fields: []string{"ecc.mode.current", "ecc.errors.uncorrected.volatile.total"}, note: func(g *GPU, a []string) {
 		g.Told.ECC = a[0]
 		if n, err := strconv.Atoi(a[1]); err == nil && n >= 0 {
 			g.Told.Uncorrected = &n
 		}
 	}},
-	{[]string{"fabric.state", "fabric.status"}, func(g *GPU, a []string) { g.Told.Fabric, g.Told.FabricStatus = a[0], a[1] }},
-	{[]string{"fabric.clusterUuid", "fabric.cliqueId"}, func(g *GPU, a []string) { g.Told.FabricCluster, g.Told.Clique = a[0], a[1] }},
+	{fields: []string{"fabric.state", "fabric.status"}, note: func(g *GPU, a []string) { g.Told.Fabric, g.Told.FabricStatus = a[0], a[1] }},
+	{fields: []string{"fabric.clusterUuid", "fabric.cliqueId"}, note: func(g *GPU, a []string) { g.Told.FabricCluster, g.Told.Clique = a[0], a[1] }},
 }
 
-// Ask has nvidia-smi say what no file does. A question that it does not answer leaves a note in Unknown; without an answer to the
-// first, or when stop reports true of an error, no more is asked.
-func (m *Machine) Ask(smi SMI, stop func(error) bool) {
-	for i, q := range questions {
-		text, err := smi("--query-gpu=pci.bus_id,"+strings.Join(q.fields, ","), "--format=csv,noheader,nounits")
+// checkups are what one asks before a job, beside questions.
+var checkups = []question{
+	{query: "--query-remapped-rows=gpu_bus_id", fields: []string{"remapped_rows.pending", "remapped_rows.failure"}, note: func(g *GPU, a []string) {
+		g.Told.RemapPending, g.Told.RemapFailed = a[0], a[1]
+	}},
+	{fields: []string{"clocks_throttle_reasons.active"}, note: func(g *GPU, a []string) {
+		g.Told.Throttled, _ = strconv.ParseUint(a[0], 0, 64)
+	}},
+	{fields: []string{"compute_mode", "persistence_mode", "memory.used"}, note: func(g *GPU, a []string) {
+		g.Told.Compute, g.Told.Persistence = a[0], a[1]
+		g.Told.Used, _ = strconv.Atoi(a[2])
+	}},
+}
+
+// AskHealth has nvidia-smi say what is of interest before a job alone, as Ask does.
+func (m *Machine) AskHealth(smi SMI, stop func(error) bool) { m.put(checkups, smi, stop) }
+
+// put asks questions one by one, until stop reports true of an error. It reports whether to go on.
+func (m *Machine) put(all []question, smi SMI, stop func(error) bool) bool {
+	for _, q := range all {
+		text, err := smi(cmp.Or(q.query, "--query-gpu=pci.bus_id")+","+strings.Join(q.fields, ","), "--format=csv,noheader,nounits")
 		if err == nil {
 			err = m.answer(q, text)
 		}
 		if err != nil {
 			m.Unknown = append(m.Unknown, fmt.Sprintf("nvidia-smi, %s: %v", strings.Join(q.fields, ","), err))
 		}
-		if err != nil && (i == 0 || stop(err)) {
-			return
+		if err != nil && stop(err) {
+			return false
 		}
+	}
+	return true
+}
+
+// Ask has nvidia-smi say what no file does. A question that it does not answer leaves a note in Unknown; without an answer to the
+// first, or when stop reports true of an error, no more is asked.
+func (m *Machine) Ask(smi SMI, stop func(error) bool) {
+	if !m.put(questions[:1], smi, func(error) bool { return true }) || !m.put(questions[1:], smi, stop) {
+		return
 	}
 	for _, ask := range []struct {
 		args []string

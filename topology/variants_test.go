@@ -118,8 +118,8 @@ func TestVariants(t *testing.T) {
 				write(t, r, "sys/fs/cgroup/kubepods/pod1/cpu.max", "max 100000\n")
 				write(t, r, "sys/fs/cgroup/kubepods/cpu.max", "1600000 100000\n")
 			},
-			want: []string{"+limits {CPUs:8-15,56-63 Nodes:0-1 Set:8-15 Quota:16 From:/sys/fs/cgroup/kubepods/cpu.max}, usable 8-15",
-				"-limits {CPUs: Nodes: Set: Quota:0 From:}, usable 0-223"},
+			want: []string{"+limits {CPUs:8-15,56-63 Nodes:0-1 Set:8-15 Quota:16 From:/sys/fs/cgroup/kubepods/cpu.max Memory:0 Tasks:0 MemoryFrom: TasksFrom:}, usable 8-15",
+				"-limits {CPUs: Nodes: Set: Quota:0 From: Memory:0 Tasks:0 MemoryFrom: TasksFrom:}, usable 0-223"},
 		},
 		{
 			name: "AMD's compute driver is open to the container", machine: "mi300x-8gpu-baremetal",

@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -41,15 +40,9 @@ func probeCommand() *cli.Command {
 				return wrong("probe: takes no arguments, not %q", x.Args().First())
 			}
 			root := cmp.Or(root, "/")
-			m, err := topology.Probe(topology.Root(root))
-			if err == nil && root != "/" {
-				_, err = os.Stat(filepath.Join(root, "sys"))
-			}
+			m, err := machineAt(x.Context, root, smi, false)
 			if err != nil {
-				return wrong("probe: --root: %v; it has to be a directory with sys, proc and dev in it", err)
-			}
-			if file := smiFor(smi, root, m); file != "" {
-				m.Ask(askSMI(x.Context, file), func(err error) bool { return errors.Is(err, errSMIHangs) })
+				return wrong("probe: %v", err)
 			}
 			if snapshot != "" {
 				if err := into(snapshot, func(w io.Writer) error { return topology.Root(root).Snapshot(w, "snapshot", mask) }); err != nil {

@@ -1,0 +1,268 @@
+package preflight
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/muster-run/muster/topology"
+)
+
+// nvidia are the GPUs of NVIDIA that this container may use.
+func nvidia(h Host) (all []topology.GPU) {
+	for _, g := range h.Machine.GPUs {
+		if g.Vendor == "nvidia" && g.Visible {
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
+// gpus compares what is there with what is to run.
+func gpus(h Host, n Need) []Finding {
+	m := h.Machine
+	slots := len(m.Slots())
+	switch {
+	case m.Hidden != "":
+		return found(Fail, "workers find no GPU", "docker: --gpus all; Kubernetes: resources.limits nvidia.com/gpu", "%s", m.Hidden)
+	case len(m.GPUs) == 0:
+		return pass("no accelerators")
+	case slots < n.Workers && slots > 0:
+		return found(Fail, "workers without a GPU fail, or train on another one's", "give the container the GPUs, or start fewer workers (--nproc-per-node)",
+			"%s for %s", plural(slots, "GPU"), plural(n.Workers, "worker"))
+	case slots == 0:
+		return found(Fail, "workers find no GPU", "give the container its GPUs", "%s, of which this container may use none: %s", plural(len(m.GPUs), "GPU"), m.GPUs[0].Why)
+	}
+	return pass("%s, of %d", plural(slots, "GPU"), len(m.GPUs))
+}
+
+// gpuDevices opens the devices that CUDA opens beside the GPUs' own.
+func gpuDevices(h Host, _ Need) (all []Finding) {
+	if len(nvidia(h)) == 0 {
+		return nil
+	}
+	for _, name := range []string{"dev/nvidiactl", "dev/nvidia-uvm"} {
+		if why := h.Root.Openable(name); why != "" {
+			all = append(all, found(Fail, "CUDA finds no GPU",
+				"start the container again with its GPUs; if they went away while it ran, systemd took them: see libnvidia-container, \"lost GPU access\", for the host's cure", "%s", why)...)
+		}
+	}
+	if all == nil {
+		return pass("/dev/nvidiactl and /dev/nvidia-uvm can be opened")
+	}
+	return all
+}
+
+// libraries is where container runtimes and packages put the driver's libraries.
+var libraries = []string{"usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/local/nvidia/lib64", "usr/lib/wsl/lib"}
+
+// driver compares the kernel's module with the library that talks to it.
+func driver(h Host, _ Need) []Finding {
+	kernel := h.Machine.NVIDIA.Driver
+	if len(nvidia(h)) == 0 {
+		return nil
+	}
+	if kernel == "" {
+		return unknown("the version of NVIDIA's driver is not shown")
+	}
+	var seen []string
+	for _, dir := range libraries {
+		for _, name := range h.Root.Names(dir) {
+			for _, of := range []string{"libcuda.so.", "libnvidia-ml.so."} {
+				if version, ok := strings.CutPrefix(name, of); ok && strings.Contains(version, ".") && !slices.Contains(seen, version) {
+					seen = append(seen, version)
+				}
+			}
+		}
+	}
+	switch {
+	case len(seen) == 0:
+		return unknown("driver %s; no libcuda.so of a version is found in the usual places", kernel)
+	case !slices.Contains(seen, kernel):
+		return found(Fail, "CUDA fails with \"Driver/library version mismatch\" (803)",
+			"after an update of the host's driver: load the new module or start the host again; in an image: do not install the driver's libraries",
+			"the kernel's driver is %s, the library %s", kernel, strings.Join(seen, " and "))
+	case len(seen) > 1:
+		return found(Warn, "which one is loaded is the order of the search", "remove the one that the image brings", "libraries of the drivers %s; the kernel's is %s", strings.Join(seen, " and "), kernel)
+	}
+	return pass("driver and library are %s", kernel)
+}
+
+// gpuLink looks at the lanes of each GPU: they do not become fewer when it is idle, as the speed of some does.
+func gpuLink(h Host, _ Need) (all []Finding) {
+	most := 0
+	for _, g := range h.Machine.GPUs {
+		most = max(most, g.PCI.Link.Width)
+	}
+	looked := false
+	for _, g := range h.Machine.GPUs {
+		l := g.PCI.Link
+		if !g.Visible || l.Width == 0 {
+			continue
+		}
+		looked = true
+		switch full := min(max(l.MaxWidth, l.Width), max(most, l.Width)); { // a slot may have fewer lanes than the card, but then all of them have
+		case l.Width*2 < full:
+			all = append(all, found(Fail, "its PCIe link has lost lanes", "reseat or replace the GPU or its riser", "%s has %d lanes of %d", gpuName(g.Index), l.Width, l.MaxWidth)...)
+		case l.Width < full:
+			all = append(all, found(Warn, "copies from and to it take twice the time", "reseat or replace the GPU or its riser", "%s has %d lanes of %d", gpuName(g.Index), l.Width, l.MaxWidth)...)
+		}
+	}
+	if all == nil && looked {
+		return pass("each GPU has all its PCIe lanes")
+	}
+	return all
+}
+
+const freeMemory = 1024 // MiB that may be taken before a job: contexts of monitors
+
+// gpuMemory is what nvidia-smi says of each GPU's memory.
+func gpuMemory(h Host, _ Need) (all []Finding) {
+	const replace = "reset the GPU (nvidia-smi -r) or have it replaced"
+	told := false
+	for _, g := range nvidia(h) {
+		t, name := g.Told, gpuName(g.Index)
+		told = told || t.Uncorrected != nil || t.RemapPending != ""
+		switch {
+		case t.RemapFailed == "Yes":
+			all = append(all, found(Fail, "its memory has an error that cannot be worked round", "have the GPU replaced", "%s could not remap a row of its memory", name)...)
+		case t.RemapPending == "Yes":
+			all = append(all, found(Fail, "processes on it fail with an uncorrectable ECC error", replace, "%s has to be reset to remap a row of its memory", name)...)
+		case t.Uncorrected != nil && *t.Uncorrected > 0:
+			all = append(all, found(Warn, "processes that met one were killed", replace, "%s: %s of memory since its driver was loaded", name, plural(*t.Uncorrected, "uncorrected error"))...)
+		}
+		if t.Used > freeMemory {
+			all = append(all, found(Warn, "a process of the job before may still be there: CUDA out of memory", "nvidia-smi --query-compute-apps=pid,used_memory --format=csv",
+				"%s: %d MiB of memory are taken", name, t.Used)...)
+		}
+	}
+	if all == nil && told {
+		return pass("no uncorrected errors, nothing to remap")
+	}
+	if all == nil && len(nvidia(h)) > 0 {
+		return unknown("nvidia-smi says nothing of the GPUs' memory")
+	}
+	return all
+}
+
+// slowed are the bits of clocks_throttle_reasons.active that no healthy machine has (nvml.h, nvmlClocksEventReason…).
+var slowed = []struct {
+	bit uint64
+	why string
+}{{0x8, "hardware slowdown"}, {0x40, "too hot, by the hardware"}, {0x80, "power brake of the machine"}, {0x20, "too hot, by the driver"}}
+
+// gpuClocks is why GPUs run slower than they could.
+func gpuClocks(h Host, _ Need) (all []Finding) {
+	for _, g := range nvidia(h) {
+		for _, s := range slowed {
+			if g.Told.Throttled&s.bit != 0 {
+				all = append(all, found(Warn, "all others wait for this one", "look at the machine's cooling and power supply", "%s is slowed down: %s", gpuName(g.Index), s.why)...)
+			}
+		}
+	}
+	return all
+}
+
+// gpuMode is who may use a GPU.
+func gpuMode(h Host, _ Need) (all []Finding) {
+	for _, g := range nvidia(h) {
+		switch g.Told.Compute {
+		case "Prohibited":
+			all = append(all, found(Fail, "CUDA refuses it", "on the host: nvidia-smi -c 0", "%s is in the compute mode Prohibited", gpuName(g.Index))...)
+		case "Exclusive_Process":
+			all = append(all, found(Warn, "a second process on it fails: no sharing between ranks, no monitor with a context", "on the host: nvidia-smi -c 0", "%s is in the compute mode Exclusive_Process", gpuName(g.Index))...)
+		}
+	}
+	return all
+}
+
+// fabric is NVSwitch's, without which CUDA does not start.
+func fabric(h Host, _ Need) (all []Finding) {
+	for _, g := range nvidia(h) {
+		t := g.Told
+		if t.Fabric == "" || t.Fabric == "Completed" && (t.FabricStatus == "" || t.FabricStatus == "Success") {
+			continue
+		}
+		all = append(all, found(Fail, "CUDA does not start on it (error 802)", "on the host: systemctl start nvidia-fabricmanager; its version has to be the driver's",
+			"%s: its NVLink fabric is %s", gpuName(g.Index), strings.Trim(t.Fabric+", "+t.FabricStatus, ", "))...)
+	}
+	if all == nil && len(h.Machine.NVSwitches) > 0 && len(nvidia(h)) > 0 {
+		if slices.ContainsFunc(nvidia(h), func(g topology.GPU) bool { return g.Told.Fabric != "" }) {
+			return pass("the NVLink fabric is set up")
+		}
+		return unknown("the machine has NVSwitches, and nobody says whether the NVLink fabric is set up")
+	}
+	return all
+}
+
+// fatalXIDs are numbers of NVIDIA's driver after which a GPU is not to be used; others come of the program that ran on it.
+var fatalXIDs = map[int]string{
+	48: "an uncorrectable memory error", 56: "the display engine", 57: "memory of the adapter", 58: "a memory error", 62: "the GPU's own processor halted", 63: "a row of memory was remapped",
+	64: "a row of memory could not be remapped", 65: "the video processor", 68: "the video processor", 69: "the graphics engine", 73: "the encoder", 74: "an error of NVLink",
+	79: "the GPU fell off the bus", 80: "corrupted data was sent to it", 81: "the display engine", 92: "many corrected memory errors", 119: "the GPU's system processor does not answer",
+	120: "the GPU's system processor failed", 140: "an unrecovered memory error", 144: "an error of NVLink", 145: "an error of NVLink", 146: "an error of NVLink", 147: "an error of NVLink",
+	148: "an error of NVLink", 149: "an error of NVLink", 150: "an error of NVLink",
+}
+
+var (
+	xidLine  = regexp.MustCompile(`NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+),`)
+	sxidLine = regexp.MustCompile(`SXid \(PCI:([0-9a-fA-F:.]+)\): (\d+), Fatal`)
+)
+
+// xid looks for what the driver said of broken hardware since yesterday.
+func xid(h Host, _ Need) (all []Finding) {
+	if len(nvidia(h)) == 0 {
+		return nil
+	}
+	if h.NoLog != "" {
+		return unknown("the kernel's log cannot be read: %s", h.NoLog)
+	}
+	type key struct {
+		at     string
+		number int
+	}
+	last := map[key]time.Duration{}
+	var order []key
+	for _, r := range h.Errors {
+		words := xidLine.FindStringSubmatch(r.Text)
+		if words == nil {
+			words = sxidLine.FindStringSubmatch(r.Text)
+		}
+		if words == nil || r.Age > 24*time.Hour {
+			continue
+		}
+		number, _ := strconv.Atoi(words[2])
+		k := key{words[1], number}
+		if _, seen := last[k]; !seen {
+			order = append(order, k)
+		}
+		last[k] = r.Age
+	}
+	for _, k := range order {
+		why, fatal := fatalXIDs[k.number]
+		if strings.Contains(k.at, ":") && k.number > 10000 { // numbers of NVSwitches
+			why, fatal = "a fatal error of an NVSwitch", true
+		}
+		if fatal {
+			all = append(all, found(Fail, why, "reset or replace the GPU, or start the machine again", "%s: Xid %d, %v ago", nameAt(h, k.at), k.number, last[k].Round(time.Minute))...)
+		}
+	}
+	if all == nil {
+		return pass("the kernel's log has no fatal Xid of the last day")
+	}
+	return all
+}
+
+// nameAt is the GPU at a PCI address.
+func nameAt(h Host, text string) string {
+	if a, err := topology.ParseAddress(strings.TrimSuffix(text, ".0") + ".0"); err == nil {
+		for _, g := range h.Machine.GPUs {
+			if g.PCI.Address == a {
+				return gpuName(g.Index) + " (" + text + ")"
+			}
+		}
+	}
+	return text
+}

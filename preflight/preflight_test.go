@@ -1,0 +1,297 @@
+package preflight
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/muster-run/muster/topology"
+	"github.com/muster-run/muster/topology/fixture"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+const machines = "../topology/testdata/machines/"
+
+func described(t testing.TB, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(machines + name + ".txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// checked are the findings about the tree of a machine for a job of two nodes, a line each.
+func checked(t testing.TB, dir string) (lines []string) {
+	t.Helper()
+	m, err := topology.Probe(topology.Root(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range Check(Measure(topology.Root(dir), m), Need{Nodes: 2}) {
+		lines = append(lines, f.Result.String()+" "+f.String())
+	}
+	return lines
+}
+
+// What is found of each machine.
+func TestMachines(t *testing.T) {
+	files, err := filepath.Glob(machines + "*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no machines", err)
+	}
+	for _, file := range files {
+		name := filepath.Base(file)
+		t.Run(name, func(t *testing.T) {
+			got := strings.Join(checked(t, fixture.Tree(t, described(t, strings.TrimSuffix(name, ".txt")))), "\n") + "\n"
+			path := filepath.Join("testdata", name)
+			if *update {
+				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err, "(go test ./preflight -update)")
+			}
+			if got != string(want) {
+				t.Errorf("got\n%swant\n%s", got, want)
+			}
+		})
+	}
+}
+
+// What is wrong with a machine is found, by its name, and nothing else changes but what it was found to be well before.
+func TestVariants(t *testing.T) {
+	const port0 = "port mlx5_0 1 "
+	for _, c := range []struct {
+		name, machine string
+		text          func(t testing.TB, s string) string
+		without       []string // files
+		want          []string // beginnings of findings that are new, if they do not pass
+	}{
+		{name: "an adapter is down", machine: "dgx-h100", want: []string{"fail hca: mlx5_0: DOWN, Polling: no cable"}, text: func(t testing.TB, s string) string {
+			return fixture.Edit(t, s, port0, "4: ACTIVE", "1: DOWN", "5: LinkUp", "2: Polling", "400 Gb/sec (4X NDR)", "10 Gb/sec (4X SDR)")
+		}},
+		{name: "no subnet manager", machine: "dgx-a100", want: []string{"fail hca: mlx5_0: INIT: the link is up, but no subnet manager"}, text: func(t testing.TB, s string) string {
+			return fixture.Edit(t, s, port0, "4: ACTIVE", "2: INIT", "lid=0x20", "lid=0xffff", "sm_lid=0x1", "sm_lid=0x0")
+		}},
+		{name: "half the lanes of a port", machine: "dgx-h100", want: []string{"warn hca-rate: mlx5_0: 200 Gb/s over 2 lanes of 4, others 400: each collective"}, text: func(t testing.TB, s string) string {
+			return fixture.Edit(t, s, port0, "400 Gb/sec (4X NDR)", "200 Gb/sec (2X NDR)")
+		}},
+		{name: "a quarter of the lanes of a port", machine: "dgx-h100", want: []string{"fail hca-rate: mlx5_0: 100 Gb/s over 1 lane of 4, others 400"}, text: func(t testing.TB, s string) string {
+			return fixture.Edit(t, s, port0, "400 Gb/sec (4X NDR)", "100 Gb/sec (1X NDR)")
+		}},
+		{name: "a counter at its end", machine: "dgx-h100", want: []string{"warn hca-errors: mlx5_0: a counter of errors stands at its end"}, text: func(t testing.TB, s string) string {
+			return fixture.Edit(t, s, port0, "down=0", "down=255")
+		}},
+		{name: "a link that went down", machine: "dgx-h100", want: []string{"warn hca-errors: mlx5_0: its link went down 7 times"}, text: func(t testing.TB, s string) string {
+			return fixture.Edit(t, s, port0, "down=0", "down=7")
+		}},
+		{name: "a GPU with half its lanes", machine: "dgx-h100", want: []string{"warn gpu-link: GPU1 has 8 lanes of 16"}, text: func(t testing.TB, s string) string {
+			return fixture.Edit(t, s, "pci 0000:43:00.0", "cur=32.0/16", "cur=16.0/8")
+		}},
+		{name: "a GPU with a quarter of its lanes", machine: "dgx-h100", want: []string{"fail gpu-link: GPU1 has 4 lanes of 16"}, text: func(t testing.TB, s string) string {
+			return fixture.Edit(t, s, "pci 0000:43:00.0", "cur=32.0/16", "cur=32.0/4")
+		}},
+		{name: "no device of an adapter", machine: "dgx-a100", without: []string{"dev/infiniband/uverbs6"}, want: []string{"fail hca: mlx5_6: no /dev/infiniband/uverbs6 in this container"}},
+		{name: "no devices of adapters", machine: "dgx-h100", without: []string{"dev/infiniband"}, want: []string{"fail rdma: the machine has 12 adapters, and this container may use none"}},
+		{name: "GIDs of other network namespaces", machine: "roce-8xa800-4nic", text: func(_ testing.TB, s string) string { return fixture.PodGIDs(s) }},
+		{name: "a GPU of another container", machine: "dgx-h100", without: []string{"dev/nvidia3"}},
+		{name: "no GPU at all", machine: "dgx-h100", want: []string{"fail gpus: "}, without: []string{"dev/nvidia0", "dev/nvidia1", "dev/nvidia2", "dev/nvidia3", "dev/nvidia4", "dev/nvidia5", "dev/nvidia6", "dev/nvidia7", "dev/nvidiactl", "dev/nvidia-uvm"}},
+		{name: "no unified memory", machine: "dgx-h100", without: []string{"dev/nvidia-uvm"}, want: []string{"fail gpu-devices: no /dev/nvidia-uvm in this container: CUDA finds no GPU"}},
+		{name: "no DMI", machine: "dgx-h100", without: []string{"sys/class/dmi"}},
+		{name: "a small cpuset", machine: "dgx-h100", text: file("proc/self/status", "Cpus_allowed_list:\t8-15\nMems_allowed_list:\t0-1\n"), want: []string{
+			"warn cpuset: GPU4 is on NUMA node 1, of whose CPUs this container may use none", "warn cpuset: GPU5", "warn cpuset: GPU6", "warn cpuset: GPU7",
+		}},
+		{name: "fewer CPUs than workers", machine: "dgx-h100", text: file("proc/self/status", "Cpus_allowed_list:\t0-1,60-61\nMems_allowed_list:\t0-1\n"), want: []string{"warn quota: 4 CPUs for 8 workers"}},
+		{name: "half a CPU for each worker", machine: "dgx-h100", text: file("sys/fs/cgroup/cpu.max", "400000 100000\n"), want: []string{"fail quota: the time of 4 CPUs for 8 workers (/sys/fs/cgroup/cpu.max)"}},
+		{name: "two CPUs for each worker", machine: "dgx-h100", text: file("sys/fs/cgroup/cpu.max", "1600000 100000\n"), want: []string{"warn quota: the time of 16 CPUs for 8 workers"}},
+		{name: "little memory", machine: "dgx-h100", text: file("sys/fs/cgroup/memory/memory.limit_in_bytes", "68719476736\n"), want: []string{"warn memory: 64 GiB of memory for 8 workers with a GPU each (/sys/fs/cgroup/memory/memory.limit_in_bytes)"}},
+		{name: "few processes", machine: "dgx-h100", text: file("sys/fs/cgroup/pids.max", "1024\n"), want: []string{"warn tasks: 1024 processes and threads may be started (/sys/fs/cgroup/pids.max); 8 workers need about 8192"}},
+		{name: "little memory may be locked", machine: "dgx-h100", text: limits("Max locked memory         8388608              8388608              bytes"), want: []string{"fail memlock: 8 MiB of memory may be locked (ulimit -l): RDMA fails"}},
+		{name: "some memory may be locked", machine: "dgx-h100", text: limits("Max locked memory         1073741824           1073741824           bytes"), want: []string{"warn memlock: 1 GiB of memory may be locked"}},
+		{name: "few open files", machine: "dgx-h100", text: limits("Max open files            1024                 4096                 files"), want: []string{"warn nofile: a process may open 4096 files"}},
+		{name: "an endless stack", machine: "dgx-h100", text: limits("Max stack size            unlimited            unlimited            bytes"), want: []string{"warn stack: the stack is unlimited"}},
+		{name: "NUMA balancing", machine: "dgx-h100", text: file("proc/sys/kernel/numa_balancing", "1"), want: []string{"warn numa-balancing: kernel.numa_balancing is 1 on a machine of 2 NUMA nodes"}},
+		{name: "few ports", machine: "dgx-h100", text: file("proc/sys/net/ipv4/ip_local_port_range", "60000 61000\n"), want: []string{"warn ports: 1001 ports for outgoing connections (60000 to 61000)"}},
+		{name: "another library than the driver's", machine: "dgx-h100", text: file("usr/lib/x86_64-linux-gnu/libcuda.so.550.54.15", ""), want: []string{"fail driver: the kernel's driver is 570.133.20, the library 550.54.15: CUDA fails"}},
+		{name: "leftovers", machine: "dgx-h100", text: file("dev/shm/nccl-aB3dE5", "x"), want: []string{"warn leftovers: /dev/shm holds 1 file of NCCL's"}},
+		{name: "an IOMMU that translates", machine: "dgx-h100", text: func(t testing.TB, s string) string {
+			s = file("sys/class/iommu/dmar0/x", "")(t, s)
+			s = file("sys/kernel/iommu_groups/7/type", "DMA-FQ")(t, s)
+			return s + "\nlink sys/bus/pci/devices/0000:1b:00.0/iommu_group sys/kernel/iommu_groups/7\n"
+		}, want: []string{"warn iommu: the IOMMU translates addresses of GPU0 (DMA-FQ)"}},
+		{name: "ACS", machine: "dgx-h100", text: func(t testing.TB, s string) string {
+			return s + "\nlink sys/bus/pci/devices/0000:1b:00.0/iommu_group sys/kernel/iommu_groups/7\nlink sys/bus/pci/devices/0000:18:00.0/iommu_group sys/kernel/iommu_groups/8\n"
+		}, want: []string{"warn acs: GPU0 and mlx5_0 are below one PCIe switch and in two IOMMU groups"}},
+		{name: "a small MTU", machine: "roce-8xa800-4nic", text: func(t testing.TB, s string) string {
+			return strings.ReplaceAll(s, "mtu=4200", "mtu=1500")
+		}, want: []string{"warn mtu: ", "warn mtu: ", "warn mtu: ", "warn mtu: "}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			text := described(t, c.machine)
+			before := checked(t, fixture.Tree(t, text))
+			if c.text != nil {
+				text = c.text(t, text)
+			}
+			dir := fixture.Tree(t, text)
+			for _, name := range c.without {
+				fixture.Remove(t, dir, name)
+			}
+			got := slices.DeleteFunc(checked(t, dir), func(l string) bool { return slices.Contains(before, l) || strings.HasPrefix(l, "pass ") })
+			if len(got) != len(c.want) {
+				t.Fatalf("found %d, want %d:\n%s", len(got), len(c.want), strings.Join(got, "\n"))
+			}
+			for _, want := range c.want {
+				if !slices.ContainsFunc(got, func(l string) bool { return strings.HasPrefix(l, want) }) {
+					t.Errorf("not found: %q; but\n%s", want, strings.Join(got, "\n"))
+				}
+			}
+		})
+	}
+}
+
+// file adds a file to a description.
+func file(name, text string) func(t testing.TB, s string) string {
+	text = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\\n`).Replace(text)
+	return func(_ testing.TB, s string) string { return s + fmt.Sprintf("\nfile %s \"%s\"\n", name, text) }
+}
+
+// limits adds /proc/self/limits of one line.
+func limits(line string) func(t testing.TB, s string) string {
+	return file("proc/self/limits", line+"\n")
+}
+
+// A check of what nvidia-smi and the live machine say, and no file.
+func TestLive(t *testing.T) {
+	const gib = 1 << 30
+	gpus := topology.Machine{GPUs: []topology.GPU{{Vendor: "nvidia", Visible: true}, {Index: 1, Vendor: "nvidia", Visible: true}}}
+	gpus.GPUs[0].PCI.Address, _ = topology.ParseAddress("0000:1b:00.0")
+	told := func(edit func(*topology.Told)) topology.Machine {
+		m := gpus
+		m.GPUs = slices.Clone(gpus.GPUs)
+		edit(&m.GPUs[1].Told)
+		return m
+	}
+	one := 1
+	shm := func(s Space, err error) Host { return Host{Space: func(string) (Space, error) { return s, err }} }
+	log := func(age time.Duration, text string) Host {
+		return Host{Machine: gpus, Errors: []Record{{age, text}}}
+	}
+	name := func(addresses ...string) Host {
+		return Host{Resolve: func() (string, []string, error) { return "h", addresses, nil }}
+	}
+	for _, c := range []struct {
+		look func(Host, Need) []Finding
+		host Host
+		want string
+	}{
+		{checks[0].look, shm(Space{Type: tmpfs, Size: 16 * gib, Free: 15 * gib}, nil), "pass /dev/shm has 16 GiB, 15 GiB free"},
+		{checks[0].look, shm(Space{Type: tmpfs, Size: 64 << 20, Free: 64 << 20}, nil), "fail /dev/shm has 64 MiB, for 8 workers"},
+		{checks[0].look, shm(Space{Type: tmpfs, Size: gib, Free: gib}, nil), "warn /dev/shm has 1 GiB, for 8 workers"},
+		{checks[0].look, shm(Space{Type: tmpfs, Size: 16 * gib, Free: gib}, nil), "warn of /dev/shm's 16 GiB 1 GiB are free"},
+		{checks[0].look, shm(Space{Type: 0xef53, Size: 16 * gib, Free: gib}, nil), "warn /dev/shm is no tmpfs"},
+		{checks[0].look, shm(Space{Type: tmpfs, Size: 16 * gib, ReadOnly: true}, nil), "fail /dev/shm is mounted read-only"},
+		{checks[0].look, shm(Space{}, fs.ErrNotExist), "fail there is no /dev/shm"},
+		{checks[0].look, shm(Space{}, syscall.EACCES), "unknown permission denied"},
+		{disk, shm(Space{Free: 5 * gib}, nil), "pass /tmp has 5 GiB free"},
+		{disk, shm(Space{Free: 5 << 20}, nil), "warn /tmp has 5 MiB free"},
+		{gpuMemory, Host{Machine: gpus}, "unknown nvidia-smi says nothing"},
+		{gpuMemory, Host{Machine: told(func(t *topology.Told) { t.Uncorrected = new(int) })}, "pass no uncorrected"},
+		{gpuMemory, Host{Machine: told(func(t *topology.Told) { t.Uncorrected = &one })}, "warn GPU1: 1 uncorrected error of memory"},
+		{gpuMemory, Host{Machine: told(func(t *topology.Told) { t.RemapPending = "Yes" })}, "fail GPU1 has to be reset"},
+		{gpuMemory, Host{Machine: told(func(t *topology.Told) { t.RemapFailed = "Yes" })}, "fail GPU1 could not remap"},
+		{gpuMemory, Host{Machine: told(func(t *topology.Told) { t.Used = 40000 })}, "warn GPU1: 40000 MiB of memory are taken"},
+		{gpuClocks, Host{Machine: told(func(t *topology.Told) { t.Throttled = 0x4 | 0x40 })}, "warn GPU1 is slowed down: too hot, by the hardware"},
+		{gpuClocks, Host{Machine: told(func(t *topology.Told) { t.Throttled = 0x4 | 0x1 })}, ""},
+		{gpuMode, Host{Machine: told(func(t *topology.Told) { t.Compute = "Prohibited" })}, "fail GPU1 is in the compute mode Prohibited"},
+		{gpuMode, Host{Machine: told(func(t *topology.Told) { t.Compute = "Default" })}, ""},
+		{fabric, Host{Machine: told(func(t *topology.Told) { t.Fabric = "In Progress" })}, "fail GPU1: its NVLink fabric is In Progress"},
+		{fabric, Host{Machine: told(func(t *topology.Told) { t.Fabric, t.FabricStatus = "Completed", "Success" })}, ""},
+		{xid, log(time.Hour, "NVRM: Xid (PCI:0000:1b:00): 79, pid=1234, GPU has fallen off the bus."), "fail GPU0 (0000:1b:00): Xid 79, 1h0m0s ago"},
+		{xid, log(time.Hour, "NVRM: Xid (PCI:0000:1b:00): 31, pid=1234, MMU fault"), "pass the kernel's log has no fatal Xid"},
+		{xid, log(25*time.Hour, "NVRM: Xid (PCI:0000:1b:00): 79, pid=1234"), "pass"},
+		{xid, log(time.Minute, "nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30"), "fail 0000:05:00.0: Xid 20034"},
+		{xid, log(time.Minute, "nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, Non-fatal, Link 30"), "pass"},
+		{xid, Host{Machine: gpus, NoLog: "/dev/kmsg: no such file"}, "unknown the kernel's log cannot be read: /dev/kmsg"},
+		{hostname, name("127.0.1.1"), "warn the own name h is 127.0.1.1"},
+		{hostname, name("127.0.1.1", "10.0.0.1"), "pass the own name h is 10.0.0.1"},
+		{hostname, Host{Resolve: func() (string, []string, error) { return "h", nil, errors.New("no such host") }}, "warn the own name h does not resolve"},
+	} {
+		t.Run(c.want, func(t *testing.T) {
+			all := c.look(c.host, Need{Workers: 8, Nodes: 2})
+			got := ""
+			if len(all) > 0 {
+				got = all[0].Result.String() + " " + all[0].Found
+			}
+			if !strings.HasPrefix(got, c.want) || c.want == "" && got != "" || len(all) > 1 {
+				t.Errorf("got %q of %v", got, all)
+			}
+		})
+	}
+}
+
+// The limits of this very process are what the kernel says to it, and its /dev/shm what statfs does.
+func TestThisMachine(t *testing.T) {
+	m, err := topology.Probe("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := Measure("/", m)
+	l, ok := h.limit("Max open files")
+	var want syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &want); err != nil || !ok || l.hard != int64(want.Max) {
+		t.Errorf("%+v %v, want %+v %v", l, ok, want, err)
+	}
+	s, err := h.Space("/dev/shm")
+	if err != nil || s.Size <= 0 || s.Free > s.Size {
+		t.Errorf("%+v %v", s, err)
+	}
+	if newer, known := h.atLeast(3, 10); !newer || !known {
+		t.Errorf("Linux %q is older than any", h.Kernel)
+	}
+	if h.uptime() <= 0 {
+		t.Error("no time since the start")
+	}
+	for _, f := range Check(h, Need{Nodes: 1, Dirs: []string{filepath.Join(t.TempDir(), "to/be/made")}}) {
+		if f.Found == "" || f.Result >= Warn && (f.Means == "" || f.Hint == "") {
+			t.Errorf("says too little: %+v", f)
+		}
+	}
+}
+
+func FuzzRecord(f *testing.F) {
+	f.Add("4,1234,98765432,-;NVRM: Xid (PCI:0000:1b:00): 79, pid=1\n SUBSYSTEM=pci\n")
+	f.Add(";")
+	f.Fuzz(func(t *testing.T, text string) {
+		r, ok := parseRecord(text, time.Hour)
+		if ok {
+			xid(Host{Machine: topology.Machine{GPUs: []topology.GPU{{Vendor: "nvidia", Visible: true}}}, Errors: []Record{r}}, Need{})
+		}
+	})
+}
+
+// Whatever a file holds, checks end with findings.
+func FuzzCheck(f *testing.F) {
+	files := []string{"proc/self/limits", "proc/self/status", "proc/sys/kernel/numa_balancing", "proc/sys/kernel/osrelease", "proc/uptime", "proc/sys/net/ipv4/ip_local_port_range", "sys/fs/cgroup/pids.max", "sys/fs/cgroup/memory.max"}
+	f.Add(uint8(0), "Max open files 1 x files\nMax locked memory\n")
+	f.Add(uint8(3), "5.")
+	f.Fuzz(func(t *testing.T, which uint8, text string) {
+		dir := t.TempDir()
+		name := filepath.Join(dir, files[int(which)%len(files)])
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.MkdirAll(filepath.Join(dir, "sys"), 0o755), os.WriteFile(name, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		checked(t, dir)
+	})
+}
