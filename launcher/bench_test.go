@@ -22,14 +22,30 @@ func crowdOf(nodes int) state {
 	return s
 }
 
-// What one event costs the leader of a world.
+// doneBy is that all workers of a node ended well.
+func doneBy(n int) told { return told{n, news{Kind: newsDone, Ranks: make([]job.Ended, 8)}} }
+
+// What one event costs the leader of a world: the first node whose workers are done, one of which only a line is said, and the last but one.
 func BenchmarkEvent(b *testing.B) {
 	for _, nodes := range []int{10, 1000, 4000} {
 		s := crowdOf(nodes)
-		e := told{nodes - 1, news{Kind: newsDone, Ranks: make([]job.Ended, 8)}}
 		b.Run(fmt.Sprintf("decide/%d", nodes), func(b *testing.B) {
 			for b.Loop() {
-				decide(policy{}, s, time.Second, e)
+				decide(policy{}, s, time.Second, doneBy(nodes-1))
+			}
+		})
+		b.Run(fmt.Sprintf("notice/%d", nodes), func(b *testing.B) {
+			for b.Loop() {
+				decide(policy{}, s, time.Second, noticed{nodes - 1, "suspect"})
+			}
+		})
+		b.Run(fmt.Sprintf("last/%d", nodes), func(b *testing.B) {
+			s := s
+			for n := range nodes - 2 {
+				s, _ = decide(policy{}, s, time.Second, doneBy(n+2))
+			}
+			for b.Loop() {
+				decide(policy{}, s, time.Second, doneBy(1))
 			}
 		})
 		b.Run(fmt.Sprintf("save/%d", nodes), func(b *testing.B) {
