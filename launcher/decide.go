@@ -66,7 +66,6 @@ const (
 func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 	p = p.under(s.Policy)
 	s.Now = now
-	s.Nodes = slices.Clone(s.Nodes)
 	s.Causes = slices.Clone(s.Causes)
 	var todo []any
 	switch e := event.(type) {
@@ -128,7 +127,18 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 	todo = append(todo, s.admit(p)...)
 	todo = append(todo, s.disperse(p)...)
 	s.maybeEnd()
+	s.edits = false
 	return s, s.stamped(todo)
+}
+
+// edit is a node that is to change, which it does in this state alone.
+func (s *state) edit(n int) *node {
+	if !s.edits {
+		s.Nodes, s.edits = slices.Clone(s.Nodes), true
+	}
+	changed := *s.Nodes[n]
+	s.Nodes[n] = &changed
+	return &changed
 }
 
 // stamped puts the round on all news, for news of another one change nothing.
@@ -140,6 +150,15 @@ func (s *state) stamped(todo []any) []any {
 		}
 	}
 	return todo
+}
+
+// ranks are the workers that ended in this round, of all nodes as far as this one was told.
+func (s *state) ranks() []job.Ended {
+	all := slices.Clone(s.Ranks)
+	for _, n := range s.Nodes {
+		all = append(all, n.Ranks...)
+	}
+	return all
 }
 
 func (s *state) leads() bool { return s.Self == 0 }
@@ -166,7 +185,8 @@ func (s *state) newRound(number int) {
 	s.Order, s.Paused, s.Stall, s.Reached = "", false, nil, unheard
 	s.Mends, s.Down, s.Mended = nil, nil, 0
 	for i := range s.Nodes {
-		s.Nodes[i].Done, s.Nodes[i].Clear = false, false
+		n := s.edit(i)
+		n.Done, n.Clear, n.Ranks = false, false, nil
 	}
 }
 
@@ -207,11 +227,11 @@ func (s *state) failedHere() bool {
 
 // done notes that all workers of a node ended well. When that is true of every node, the job is done.
 func (s *state) done(p policy, n int) []any {
-	s.Nodes[n].Done = true
+	s.edit(n).Done = true
 	if !s.leads() {
 		return []any{tell{0, news{Kind: newsDone, Ranks: s.Ranks}}}
 	}
-	if slices.ContainsFunc(s.Nodes[:s.awaited(p)], func(n node) bool { return !n.Done }) {
+	if slices.ContainsFunc(s.Nodes[:s.awaited(p)], func(n *node) bool { return !n.Done }) {
 		return nil
 	}
 	return s.conclude(p, job.Verdict{Class: job.Succeeded, Sentence: s.success(p)})
@@ -281,21 +301,23 @@ func (s *state) heard(p policy, c cause) []any {
 // cleared acts when nothing is left of this node's workers, after they were told to stop or left to end. A member says so. When that is
 // true of every node, the leader has heard all there was to hear, and need not wait any longer.
 func (s *state) cleared(p policy) []any {
-	me := &s.Nodes[s.Self]
+	clear := s.Nodes[s.Self].Clear
 	if s.Ended || s.Started && !s.Empty || !s.Stopping && !(s.Started && p.leaves()) {
 		return nil
 	}
 	if !s.leads() {
-		if me.Clear {
+		if clear {
 			return nil
 		}
-		me.Clear = true
+		s.edit(s.Self).Clear = true
 		if s.Nodes[0].Gone {
 			return nil
 		}
 		return []any{tell{0, news{Kind: newsClear, Ranks: s.Ranks}}}
 	}
-	me.Clear = true
+	if !clear {
+		s.edit(s.Self).Clear = true
+	}
 	if s.Verdict != nil || s.Next != nil || !s.allClear() {
 		return nil
 	}
@@ -315,7 +337,7 @@ func (s *state) cleared(p policy) []any {
 }
 
 func (s *state) allClear() bool {
-	return !slices.ContainsFunc(s.Nodes, func(n node) bool { return !n.Clear && !n.Gone })
+	return !slices.ContainsFunc(s.Nodes, func(n *node) bool { return !n.Clear && !n.Gone })
 }
 
 // mayBeAsked reports whether a cause looks like a scheduler's signal to all processes of a container, which this node's
@@ -430,7 +452,7 @@ func (s *state) mayGoOn(p policy, v job.Verdict) bool {
 }
 
 // judge names the first cause, and what followed from it.
-func (p policy) judge(causes []cause, nodes []node) job.Verdict {
+func (p policy) judge(causes []cause, nodes []*node) job.Verdict {
 	causes = slices.Clone(causes)
 	slices.SortStableFunc(causes, func(a, b cause) int {
 		return cmp.Or(compareBool(a.echo(), b.echo()), cmp.Compare(a.At, b.At))
@@ -549,10 +571,10 @@ func (s *state) conclude(p policy, v job.Verdict) []any {
 func (s *state) departed(p policy, n int) []any {
 	switch {
 	case s.Verdict != nil, s.Next != nil, s.Nodes[n].Quits, s.Nodes[n].Done && s.Order == "":
-		s.Nodes[n].Gone = true
+		s.edit(n).Gone = true
 		return nil
 	case !s.leads(): // it has not told how the job ended, and will not lead another world
-		s.Nodes[n].Gone = true
+		s.edit(n).Gone = true
 		return s.alone(p, leftJob)
 	}
 	return s.lost(p, lost{n, leftJob, true, 0, false})
@@ -566,7 +588,7 @@ func (s *state) lost(p policy, e lost) []any {
 		return nil
 	}
 	needed := !s.Nodes[e.Node].Done || s.Again || s.Order != ""
-	s.Nodes[e.Node].Gone = true
+	s.edit(e.Node).Gone = true
 	if s.Verdict != nil || s.Next != nil || !needed {
 		return s.hurry(p, e)
 	}
@@ -597,7 +619,7 @@ func (s *state) alone(p policy, why string) []any {
 func (s *state) expired(p policy) []any {
 	if s.Next != nil && s.Verdict == nil { // members that have no workers and do not leave
 		for i := range s.Nodes {
-			s.Nodes[i].Gone = true
+			s.edit(i).Gone = true
 		}
 		return nil
 	}
@@ -620,7 +642,7 @@ func (s *state) expired(p policy) []any {
 
 // unclear names a node on which workers do not end.
 func (s *state) unclear() string {
-	return nodeName(s.Nodes, max(slices.IndexFunc(s.Nodes, func(n node) bool { return !n.Clear && !n.Gone }), 0))
+	return nodeName(s.Nodes, max(slices.IndexFunc(s.Nodes, func(n *node) bool { return !n.Clear && !n.Gone }), 0))
 }
 
 // told takes news: failures, completions and orders to stop from members; starts, stops and the verdict from the leader.
@@ -630,13 +652,13 @@ func (s *state) told(p policy, from int, n news) []any {
 	case s.leads() && n.Kind == newsFailed && n.Failure != nil:
 		return s.heard(p, cause{At: s.Now - min(max(n.Failure.Ago, 0), s.Now), Node: from, Failure: n.Failure})
 	case s.leads() && n.Kind == newsDone:
-		s.Ranks = append(slices.Clone(s.Ranks), n.Ranks...)
+		s.edit(from).Ranks = n.Ranks
 		return s.done(p, from)
 	case s.leads() && n.Kind == newsClear:
 		if !s.Nodes[from].Done {
-			s.Ranks = append(slices.Clone(s.Ranks), n.Ranks...)
+			s.edit(from).Ranks = n.Ranks
 		}
-		s.Nodes[from].Clear = true
+		s.edit(from).Clear = true
 	case s.leads() && n.Kind == newsEnding && n.Verdict != nil && p.forsakes(*n.Verdict):
 		return s.lost(p, lost{from, n.Verdict.Sentence, true, 0, false})
 	case s.leads() && n.Kind == newsEnding && n.Verdict != nil:
@@ -660,7 +682,7 @@ func (s *state) told(p policy, from int, n news) []any {
 	case from == 0 && n.Kind == newsStop:
 		return append(s.stop(stop{Within: p.StopTimeout}), expire{p.StopTimeout + 2*leaveTime})
 	case n.Kind == newsHere && (s.leads() || from == 0):
-		s.Nodes[from].Machine = n.Machine
+		s.edit(from).Machine = n.Machine
 		if s.leads() {
 			return s.charged(p, n.Charge)
 		}
@@ -806,6 +828,6 @@ func (s *state) maybeEnd() {
 
 // mayLeave reports whether nothing of this node's is left in the world, and nobody needs it there.
 func (s *state) mayLeave() bool {
-	needed := s.leads() && slices.ContainsFunc(s.Nodes[1:], func(n node) bool { return !n.Gone })
+	needed := s.leads() && slices.ContainsFunc(s.Nodes[1:], func(n *node) bool { return !n.Gone })
 	return (!s.Started || s.Empty) && !needed
 }

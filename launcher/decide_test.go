@@ -62,10 +62,10 @@ func newWorld(t *testing.T, nodes int) *world {
 	w := &world{t: t, policy: testPolicy, deaf: map[int]bool{}, dead: map[int]bool{}, doomed: map[int]bool{}, cut: map[int]bool{}, down: map[int][]int{}, members: make([][]int, 1)}
 	for n := range nodes {
 		w.members[0] = append(w.members[0], n)
-		s := state{Self: n, Nodes: make([]node, nodes)}
+		s := state{Self: n}
 		for i := range nodes {
-			s.Nodes[i].Name = fmt.Sprintf("host-%d", i)
-			s.Nodes[i].ID = s.Nodes[i].Name
+			name := fmt.Sprintf("host-%d", i)
+			s.Nodes = append(s.Nodes, &node{Name: name, ID: name})
 		}
 		w.states = append(w.states, s)
 		w.began = append(w.began, 0)
@@ -133,7 +133,7 @@ func (w *world) feed(n int, event any) {
 	}
 	w.kept[n].head.Policy = w.flags(n)
 	w.kept[n].add(w.now, event)
-	s, todo := decide(w.flags(n), w.states[n], w.now, event)
+	s, todo := w.decide(n, event)
 	w.states[n] = s
 	if w.doomed[n] && !s.Ended {
 		w.renew(n, todo)
@@ -145,6 +145,21 @@ func (w *world) feed(n int, event any) {
 	if w.states[n].Ended && !w.dead[n] {
 		w.leave(n)
 	}
+}
+
+// decide checks that the judgement leaves the state before as it was.
+func (w *world) decide(n int, event any) (state, []any) {
+	before := text(w.states[n])
+	s, todo := decide(w.flags(n), w.states[n], w.now, event)
+	if after := text(w.states[n]); after != before {
+		w.t.Fatalf("%T changed an earlier state from\n%s to\n%s", event, before, after)
+	}
+	return s, todo
+}
+
+func text(s state) string {
+	b, _ := json.Marshal(s)
+	return string(b)
 }
 
 // renew lets an agent die, with news on their way to it and from it. Of what it was to do only that is done which a clock
@@ -973,7 +988,7 @@ func TestSilentLeader(t *testing.T) {
 
 // Who is gone is told nothing.
 func TestNoNewsForTheLost(t *testing.T) {
-	s := state{Self: 1, Nodes: []node{{Name: "a"}, {Name: "b"}}, Started: true, Left: 1}
+	s := state{Self: 1, Nodes: []*node{{Name: "a"}, {Name: "b"}}, Started: true, Left: 1}
 	p := policy{StopTimeout: time.Second}
 	s, _ = decide(p, s, 0, lost{0, "refused", true, 0, false})
 	if _, todo := decide(p, s, 0, emptied{}); slices.ContainsFunc(todo, func(deed any) bool { _, ok := deed.(tell); return ok }) {

@@ -213,7 +213,7 @@ func (s *state) phase() (phase, waits string) {
 
 // unfinished says on whose workers a stop waits: a member knows of its own only.
 func (s *state) unfinished() string {
-	i := slices.IndexFunc(s.Nodes, func(n node) bool { return !n.Clear && !n.Done && !n.Gone })
+	i := slices.IndexFunc(s.Nodes, func(n *node) bool { return !n.Clear && !n.Done && !n.Gone })
 	switch {
 	case s.Started && !s.Empty:
 		return "the workers of this node to end"
@@ -251,7 +251,7 @@ func (s *state) describe(r *report.Status) {
 	r.Alarms, r.Clashes = s.Alarms, s.Clashes
 }
 
-func (c cause) text(nodes []node) string {
+func (c cause) text(nodes []*node) string {
 	switch {
 	case c.Failure != nil:
 		return c.Failure.String()

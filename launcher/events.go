@@ -39,9 +39,9 @@ type policy struct {
 
 // state is what the run loop of one node knows.
 type state struct {
-	Self  int           `json:"self"` // group rank; 0 leads
-	Nodes []node        `json:"nodes"`
-	Now   time.Duration `json:"now"` // of the last event, since the loop began
+	Self  int           `json:"self"`  // group rank; 0 leads
+	Nodes []*node       `json:"nodes"` // they never change: see edit
+	Now   time.Duration `json:"now"`   // of the last event, since the loop began
 
 	Start    *start        `json:"start,omitempty"`   // where this round's workers meet, once the leader has opened that place
 	Started  bool          `json:"started,omitempty"` // this node's workers were started
@@ -61,7 +61,7 @@ type state struct {
 	Wish     string        `json:"wish,omitempty"`   // and the last of them, while the leader has not answered
 	Free     int           `json:"free,omitempty"`   // the leader's: rounds that began by order and not because of a failure
 	Past     []job.Round   `json:"past,omitempty"`   // the leader's: those rounds, the last few
-	Ranks    []job.Ended   `json:"ranks,omitempty"`  // this node's workers that ended in this round; on the leader also those that members told of
+	Ranks    []job.Ended   `json:"ranks,omitempty"`  // this node's workers that ended in this round
 	Policy   *policy       `json:"policy,omitempty"` // the leader's, or that of the leader before, which this one takes over; nil: its own
 	Verdict  *job.Verdict  `json:"verdict,omitempty"`
 	Ended    bool          `json:"ended,omitempty"`
@@ -91,6 +91,8 @@ type state struct {
 	Reached int `json:"reached,omitempty"` // the leader's: how far this round has come
 	Idle    int `json:"idle,omitempty"`    // rounds in a row that failed before the first step
 
+	edits bool // in this event: Nodes is not that of another state
+
 	Stall   *stalled `json:"stall,omitempty"`   // what was said last of the standstill that lasts
 	Alarms  int      `json:"alarms,omitempty"`  // standstills of this world that were called a hang, and were none
 	Clashes []string `json:"clashes,omitempty"` // time-outs that do not go with each other
@@ -110,6 +112,8 @@ type node struct {
 
 	Wishes int    `json:"wishes,omitempty"` // orders that it passed on and the leader judged,
 	Answer *reply `json:"answer,omitempty"` // and the answer to the last of them
+
+	Ranks []job.Ended `json:"ranks,omitempty"` // its workers that ended in this round, as it told
 }
 
 // cause is one thing that went wrong, at a time of this node's clock.

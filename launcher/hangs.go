@@ -109,10 +109,11 @@ func (s *state) excluded(p policy, v job.Verdict) string {
 	if p.OnHang != hangExclude || i < 0 || len(v.Hang.Culprits) == 0 {
 		return ""
 	}
-	c, n := s.Causes[i], &s.Nodes[s.Causes[i].Node]
-	if n.Gone || !p.Yields || s.present()-1+s.Queue < p.Fewest {
+	c := s.Causes[i]
+	if s.Nodes[c.Node].Gone || !p.Yields || s.present()-1+s.Queue < p.Fewest {
 		return ""
 	}
+	n := s.edit(c.Node)
 	n.Out = fmt.Sprintf("it is to blame for a hang on %s", nodeName(s.Nodes, c.Node))
 	return "; " + leftOut(n.Out, p.Rest)
 }

@@ -168,6 +168,9 @@ func firstLine(lines *bufio.Scanner, head *journalHead) error {
 	if self := head.State.Self; self < 0 || len(head.State.Nodes) > 0 && self >= len(head.State.Nodes) {
 		return fmt.Errorf("line 1: node %d of %d", self, len(head.State.Nodes))
 	}
+	if i := slices.Index(head.State.Nodes, nil); i >= 0 {
+		return fmt.Errorf("line 1: node %d is none", i)
+	}
 	return nil
 }
 

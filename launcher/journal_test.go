@@ -90,7 +90,7 @@ func TestInheritJournal(t *testing.T) {
 
 // A file that is no journal, or a broken one, is named with its line.
 func TestReplayOfNonsense(t *testing.T) {
-	head, _ := json.Marshal(journalHead{Form: journalForm, State: state{Nodes: make([]node, 1)}})
+	head, _ := json.Marshal(journalHead{Form: journalForm, State: state{Nodes: []*node{{}}}})
 	for text, want := range map[string]string{
 		"":                         "no journal: its first line cannot be read: unexpected EOF",
 		"{}\n":                     "line 1: this is no journal",
@@ -99,6 +99,7 @@ func TestReplayOfNonsense(t *testing.T) {
 		string(head) + "\nx\n":     "line 2: invalid character",
 		string(head) + "\n" + `{"kind":"departed","event":{"Node":7}}`: `line 2: event "departed" does not fit the state`,
 		strings.Replace(string(head), `"self":0`, `"self":9`, 1):       "line 1: node 9 of 1",
+		strings.Replace(string(head), `[{"name":""}]`, `[null]`, 1):    "line 1: node 0 is none",
 	} {
 		_, err := Replay(strings.NewReader(text), io.Discard, func(*Limits) {})
 		if err == nil || !strings.Contains(err.Error(), want) {

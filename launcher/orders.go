@@ -53,12 +53,13 @@ func (s *state) wish() tell { return tell{0, news{Kind: newsOrder, Order: s.Wish
 
 // passedOn obeys an order that a member passed on, once, and answers it as often as it comes.
 func (s *state) passedOn(p policy, from int, n news) []any {
-	me := &s.Nodes[from]
 	var todo []any
-	if n.Number > me.Wishes {
-		me.Wishes = n.Number
-		todo, me.Answer = s.judged(p, from, n.Order)
+	if n.Number > s.Nodes[from].Wishes {
+		s.edit(from).Wishes = n.Number
+		deeds, answer := s.judged(p, from, n.Order)
+		todo, s.edit(from).Answer = deeds, answer
 	}
+	me := s.Nodes[from]
 	return append(todo, tell{from, news{Kind: newsAnswer, Number: me.Wishes, Answer: me.Answer}})
 }
 
@@ -113,7 +114,7 @@ func (s *state) who(n int, what string) string {
 }
 
 // nodeName is a node in a sentence: with its number where there are several.
-func nodeName(nodes []node, n int) string {
+func nodeName(nodes []*node, n int) string {
 	if len(nodes) > 1 {
 		return fmt.Sprintf("node %d (%s)", n, nodes[n].Name)
 	}

@@ -49,7 +49,7 @@ func (c Config) park(p Plan, e report.Ending) {
 func parked(e report.Ending) *state {
 	s := &state{Verdict: &e.Verdict, Self: max(e.Node, 0), Ranks: e.Ranks, Ended: true}
 	for _, name := range e.Nodes {
-		s.Nodes = append(s.Nodes, node{Name: name, Done: true, Clear: true})
+		s.Nodes = append(s.Nodes, &node{Name: name, Done: true, Clear: true})
 	}
 	return s
 }

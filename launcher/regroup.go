@@ -34,13 +34,13 @@ func (s *state) met(p policy, e met) []any {
 	*s = state{Charge: s.brought(), Was: s.Generation, Now: s.Now, Self: e.Self, Generation: e.Generation, Past: s.Past, CtrlC: s.CtrlC, Blame: s.Blame, Flaps: s.Flaps, Idle: s.Idle, Policy: s.Policy,
 		Round: max(e.Past.Rounds, 0), Free: min(max(e.Past.Free, 0), max(e.Past.Rounds, 0))}
 	for i, name := range e.Nodes {
-		n := node{Name: name, ID: name}
+		n := &node{Name: name, ID: name}
 		if i < len(e.IDs) {
 			n.ID = e.IDs[i]
 		}
 		s.Nodes = append(s.Nodes, n)
 	}
-	s.Nodes[s.Self].Machine = e.Machine
+	s.edit(s.Self).Machine = e.Machine
 	todo := s.isHere(p)
 	if s.leads() {
 		todo = append(todo, s.charged(p, s.Charge)...)
@@ -170,7 +170,7 @@ func (s *state) quit(p policy, v job.Verdict) []any {
 	case s.present()+s.Queue <= 1:
 		return s.ending(p, v)
 	}
-	s.Quit, s.Nodes[s.Self].Quits = &v, true
+	s.Quit, s.edit(s.Self).Quits = &v, true
 	if s.Stopping {
 		return nil
 	}
@@ -179,7 +179,7 @@ func (s *state) quit(p policy, v job.Verdict) []any {
 
 // left is the leader's: a member quits.
 func (s *state) left(p policy, from int, why string) []any {
-	s.Nodes[from].Quits = true
+	s.edit(from).Quits = true
 	if s.Verdict != nil || s.Next != nil || s.Stopping || s.Nodes[from].Done {
 		return nil
 	}
@@ -194,7 +194,7 @@ func (s *state) forsake(p policy, v job.Verdict) []any {
 	to := 0
 	if s.leads() {
 		to = everyone
-		s.Nodes[s.Self].Quits = true
+		s.edit(s.Self).Quits = true
 		s.expect() // what it leaves in the store is what counts there
 	}
 	s.Verdict, s.Quit, s.Ended = &v, &v, true
@@ -248,7 +248,7 @@ func (s *state) sent(n news) []any {
 	if s.Next != nil || s.Verdict != nil {
 		return nil
 	}
-	s.Next, s.Led, s.Nodes[s.Self].Out = n.Past, true, n.Out
+	s.Next, s.Led, s.edit(s.Self).Out = n.Past, true, n.Out
 	s.past(job.Round{Number: s.last(), Message: n.Why})
 	if n.Out != "" {
 		return []any{say{leftOut(n.Out, n.Rest)}, expire{0}}
@@ -316,7 +316,7 @@ const maxFlaps = 5
 // steady reports whether this is the leader of a world in the middle of a round.
 func (s *state) steady() bool {
 	return s.leads() && s.Started && !s.Stopping && !s.Asked && s.Verdict == nil && s.Next == nil && s.Order == "" &&
-		!slices.ContainsFunc(s.Nodes, func(n node) bool { return n.Done })
+		!slices.ContainsFunc(s.Nodes, func(n *node) bool { return n.Done })
 }
 
 func queueing(n int) string {

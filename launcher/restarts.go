@@ -71,7 +71,7 @@ func (s *state) blame(p policy, f job.Failure) string {
 	if !out {
 		return ""
 	}
-	n := &s.Nodes[f.Group]
+	n := s.edit(f.Group)
 	delete(s.Blame, n.ID)
 	n.Out = fmt.Sprintf("%d rounds failed on %s", count, nodeName(s.Nodes, f.Group))
 	return "; " + leftOut(n.Out, p.Rest)

@@ -10,12 +10,12 @@ import (
 func TestLeadersFlagsCount(t *testing.T) {
 	theirs := policy{MaxRestarts: 3, Regroups: true, StopTimeout: 7 * time.Second, JobEnd: time.Hour}
 	mine := policy{StopTimeout: time.Minute, JobEnd: time.Minute}
-	leader, todo := decide(theirs, state{Nodes: make([]node, 2)}, 0, opened{start{Port: 1}})
+	leader, todo := decide(theirs, state{Nodes: []*node{{}, {}}}, 0, opened{start{Port: 1}})
 	at := todo[0].(tell).News.Start
 	if leader.Policy != nil {
 		t.Errorf("the leader follows %+v", leader.Policy)
 	}
-	s, _ := decide(mine, state{Self: 1, Nodes: make([]node, 2)}, 0, told{0, news{Kind: newsStart, Start: at}})
+	s, _ := decide(mine, state{Self: 1, Nodes: []*node{{}, {}}}, 0, told{0, news{Kind: newsStart, Start: at}})
 	r := round{policy: mine, state: s}
 	if got := r.rules(); !got.Regroups || got.fence() != theirs.fence() || got.JobEnd != time.Minute {
 		t.Errorf("%+v", got)
@@ -35,7 +35,7 @@ func TestLeadersFlagsCount(t *testing.T) {
 // An older leader does not tell its flags; then each node has its own.
 func TestLeaderThatTellsNoFlags(t *testing.T) {
 	mine := policy{Regroups: true, StopTimeout: time.Minute}
-	s, _ := decide(mine, state{Self: 1, Nodes: make([]node, 2)}, 0, told{0, news{Kind: newsStart, Start: &start{Port: 1}}})
+	s, _ := decide(mine, state{Self: 1, Nodes: []*node{{}, {}}}, 0, told{0, news{Kind: newsStart, Start: &start{Port: 1}}})
 	if r := (round{policy: mine, state: s}); r.rules() != mine {
 		t.Errorf("%+v", r.rules())
 	}
