@@ -50,7 +50,7 @@ hangs: build ## real trainings that hang, or look as if they did: every scene wi
 matrix: build ## losses of workers, agents, machines and networks over both kinds of store: all scenes, some minutes
 	go test ./test/matrix -run Losses -all -v -count 1 -timeout 1h -muster $(abspath $(BIN))
 
-interop: build ## trains with real PyTorch, accelerate, DeepSpeed, Transformers, Lightning, JAX, TensorFlow, Paddle and MPI from PyPI: 8 GB, a quarter of an hour
+interop: build ## trains with real PyTorch, accelerate, DeepSpeed, Transformers, Lightning, JAX, TensorFlow, Paddle, MPI and Horovod from PyPI: 8 GB, half an hour
 	go test ./test/interop -v -count 1 -timeout 2h -muster $(abspath $(BIN)) -play .
 
 fuzz: ## fuzz each decoder for FUZZTIME

@@ -19,6 +19,8 @@ type Place struct {
 	MasterAddr  string   // rank 0's node, as this node reaches it
 	MasterPort  int      // where rank 0 or the agent hosts the workers' store
 	AgentStore  bool     // the store on MasterPort is muster's, so rank 0 must not host one
+	Rendezvous  int      // port on rank 0's node at which muster serves the framework's own protocol
+	Interface   string   // this node's with its address among Hosts; "": nobody knows
 	GPUs        int      // that this node's workers see, all of them
 	Servers     int      // how many nodes, the last ones, are parameter servers
 	PerProcess  bool     // each process has an agent, so that several members of the world may be on one machine
@@ -44,6 +46,8 @@ type Framework struct {
 	IPv4 bool
 	// PMI: workers inherit a connection, at PMIDescriptor, to a server of that protocol.
 	PMI bool
+	// Rendezvous: workers meet at MasterAddr:Place.Rendezvous, where muster serves package horovod's protocol.
+	Rendezvous bool
 	// Servers: nodes may be parameter servers, and Success then says whose end is the job's, in the words of --success.
 	Servers bool
 	Success string
@@ -53,7 +57,7 @@ type Framework struct {
 }
 
 // frameworks is every framework that muster knows, the default first.
-var frameworks = []Framework{torch, none, jax, tensorflow, paddle, mpi}
+var frameworks = []Framework{torch, none, jax, tensorflow, paddle, mpi, horovodRun}
 
 // Default is the framework of those who say nothing.
 const Default = "torch"

@@ -20,7 +20,7 @@ func twoByTwo(group int) Place {
 			{Node: job.Node{Name: "ann", Slots: 2, Ports: []int{23458, 23459}}, First: 0},
 			{Node: job.Node{Name: "lee", Slots: 2, Ports: []int{23460, 23461}}, First: 2},
 		}},
-		Hosts: []string{"10.0.0.1", "fd00::2"}, Group: group, MasterAddr: "10.0.0.1", MasterPort: 23457, ErrorDir: "/run/muster/job1",
+		Hosts: []string{"10.0.0.1", "fd00::2"}, Group: group, MasterAddr: "10.0.0.1", MasterPort: 23457, Rendezvous: 24567, Interface: "eth0", ErrorDir: "/run/muster/job1",
 	}
 }
 
@@ -168,6 +168,9 @@ func TestGuess(t *testing.T) {
 		{"import jax\nimport tensorflow as tf\n", "jax tensorflow"},
 		{"import tensorflow_datasets as tfds\n", ""},
 		{"# import jax\nprint('import paddle')\n", ""},
+		{"import torch\nimport horovod.torch as hvd\n", "horovod"},
+		{"from horovod import tensorflow as hvd\nimport tensorflow\n", "horovod"},
+		{"import torch\ntry:\n    import horovod.torch\nexcept ImportError:\n    pass\n", ""},
 		{"\x80\x00import jax", ""},
 		{"\"\"\"Trains.\n\nimport jax\n\"\"\"\nx = r'\\' + 'it''s'  # don't\nimport tensorflow\n", "tensorflow"},
 		{"'''\nimport jax\n\\''' '''\nimport os\n", ""},

@@ -10,10 +10,17 @@ import (
 var imported = regexp.MustCompile(`(?m)^[ \t]*(?:import[ \t]+(?:[\w. \t]+,[ \t]*)*|from[ \t]+)(torch|accelerate|deepspeed|lightning|pytorch_lightning|` +
 	`transformers|torchvision|torchaudio|timm|diffusers|peft|trl|composer|megatron|fairscale|jax|tensorflow|paddle)\b`)
 
+// horovodImport is how a script says that it is Horovod's, whatever else it imports: not where it tries whether there is one.
+var horovodImport = regexp.MustCompile(`(?m)^(?:import|from)[ \t]+horovod\b`)
+
 // Guess returns the frameworks other than the default of which a Python script may be, by what it imports; none where it
 // imports PyTorch: then the others are for something beside the training, as TensorFlow often is for its data or its log files.
 func Guess(script []byte) (likely []string) {
-	for _, m := range imported.FindAllSubmatch(code(script), -1) {
+	script = code(script)
+	if horovodImport.Match(script) {
+		return []string{horovodRun.Name}
+	}
+	for _, m := range imported.FindAllSubmatch(script, -1) {
 		name := string(m[1])
 		if !slices.Contains(Names(), name) || name == Default {
 			return nil

@@ -41,6 +41,10 @@ func TestApart(t *testing.T) {
 					t.Errorf("said %q, want %q", said[i], c.want[i])
 				}
 			}
+			other := apart{elsewhere: true}
+			if said := other.note(2, c.size, c.all); strings.Contains(strings.Join(said, ""), "train alone") {
+				t.Errorf("of workers of another framework it said %q", said)
+			}
 			if again := a.note(2, c.size, c.all); again != nil {
 				t.Errorf("said again: %q", again)
 			}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -37,6 +38,9 @@ func planFramework(c Config, found discovery.Finding, p *Plan) (err error) {
 	}
 	if p.Framework.Master && agentStore(c) {
 		return fail(job.ExitUsage, "drop one of them", "%s: rank 0 of %s serves where that store would be", c.said("worker-store", c.WorkerStore), p.Framework.Name)
+	}
+	if p.Framework.Rendezvous && agentStore(c) {
+		return fail(job.ExitUsage, "drop one of them", "%s is PyTorch's, and workers of %s meet in a store of their own, which muster serves", c.said("worker-store", c.WorkerStore), p.Framework.Name)
 	}
 	if name = p.Framework.Name; name != framework.Default {
 		p.Spec.Framework = name
@@ -203,6 +207,21 @@ func distinct(addrs []job.Addr, owners map[string]int) (own []string) {
 		}
 	}
 	return own
+}
+
+// interfaceOf is the name of this node's interface with an address; "" if it has none, as behind a translation of addresses.
+func interfaceOf(host string) string {
+	want := net.ParseIP(host)
+	all, _ := net.Interfaces() // none, where nobody may know
+	for _, i := range all {
+		addrs, _ := i.Addrs()
+		for _, a := range addrs {
+			if own, ok := a.(*net.IPNet); ok && (own.IP.Equal(want) || want.IsLoopback() && own.Contains(want)) {
+				return i.Name
+			}
+		}
+	}
+	return ""
 }
 
 // alike is how many bits two addresses have in common at their beginning; 0 if one is a name.

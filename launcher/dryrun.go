@@ -44,6 +44,9 @@ func DryRun(c Config, rank int) (Dry, error) {
 		MaxRestarts: p.Restarts, ErrorDir: runPlace,
 	}
 	p.Process.told(&place)
+	if p.Framework.Rendezvous {
+		place.Interface = fmt.Sprintf("<interface of node %d>", group)
+	}
 	for n := range world.Members {
 		place.Hosts = append(place.Hosts, fmt.Sprintf("<node %d>", n))
 	}

@@ -35,7 +35,7 @@ type news struct {
 type start struct {
 	Port       int  `json:"port"`               // MASTER_PORT on the leader's node
 	AgentStore bool `json:"agent_store"`        // the leader's agent hosts the workers' store there
-	Exchange   int  `json:"exchange,omitempty"` // port on the leader's node of a store of muster's own, where its processes need one
+	Exchange   int  `json:"exchange,omitempty"` // port on the leader's node of a store of muster's own, where its processes, or the framework, need one
 
 	Round       int            `json:"round,omitempty"`        // rounds before this one
 	MaxRestarts int            `json:"max_restarts,omitempty"` // rounds that may follow the first

@@ -66,11 +66,7 @@ func (r *round) openPMI(at start) error {
 
 // pmiArgs tell the server what world it serves.
 func (r *round) pmiArgs(at start) []string {
-	var slots []int
-	for _, m := range r.session.World.Members {
-		slots = append(slots, m.Slots)
-	}
-	args := []string{"--world", pmi.NewWorld(slots).String(), "--node", strconv.Itoa(r.session.Rank), "--name", kvsName(r.session.World, at.Round)}
+	args := []string{"--world", r.mapping(), "--node", strconv.Itoa(r.session.Rank), "--name", kvsName(r.session.World, at.Round)}
 	if at.Exchange != 0 {
 		args = append(args, "--store", net.JoinHostPort(r.line.host, strconv.Itoa(at.Exchange)))
 	}
@@ -279,8 +275,25 @@ func (r *round) warnAlone(last bool) {
 	}
 }
 
-// exchanges reports whether processes of muster's own, on several nodes, need a store.
-func (r *round) exchanges() bool { return r.plan.Framework.PMI && len(r.session.World.Members) > 1 }
+// exchange is what serves the store that processes of muster's own need, on several nodes, or the framework's workers; nil: neither does.
+func (r *round) exchange() []string {
+	switch {
+	case r.plan.Framework.Rendezvous:
+		return []string{"horovod", "--world", r.mapping()}
+	case r.plan.Framework.PMI && len(r.session.World.Members) > 1:
+		return c10dStore
+	}
+	return nil
+}
+
+// mapping is the world as a few words, however large.
+func (r *round) mapping() string {
+	var slots []int
+	for _, m := range r.session.World.Members {
+		slots = append(slots, m.Slots)
+	}
+	return pmi.NewWorld(slots).String()
+}
 
 // openMPILibrary is one that every program of Open MPI has, and no other MPI's does.
 var openMPILibrary = regexp.MustCompile(`libopen-(pal|rte)\.so[.0-9]*`)

@@ -128,7 +128,7 @@ func (r *round) begins(asked any) {
 func (r *round) open() {
 	r.store.close(r.c)
 	r.store = nil
-	store, err := openWorkerStore(context.Background(), r.c, r.line.host, r.exchanges())
+	store, err := openWorkerStore(context.Background(), r.c, r.line.host, r.exchange())
 	if err != nil {
 		r.post(broken{r.broken(err)})
 		return
@@ -422,11 +422,14 @@ func (r *round) placeOf(at start) *framework.Place {
 	p := &framework.Place{
 		World: r.session.World, Group: r.session.Rank, GPUs: r.plan.GPUs, Servers: r.plan.Spec.Servers,
 		MasterAddr: r.line.host, MasterPort: at.Port, AgentStore: at.AgentStore, ErrorDir: r.dir,
-		Restarts: at.Round, MaxRestarts: at.MaxRestarts,
+		Restarts: at.Round, MaxRestarts: at.MaxRestarts, Rendezvous: at.Exchange,
 	}
 	r.plan.Process.told(p)
 	if p.Hosts = r.hosts(); r.plan.Framework.IPv4 {
 		p.MasterAddr = p.Hosts[0]
+	}
+	if r.plan.Framework.Rendezvous {
+		p.Interface = interfaceOf(p.Hosts[p.Group])
 	}
 	return p
 }

@@ -110,7 +110,7 @@ func (r *round) newWatch() *watch {
 		tail: r.group.Tail, rhythms: r.group.Rhythms, unsaid: make([]bool, slots), dirs: r.evidenceDir(), ras: r.h.RAS, began: time.Now(), found: make(chan any),
 		asking: make(chan struct{}, 1), clashed: map[string]bool{}, over: make([]exited, slots), stacks: make([][]string, slots), counts: make([]uint64, slots),
 	}
-	w.pmi = r.pmi
+	w.pmi, w.apart.elsewhere = r.pmi, r.plan.Framework.PMI || r.plan.Framework.Rendezvous
 	w.senses = senses{w.told, witness.New("/").Look, monotonic}
 	w.moved = w.began
 	if w.does == nil { // an agent that took over in a meeting has no line yet

@@ -25,9 +25,9 @@ type workerStore struct {
 	child *proc.Child // the process that serves a store of muster's: that one where the agent hosts it, or start.Exchange's
 }
 
-// openWorkerStore takes a port and, where the agent hosts the store, starts the process that serves it. exchange says that muster's own
-// processes need a store, too: that one, or another beside rank 0's.
-func openWorkerStore(ctx context.Context, c Config, host string, exchange bool) (*workerStore, error) {
+// openWorkerStore takes a port and, where the agent hosts the store, starts the process that serves it. exchange is what serves
+// another store, which the framework or muster's own processes need; nil: none. A c10d store that the agent hosts is both.
+func openWorkerStore(ctx context.Context, c Config, host string, exchange []string) (*workerStore, error) {
 	w := &workerStore{held: -1, start: start{AgentStore: agentStore(c)}}
 	listen := func(port int, _ bool) (net.Listener, error) { return listenOn(host, port) }
 	var ln net.Listener
@@ -40,36 +40,42 @@ func openWorkerStore(ctx context.Context, c Config, host string, exchange bool) 
 	switch {
 	case err != nil:
 		return nil, err
-	case exchange && w.start.AgentStore:
+	case exchange != nil && w.start.AgentStore:
 		w.start.Exchange = w.start.Port
-	case exchange:
+	case exchange != nil:
 		if ln, w.start.Exchange, err = ports.Take(0, listen); err != nil {
 			unix.Close(w.held)
-			return nil, fail(job.ExitSystem, "", "take a port at which the nodes exchange what their workers say: %w", err)
+			return nil, fail(job.ExitSystem, "", "take a port at which the workers of all nodes find each other: %w", err)
 		}
 	}
 	if ln == nil {
 		return w, nil
 	}
 	defer ln.Close() // the child has it
-	return w, w.serve(ctx, c, ln)
+	if w.start.AgentStore {
+		exchange = c10dStore
+	}
+	return w, w.serve(ctx, c, ln, exchange)
 }
+
+// c10dStore are the words by which this program serves such a store.
+var c10dStore = []string{"store", "serve", "--inherit"}
 
 // agentStore reports whether the agent hosts the workers' store. By default rank 0 does, as without a launcher:
 // under an agent's store, user code that makes groups of its own hangs in one PyTorch or another
 // (docs/worker-store.md has the table).
 func agentStore(c Config) bool { return c.WorkerStore == "agent" }
 
-// serve hands the listener to a child that serves an empty store on it. Connections wait in the listener's queue
-// until the child is there.
-func (w *workerStore) serve(ctx context.Context, c Config, ln net.Listener) error {
+// serve hands the listener to a child, this program with these words, that serves an empty store on it. Connections wait in the
+// listener's queue until the child is there.
+func (w *workerStore) serve(ctx context.Context, c Config, ln net.Listener, words []string) error {
 	file, err := ln.(*net.TCPListener).File()
 	if err != nil {
 		return fail(job.ExitSystem, "", "pass on the workers' port: %w", err)
 	}
 	defer file.Close()
 	w.child, err = c.First.Start(ctx, proc.Spec{
-		Argv:   []string{"/proc/self/exe", "store", "serve", "--inherit"}, // this program, also when its file was replaced
+		Argv:   append([]string{"/proc/self/exe"}, words...), // this program, also when its file was replaced
 		Output: true,
 		Files:  []*os.File{file},
 	})

@@ -19,7 +19,7 @@ import (
 
 // commands is every command, in the order in which the help shows them.
 func commands() []*cli.Command {
-	return []*cli.Command{runCommand(), discoverCommand(), envCommand(), statusCommand(), ctlCommand(), execCommand(), beatCommand(), healthCommand(), probeCommand(), checkCommand(), doctorCommand(), bugreportCommand(), storeCommand(), pmiCommand(), initCommand(""), replayCommand(), explainCommand(), versionCommand()}
+	return []*cli.Command{runCommand(), discoverCommand(), envCommand(), statusCommand(), ctlCommand(), execCommand(), beatCommand(), healthCommand(), probeCommand(), checkCommand(), doctorCommand(), bugreportCommand(), storeCommand(), pmiCommand(), horovodCommand(), initCommand(""), replayCommand(), explainCommand(), versionCommand()}
 }
 
 // An exit ends the program with a code and without a word: all was said.

@@ -24,7 +24,7 @@ import (
 const asMuster = "TEST_BINARY_IS_MUSTER"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asMuster) != "" || len(os.Args) > 1 && (os.Args[1] == "store" || os.Args[1] == "pmi") { // muster's own processes have no environment
+	if os.Getenv(asMuster) != "" || len(os.Args) > 1 && slices.Contains([]string{"store", "pmi", "horovod"}, os.Args[1]) { // muster's own processes have no environment
 		os.Exit(start(os.Args))
 	}
 	stage.Main(m, 4)

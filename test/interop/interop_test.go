@@ -38,6 +38,7 @@ var trainings = []training{
 	{"paddle_ps", "paddle-ps", 3, "--ps 1", 2},
 	{"tf_multiworker", "tensorflow", 2, "", 2},
 	{"tf_ps", "tensorflow", 3, "--ps 1", 1},
+	{"horovod_torch", "horovod", 2, "--nproc-per-node 2", 4},
 	{"mpi4py_allreduce", "mpich", 2, "--nproc-per-node 2 --framework mpi", 4},
 	{"mpi4py_allreduce", "intelmpi", 2, "--nproc-per-node 2 --framework mpi", 4},
 }
@@ -120,6 +121,9 @@ func agree(t *testing.T, nodes, want int, env func(node int) []string, argv ...s
 	for i, agent := range agents {
 		if agent.Code() != 0 {
 			t.Errorf("h%d %s", i, agent.Ending())
+		}
+		if strings.Contains(agent.Said(), "train alone") {
+			t.Errorf("h%d took them for workers that train alone:\n%s", i, agent.Said())
 		}
 		for _, m := range said.FindAllStringSubmatch(agent.Said(), -1) {
 			ranks[m[1]], results[m[2]] = true, true
