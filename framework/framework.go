@@ -27,7 +27,8 @@ type Place struct {
 	Own         bool     // of GPUs, those that this node's workers see are theirs alone
 	Restarts    int      // rounds before this one
 	MaxRestarts int
-	ErrorDir    string // of this round on this node, for ErrorDir/LOCAL_RANK/error.json; "" in a dry run
+	Networks    job.Env // what workers are told of those between the nodes, under all else
+	ErrorDir    string  // of this round on this node, for ErrorDir/LOCAL_RANK/error.json; "" in a dry run
 }
 
 // A Framework knows what one training framework expects of whoever starts its processes.

@@ -45,6 +45,9 @@ type Config struct {
 	Etcd     Etcd
 	OpenEtcd func(EtcdJob) (store.Store, error) // opens a store at once, which its first call connects
 
+	Tune  string // --nccl-tune: auto, off, explain
+	Rails string // --nccl-rails: tell, common, refuse
+
 	Framework   string // --framework; "": what the platform or the script says
 	Servers     int    // --ps: how many nodes are parameter servers
 	WorkerStore string // --worker-store: auto, agent, rank0

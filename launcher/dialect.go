@@ -22,14 +22,10 @@ import (
 
 // Tasks are those of this node in a round: what the framework expects, and over it what another launcher gives its workers.
 func (p Plan) Tasks(place framework.Place, c Config) []job.Task {
-	given := func(name string) (string, bool) { // what the launcher leaves alone is as the user has it
-		value, set := c.getenv(name)
-		return value, set || slices.Contains(c.Dialect.Without, name)
-	}
-	tasks := p.Framework.Tasks(place, p.Command, given)
+	tasks := p.Framework.Tasks(place, p.Command, c.given)
 	for i := range tasks {
 		local, _ := place.Local(tasks[i].LocalRank)
-		tasks[i].Env = slices.Concat(tasks[i].Env, c.Dialect.Env, c.virtual(local))
+		tasks[i].Env = slices.Concat(place.Networks, tasks[i].Env, c.Dialect.Env, c.virtual(local))
 		c.bind(&tasks[i], p.Bindings)
 		if c.Debug == "" {
 			tasks[i].Argv = c.arguments(tasks[i].Argv, strconv.Itoa(local))

@@ -47,6 +47,16 @@ func DryRun(c Config, rank int) (Dry, error) {
 	if p.Framework.Rendezvous {
 		place.Interface = fmt.Sprintf("<interface of node %d>", group)
 	}
+	if c.Tune != tuneOff {
+		at := host
+		if p.Etcd != nil {
+			at = ""
+		}
+		world.Terms = p.Spec.Terms
+		choice := p.choose(c, world, at, "the nodes meet in etcd, and have not met yet", filepath.Join(runPlace, topologyFile))
+		place.Networks = tuned(choice)
+		p.Notes = slices.Concat(p.Notes, stays(choice), choice.Notes)
+	}
 	for n := range world.Members {
 		place.Hosts = append(place.Hosts, fmt.Sprintf("<node %d>", n))
 	}

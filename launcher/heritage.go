@@ -61,6 +61,8 @@ type heritage struct {
 
 	Plan Plan `json:"plan"`
 
+	Tuned job.Env `json:"tuned,omitempty"` // what workers are told of networks
+
 	World  *job.World `json:"world,omitempty"` // nil: the nodes have not met yet
 	Rank   int        `json:"rank"`
 	Loop   int64      `json:"loop"` // clock when the run loop began

@@ -48,6 +48,8 @@ type Plan struct {
 	Restarts  int       // rounds that may follow the first
 	Settings  []Setting // for `muster env`
 	Notes     []string  // what a person should know
+
+	machine topology.Machine
 }
 
 // NewPlan settles c. It asks the machine and the platform but opens nothing.
@@ -304,6 +306,7 @@ func planSlots(c Config, found discovery.Finding, p *Plan) error {
 	if err != nil {
 		return p.bars(fail(job.ExitSystem, "", "count the GPUs: %w", err))
 	}
+	p.machine = machine
 	slots, err := slots(asked, machine, c.getenv)
 	if errors.Is(err, errSlots) {
 		said := found.NProcBy + "=" + asked
@@ -316,6 +319,7 @@ func planSlots(c Config, found discovery.Finding, p *Plan) error {
 		return err
 	}
 	p.Spec.Self.Slots = slots
+	planRails(c, p)
 	gpus := machine.Slots()
 	p.GPUs, _ = machine.Visible(c.getenv)
 	p.Process.sees(p, found.GPUs)

@@ -69,6 +69,7 @@ type round struct {
 	scene     scene
 	place     *framework.Place // what the workers were told last
 	overruled string           // flags that do not count, as it was said
+	tuned     string           // what is chosen for NCCL, as it was said
 	run       string           // this run's private directory
 	dir       string           // of the current round, for what its scripts fail of
 }
@@ -369,6 +370,7 @@ func (r *round) begin(at start) {
 		return
 	}
 	r.scene = openScene(r.c)
+	r.tune()
 	r.place = r.placeOf(at)
 	r.heed(at.Policy)
 	r.renew()
@@ -422,7 +424,7 @@ func (r *round) placeOf(at start) *framework.Place {
 	p := &framework.Place{
 		World: r.session.World, Group: r.session.Rank, GPUs: r.plan.GPUs, Servers: r.plan.Spec.Servers,
 		MasterAddr: r.line.host, MasterPort: at.Port, AgentStore: at.AgentStore, ErrorDir: r.dir,
-		Restarts: at.Round, MaxRestarts: at.MaxRestarts, Rendezvous: at.Exchange,
+		Restarts: at.Round, MaxRestarts: at.MaxRestarts, Rendezvous: at.Exchange, Networks: r.h.Tuned,
 	}
 	r.plan.Process.told(p)
 	if p.Hosts = r.hosts(); r.plan.Framework.IPv4 {

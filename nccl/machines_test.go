@@ -88,6 +88,9 @@ func shown(c Choice) string {
 		}
 		fmt.Fprintln(&b)
 	}
+	for _, l := range c.Left {
+		fmt.Fprintf(&b, "left alone: %s\n", l)
+	}
 	for _, n := range c.Notes {
 		fmt.Fprintf(&b, "note: %s\n", n)
 	}

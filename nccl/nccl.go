@@ -4,6 +4,8 @@ package nccl
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/muster-run/muster/job"
@@ -47,16 +49,15 @@ type Kept struct {
 type Choice struct {
 	Set   []Setting
 	Kept  []Kept
-	Notes []string // what a person should know: what was left alone though it may matter, and what others have set that hurts
+	Left  []string // what was left alone though it may matter, and why
+	Notes []string // what a person should know: what is broken, and what others have set that hurts
 }
 
 // Choose asks each rule in turn.
 func Choose(g Given) Choice {
 	f := newFacts(g)
 	var c Choice
-	if f.vendor != "" {
-		c.Notes = append(c.Notes, f.vendor)
-	}
+	left := map[string][]string{} // reason → names
 	for _, r := range rules {
 		if !f.fits(r.needs) {
 			continue
@@ -64,17 +65,27 @@ func Choose(g Given) Choice {
 		value, why := r.choose(f)
 		old, from, set := f.set(r.name)
 		switch {
-		case set && value != "" && value != old:
+		case set && value != old:
 			c.Kept = append(c.Kept, Kept{r.name, old, from, value})
 		case set:
 			c.Kept = append(c.Kept, Kept{r.name, old, from, ""})
 		case value != "":
 			c.Set = append(c.Set, Setting{r.name, value, why, r.source})
 		case why != "":
-			c.Notes = append(c.Notes, fmt.Sprintf("%s is not set: %s", r.name, why))
+			left[why] = append(left[why], r.name)
 		}
 	}
-	c.Notes = append(c.Notes, f.lost()...)
+	for _, why := range slices.Sorted(maps.Keys(left)) {
+		c.Left = append(c.Left, strings.Join(left[why], ", ")+": not set, for "+why)
+	}
+	switch {
+	case f.vendor == "":
+	case f.alarm:
+		c.Notes = append(c.Notes, f.vendor)
+	default:
+		c.Left = append(c.Left, f.vendor)
+	}
+	c.Notes = append(c.Notes, f.broken()...)
 	c.Notes = append(c.Notes, f.lint()...)
 	return c
 }
@@ -87,12 +98,13 @@ type facts struct {
 	transport string
 	platform  string
 	vendor    string // who chooses for the fabric in our place, as a sentence; "": nobody
+	alarm     bool   // that sentence asks for something
 }
 
 func newFacts(g Given) *facts {
 	f := &facts{Given: g, gpus: g.Machine.Slots(), rails: g.Machine.Compute(), transport: g.Machine.Transport(), platform: g.Machine.Platform()}
 	sortRails(f.rails)
-	f.vendor = f.handsOff()
+	f.vendor, f.alarm = f.handsOff()
 	return f
 }
 

@@ -41,21 +41,22 @@ var rules = []rule{
 	{"NCCL_DEBUG", gpus, (*facts).debug, "NCCL: NCCL_DEBUG"},
 }
 
-// handsOff is who chooses for the fabric, as a sentence: the vendor's plugin, which sets what it needs, and may refuse what others set.
-func (f *facts) handsOff() string {
+// handsOff is who chooses for the fabric, as a sentence: the vendor's plugin, which sets what it needs, and may refuse what others set. ask
+// reports whether the user has to do something for that.
+func (f *facts) handsOff() (who string, ask bool) {
 	switch {
 	case !f.collective() || f.World.Nodes < 2:
-		return ""
+		return "", false
 	case f.transport == "efa" && !f.plugged():
-		return "aws-ofi-nccl, NCCL's plugin for EFA, was not found in this container: without it NCCL goes by TCP, many times slower; install it (libnccl-net.so), or use an image that has it"
+		return "aws-ofi-nccl, NCCL's plugin for EFA, was not found in this container: without it NCCL goes by TCP, many times slower; install it (libnccl-net.so), or use an image that has it", true
 	case f.transport == "efa":
-		return "EFA: aws-ofi-nccl chooses for its fabric by itself"
+		return "EFA: aws-ofi-nccl chooses for its fabric by itself", false
 	case f.Container.Profile != nil:
-		return "GCP: gIB's own profile " + f.Container.Profile.Name + " counts, and its plugin refuses what differs from it"
+		return "GCP: gIB's own profile " + f.Container.Profile.Name + " counts, and its plugin refuses what differs from it", false
 	case f.cloud("gcp") && f.Container.Script != "":
-		return "GCP: nothing is set for the fabric, for the plugin refuses what differs from its own profile; source " + f.Container.Script + " before training"
+		return "GCP: nothing is set for the fabric, for the plugin refuses what differs from its own profile; source " + f.Container.Script + " before training", true
 	}
-	return ""
+	return "", false
 }
 
 // plugged reports whether NCCL will find a plugin for networks, as far as files and variables say.
@@ -349,16 +350,18 @@ func (f *facts) debug() (value, why string) {
 	return "WARN", "the cause of a failure is in the worker's output"
 }
 
-// lost names adapters like those for training that cannot be used: other nodes have one more, and NCCL pairs them by their places.
-func (f *facts) lost() (notes []string) {
+// broken names the nodes that lack adapters, or where all are alike the adapters like those for training that cannot be used.
+func (f *facts) broken() (notes []string) {
 	if !f.fits(fabric) {
 		return nil
 	}
+	if differ := Disagreement(f.World.Peers); differ != "" {
+		return []string{differ + "; NCCL pairs them by their places (--nccl-rails)"}
+	}
 	for _, r := range f.Machine.Rails() {
-		if r.Port.Usable || !f.Machine.ForTraining(r) {
-			continue
+		if !r.Port.Usable && f.Machine.ForTraining(r) {
+			notes = append(notes, fmt.Sprintf("%s, which is for training, cannot be used: %s", r.Name(), r.Port.Why))
 		}
-		notes = append(notes, fmt.Sprintf("%s, which is for training, cannot be used: %s", r.Name(), r.Port.Why))
 	}
 	return notes
 }

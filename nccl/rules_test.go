@@ -1,6 +1,7 @@
 package nccl
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -46,14 +47,14 @@ func TestRules(t *testing.T) {
 		want    string // NAME=VALUE, or -NAME for one that is not to be set; several separated by blanks
 		note    string // that one of them has
 	}{
-		{name: "no way to the others", machine: dgx, want: "-NCCL_SOCKET_IFNAME -GLOO_SOCKET_IFNAME -UCX_NET_DEVICES", note: "NCCL_SOCKET_IFNAME is not set: the way to the others is not known"},
+		{name: "no way to the others", machine: dgx, want: "-NCCL_SOCKET_IFNAME -GLOO_SOCKET_IFNAME -UCX_NET_DEVICES", note: "NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME, TP_SOCKET_IFNAME: not set, for the way to the others is not known"},
 		{name: "a way that is not ours", machine: dgx, route: "macvlan7", want: "-NCCL_SOCKET_IFNAME", note: "the others are reached by macvlan7, which is none of this node's own"},
 		{name: "one interface", machine: asked(net("eth0", 10000)), route: "eth0", want: "-NCCL_SOCKET_IFNAME -GLOO_SOCKET_IFNAME -NCCL_SOCKET_NTHREADS"},
 		{name: "fast, by TCP", machine: asked(net("eth0", 100000)), route: "eth0", want: "-NCCL_SOCKET_IFNAME NCCL_SOCKET_NTHREADS=4 NCCL_NSOCKS_PERTHREAD=4"},
 		{name: "less fast, by TCP", machine: asked(net("eth0", 25000)), route: "eth0", want: "NCCL_SOCKET_NTHREADS=4 NCCL_NSOCKS_PERTHREAD=2"},
 		{name: "a pod's bridges", machine: asked(net("eth0", 25000), net("flannel.1", 0), net("cni0", 10000)), route: "eth0", want: "NCCL_SOCKET_IFNAME==eth0 GLOO_SOCKET_IFNAME=eth0 NCCL_NSOCKS_PERTHREAD=2"},
 		{name: "another that may be faster", machine: asked(net("eth0", 10000), net("net1", 100000)), route: "eth0",
-			want: "-NCCL_SOCKET_IFNAME GLOO_SOCKET_IFNAME=eth0 -NCCL_SOCKET_NTHREADS", note: "NCCL_SOCKET_IFNAME is not set: data goes by it, and net1 may be as fast as eth0"},
+			want: "-NCCL_SOCKET_IFNAME GLOO_SOCKET_IFNAME=eth0 -NCCL_SOCKET_NTHREADS", note: "NCCL_SOCKET_IFNAME: not set, for data goes by it, and net1 may be as fast as eth0"},
 		{name: "another of which nothing is known", machine: asked(net("eth0", 10000), net("net1", 0)), route: "eth0", want: "-NCCL_SOCKET_IFNAME", note: "net1 may be as fast"},
 		{name: "another that is slower", machine: asked(net("eth0", 10000), net("eth1", 1000)), route: "eth0", want: "NCCL_SOCKET_IFNAME==eth0"},
 		{name: "no GPU, several interfaces", machine: topology.Machine{Nets: []topology.Net{net("eth0", 1000), net("eth1", 1000)}}, route: "eth0",
@@ -89,7 +90,7 @@ func TestRules(t *testing.T) {
 		{name: "GeForce, an old driver", machine: rtx, want: "NCCL_P2P_DISABLE=1"},
 		{name: "GeForce, a newer one", machine: newer, want: "-NCCL_P2P_DISABLE"},
 		{name: "a virtual machine whose host says", machine: azure, edit: func(g *Given) { g.Container.Mapped = true }, want: "-NCCL_TOPO_FILE"},
-		{name: "a virtual machine, and no place for a file", machine: azure, edit: func(g *Given) { g.TopoFile = "" }, want: "-NCCL_TOPO_FILE", note: "NCCL_TOPO_FILE is not set: there is nowhere to write it"},
+		{name: "a virtual machine, and no place for a file", machine: azure, edit: func(g *Given) { g.TopoFile = "" }, want: "-NCCL_TOPO_FILE", note: "NCCL_TOPO_FILE: not set, for there is nowhere to write it"},
 		{name: "UCX has its own limits", machine: dgx, route: "enp3s0", edit: func(g *Given) { g.Getenv = env(map[string]string{"UCX_TLS": "tcp"}) }, want: "-UCX_NET_DEVICES NCCL_IB_HCA==mlx5_0,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_9,mlx5_10,mlx5_11"},
 		{name: "one node has lost a rail, and all do without", machine: dgx, route: "enp3s0", edit: func(g *Given) {
 			g.World.Peers[1].Rails[1].Why, g.World.Rails = "DOWN", RailsCommon
@@ -123,8 +124,8 @@ func TestRules(t *testing.T) {
 					t.Errorf("%s=%s, want %s", name, set[name], value)
 				}
 			}
-			if !strings.Contains(strings.Join(got.Notes, "\n"), c.note) {
-				t.Errorf("notes: %q", got.Notes)
+			if !strings.Contains(shown(got), c.note) {
+				t.Errorf("no %q in:\n%s", c.note, shown(got))
 			}
 		})
 	}
@@ -198,5 +199,18 @@ func TestKept(t *testing.T) {
 				t.Errorf("no %q in:\n%s", c.note, text)
 			}
 		})
+	}
+}
+
+// Every variable stands in the documentation.
+func TestDocumented(t *testing.T) {
+	text, err := os.ReadFile("../docs/nccl.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rules {
+		if !strings.Contains(string(text), "`"+r.name+"`") {
+			t.Errorf("docs/nccl.md has no %s", r.name)
+		}
 	}
 }

@@ -179,7 +179,7 @@ func TestDisagreement(t *testing.T) {
 	before := Choose(g)
 	g.World.Peers = nodes
 	same(t, changed(before, Choose(g)), []string{
-		"-NCCL_IB_HCA=…", "-not for training…", "-UCX_NET_DEVICES=…", "-not for training…", "+note: NCCL_IB_HCA is not set: " + said,
+		"-NCCL_IB_HCA=…", "-not for training…", "-UCX_NET_DEVICES=…", "-not for training…", "+left alone: NCCL_IB_HCA: not set, for " + said, "+note: " + said + "; NCCL pairs them by their places (--nccl-rails)",
 	})
 }
 

@@ -272,6 +272,10 @@ func (n *node) enrol(end *outcome) (*Session, error) {
 		return nil, &Refusal{Reason: fmt.Sprintf("the world was made with --on-worker-exit %s, and %v was given %s; use the same image on all nodes",
 			onExit(w.Terms), n.spec.Self, onExit(n.spec.Terms))}
 	}
+	if w.Terms.Rails != n.spec.Rails {
+		return nil, &Refusal{Reason: fmt.Sprintf("the world was made with --nccl-rails %s, and %v was given %s; use the same image on all nodes",
+			rails(w.Terms), n.spec.Self, rails(n.spec.Terms))}
+	}
 	if rank == 0 {
 		if err := w.unpack(); err != nil {
 			return nil, err

@@ -263,6 +263,9 @@ func contradiction(a, b record) error {
 	if a.OnExit != b.OnExit {
 		return fmt.Errorf("%v was started with --on-worker-exit %s, %v with %s; give all nodes the same", a, onExit(a.Terms), b, onExit(b.Terms))
 	}
+	if a.Rails != b.Rails {
+		return fmt.Errorf("%v was started with --nccl-rails %s, %v with %s; give all nodes the same", a, rails(a.Terms), b, rails(b.Terms))
+	}
 	if all := b.Nodes + b.Spares; b.Node.Index >= all {
 		return fmt.Errorf("%v has an index beyond the last of %d nodes, which is %d", b, all, all-1)
 	}
@@ -277,6 +280,8 @@ func training(t job.Terms) string {
 	}
 	return text
 }
+
+func rails(t job.Terms) string { return cmp.Or(t.Rails, "tell") }
 
 func onExit(t job.Terms) string { return cmp.Or(t.OnExit, "stop") }
 

@@ -65,7 +65,7 @@ func jobFlags(c *launcher.Config) []cli.Flag {
 		&cli.GenericFlag{Name: "exclude-for", Value: seconds{&c.ExcludeFor}, Hidden: true, Usage: "`TIME` for which it is left out (10m)"},
 		&cli.GenericFlag{Name: "join-policy", Value: choice{&c.JoinPolicy, "now at-restart never"}, Hidden: true, Usage: "`now|at-restart|never` when late comers are let into a job that runs"},
 		&cli.GenericFlag{Name: "rdzv-backend", Value: backend{c}, Hidden: true, Usage: "`NAME` of what they meet in: c10d, which a node hosts, or etcd, as --rdzv-endpoint etcd://... says, too"},
-	}, slices.Concat(etcdFlags(&c.Etcd), hangFlags(c), stoppingFlags(c), outputFlags(c), torchrunFlags(c))...)
+	}, slices.Concat(etcdFlags(&c.Etcd), ncclFlags(c), hangFlags(c), stoppingFlags(c), outputFlags(c), torchrunFlags(c))...)
 }
 
 // configure completes c with what only the process itself knows.

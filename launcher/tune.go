@@ -1,0 +1,241 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/launcher/pid1"
+	"github.com/muster-run/muster/nccl"
+	"github.com/muster-run/muster/topology"
+)
+
+// This file is what workers are told of the networks between the nodes, as package nccl chooses it for this machine and the world.
+
+// What --nccl-tune says.
+const (
+	tuneOff     = "off"
+	tuneExplain = "explain"
+)
+
+// topologyFile is in the directory of the run.
+const topologyFile = "nccl-topology.xml"
+
+// planRails says what this node tells the others of its adapters, and what is to be done where they differ.
+func planRails(c Config, p *Plan) {
+	if c.Tune == tuneOff || p.Spec.Nodes+p.Spec.Spares == 1 || len(p.machine.Slots()) == 0 {
+		return
+	}
+	p.Spec.Self.Rails = nccl.Rails(p.machine)
+	if c.Rails != nccl.RailsTell {
+		p.Spec.Rails = c.Rails
+	}
+}
+
+// given is what the choice rests on, but for the world. Without GPUs no file is looked for.
+func (p Plan) given(c Config) nccl.Given {
+	g := nccl.Given{Machine: p.machine, Getenv: c.given}
+	if len(g.Machine.Slots()) > 0 {
+		python, err := c.interpreter()
+		if err == nil {
+			python, err = pid1.LookPath(python, "", c.Environ)
+		}
+		if err != nil {
+			python = ""
+		}
+		g.Container, g.Sealed = nccl.Look(string(c.Root), c.given, python), sealed()
+	}
+	return g
+}
+
+// sealed reports whether a seccomp filter keeps this container from placing memory on NUMA nodes, as Docker's does.
+func sealed() bool {
+	_, _, err := unix.Syscall6(unix.SYS_GET_MEMPOLICY, 0, 0, 0, 0, 0, 0)
+	return err == unix.EPERM
+}
+
+// given looks up what counts as set for workers: what another launcher leaves alone is as the user has it.
+func (c Config) given(name string) (string, bool) {
+	value, set := c.getenv(name)
+	return value, set || slices.Contains(c.Dialect.Without, name)
+}
+
+// choose chooses for a world whose nodes are reached by way of host. TopoFile is where the machine's topology is written for NCCL.
+func (p Plan) choose(c Config, w job.World, host, unknown, topoFile string) nccl.Choice {
+	g := p.given(c)
+	g.TopoFile, g.World.Nodes, g.World.Rails = topoFile, p.machines(w, host), w.Terms.Rails
+	g.World.Peers = nodesOf(w)
+	switch {
+	case g.World.Nodes == 1 || !branches(g.Machine):
+	case host == "":
+		g.World.Unrouted = unknown
+	default:
+		g.World.Route, g.World.Unrouted = route(host)
+	}
+	return nccl.Choose(g)
+}
+
+// branches reports whether a machine may have more than one network.
+func branches(m topology.Machine) bool {
+	n := 0
+	for _, i := range m.Nets {
+		if !i.Loopback && i.State != "down" {
+			n++
+		}
+	}
+	return n > 1
+}
+
+// machines is on how many machines a world is. Agents of single processes have their machine's name.
+func (p Plan) machines(w job.World, host string) int {
+	switch {
+	case isLoopback(host):
+		return 1
+	case p.Process == nil:
+		return len(w.Members)
+	}
+	names := map[string]bool{}
+	for _, m := range w.Members {
+		names[m.Name] = true
+	}
+	return len(names)
+}
+
+// routeTime bounds the look for a name.
+const routeTime = 2 * time.Second
+
+// route is the network interface by which this node reaches a host that all others reach, too; or why it is not known.
+func route(host string) (name, why string) {
+	ctx, cancel := context.WithTimeout(context.Background(), routeTime)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "udp", net.JoinHostPort(host, "9")) // which sends nothing
+	if err != nil {
+		return "", fmt.Sprintf("%s, by which nodes reach each other, has no route: %v", host, err)
+	}
+	defer conn.Close()
+	own := conn.LocalAddr().(*net.UDPAddr).IP
+	interfaces, _ := net.Interfaces() // none is an answer, too
+	for _, i := range interfaces {
+		addrs, _ := i.Addrs()
+		for _, a := range addrs {
+			if n, ok := a.(*net.IPNet); !ok || !n.IP.Equal(own) {
+				continue
+			}
+			if i.Flags&net.FlagLoopback != 0 {
+				return "", fmt.Sprintf("%s is %v here, which others cannot reach", host, own)
+			}
+			return i.Name, ""
+		}
+	}
+	return "", fmt.Sprintf("no interface has %v, by which %s is reached", own, host)
+}
+
+// tune chooses for this round, and says what a person should know of that once: group rank 0 for all.
+func (r *round) tune() {
+	if r.c.Tune == tuneOff {
+		return
+	}
+	if r.plan.machine.Processor.Online == nil { // another agent of this node looked at it
+		r.plan.machine, _ = topology.Probe(r.c.Root) // a root that is none was refused then
+	}
+	host, unknown := r.line.host, ""
+	if r.session.Rank == 0 { // what others reach is not the address by which we reach ourselves
+		if host = hostOf(r.plan.Endpoint); r.plan.Etcd != nil {
+			host, unknown = "", "the nodes meet in etcd, which does not tell how they reach this one"
+		}
+	}
+	choice := r.plan.choose(r.c, r.session.World, host, unknown, r.topology())
+	if e := tuned(choice); !slices.Equal(e, r.h.Tuned) {
+		r.h.Tuned = e
+		r.c.keep(keptRun, r.h) // an agent that takes over starts workers again as they were
+	}
+	lines := explained(choice)
+	text := strings.Join(slices.Concat(lines, choice.Notes), "\n")
+	if text == r.tuned {
+		return
+	}
+	r.tuned = text
+	for _, l := range lines {
+		if r.c.Tune == tuneExplain {
+			r.c.Log.Info("nccl: " + l)
+		}
+	}
+	for _, n := range choice.Notes {
+		if r.session.Rank == 0 || r.c.Tune == tuneExplain {
+			r.c.Log.Warn("nccl: " + n)
+		}
+	}
+}
+
+// tuned are the variables of a choice.
+func tuned(choice nccl.Choice) (e job.Env) {
+	for _, s := range choice.Set {
+		e = append(e, job.Var{Name: s.Name, Value: s.Value, Why: fmt.Sprintf("%s (%s)", s.Why, s.Source)})
+	}
+	return e
+}
+
+// explained are the lines of a choice: what is set, what stays as it was, and what is left alone, each with its reason.
+func explained(choice nccl.Choice) (lines []string) {
+	for _, s := range choice.Set {
+		lines = append(lines, fmt.Sprintf("%s=%s: %s (%s)", s.Name, s.Value, s.Why, s.Source))
+	}
+	return append(lines, stays(choice)...)
+}
+
+// stays are the lines of what a choice does not touch.
+func stays(choice nccl.Choice) (lines []string) {
+	for _, k := range choice.Kept {
+		text := fmt.Sprintf("%s=%s stays, of %s", k.Name, k.Value, k.From)
+		if k.Would != "" {
+			text += ", in place of " + k.Would
+		}
+		lines = append(lines, text)
+	}
+	return append(lines, choice.Left...)
+}
+
+// topology writes the file for NCCL on a machine that hides how it is built, and says where; "": it is not needed, or cannot be written.
+func (r *round) topology() string {
+	text := nccl.Topology(r.plan.machine)
+	if text == nil {
+		return ""
+	}
+	file := filepath.Join(r.run, topologyFile)
+	if old, err := os.ReadFile(file); err == nil && string(old) == string(text) {
+		return file
+	}
+	if err := os.WriteFile(file, text, 0o644); err != nil {
+		r.c.Log.Warn(fmt.Sprintf("nccl: %v", err))
+		return ""
+	}
+	return file
+}
+
+func nodesOf(w job.World) (nodes []job.Node) {
+	for _, m := range w.Members {
+		nodes = append(nodes, m.Node)
+	}
+	return nodes
+}
+
+// rails makes sure that a world's nodes have the same adapters for training, where they are to.
+func (r *round) rails() error {
+	w := r.session.World
+	if w.Terms.Rails != nccl.RailsRefuse {
+		return nil
+	}
+	if differ := nccl.Disagreement(nodesOf(w)); differ != "" {
+		return fail(job.ExitRefused, "mend or leave out that node, or say --nccl-rails common", "%w", errors.New(differ))
+	}
+	return nil
+}

@@ -1,0 +1,147 @@
+package launcher
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/nccl"
+	"github.com/muster-run/muster/rendezvous"
+	"github.com/muster-run/muster/topology"
+	"github.com/muster-run/muster/topology/fixture"
+)
+
+// machineText describes one of topology's machines.
+func machineText(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("../topology/testdata/machines", name+".txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// on is a node of two, on a machine, whose store is at an address that no name service is asked for.
+func on(t *testing.T, text, env string, set func(*Config)) Config {
+	t.Helper()
+	c := config(t, env, set)
+	c.Nodes, c.Endpoint, c.Root = 2, "192.0.2.1:29400", topology.Root(fixture.Tree(t, text))
+	return c
+}
+
+// What a worker of a machine would get, of two nodes that are alike: what the user set stays, and what another launcher sets counts.
+func TestTunedWorkers(t *testing.T) {
+	const rails = "=mlx5_0,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_9,mlx5_10,mlx5_11"
+	for _, c := range []struct {
+		name, machine, env string
+		set                func(*Config)
+		want               map[string]string // "": not set
+		note               string
+	}{
+		{name: "a DGX", machine: "dgx-h100", want: map[string]string{"NCCL_IB_HCA": rails, "NCCL_DEBUG": "WARN", "NCCL_TOPO_FILE": ""}},
+		{name: "the user's own", machine: "dgx-h100", env: "NCCL_IB_HCA==mlx5_0", want: map[string]string{"NCCL_IB_HCA": ""}, note: "NCCL_IB_HCA==mlx5_0 stays, of the environment, in place of " + rails},
+		{name: "an empty one", machine: "dgx-h100", env: "NCCL_DEBUG=", want: map[string]string{"NCCL_DEBUG": ""}},
+		{name: "another launcher's", machine: "dgx-h100", set: func(c *Config) { c.Dialect.Env = job.Env{{Name: "NCCL_DEBUG", Value: "INFO"}} }, want: map[string]string{"NCCL_DEBUG": "INFO", "NCCL_IB_HCA": rails}},
+		{name: "off", machine: "dgx-h100", set: func(c *Config) { c.Tune = tuneOff }, want: map[string]string{"NCCL_IB_HCA": "", "NCCL_DEBUG": ""}},
+		{name: "on loopback", machine: "dgx-h100", set: func(c *Config) { c.MasterAddr = "127.0.0.1" }, want: map[string]string{"NCCL_IB_HCA": "", "NCCL_DEBUG": "WARN"}},
+		{name: "a virtual machine", machine: "azure-nd96isr-h100-v5", want: map[string]string{"NCCL_TOPO_FILE": runPlace + "/" + topologyFile}},
+		{name: "no GPU", machine: "", want: map[string]string{"NCCL_DEBUG": "", "NCCL_IB_HCA": "", "GLOO_SOCKET_IFNAME": ""}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			text := "machine none"
+			if c.machine != "" {
+				text = machineText(t, c.machine)
+			}
+			conf := on(t, text, c.env, c.set)
+			if conf.MasterAddr != "" {
+				conf.Endpoint = ""
+			}
+			dry, err := DryRun(conf, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, want := range c.want {
+				if got, _ := dry.Task.Env.Lookup(name); got != want {
+					t.Errorf("%s=%s, want %q", name, got, want)
+				}
+			}
+			if !strings.Contains(strings.Join(dry.Plan.Notes, "\n"), c.note) {
+				t.Errorf("notes: %q", dry.Plan.Notes)
+			}
+			for _, v := range dry.Task.Env {
+				if v.Why == "" && v.Name != "NCCL_DEBUG" {
+					t.Errorf("%s has no reason", v.Name)
+				}
+			}
+		})
+	}
+}
+
+// A node tells the others of its rails, those that are down, too, and what follows where they differ is said in a word of all.
+func TestRailsOfNodes(t *testing.T) {
+	whole := machineText(t, "dgx-h100")
+	broken := fixture.Edit(t, whole, "port mlx5_3 1 ", "4: ACTIVE", "1: DOWN", "5: LinkUp", "2: Polling")
+	offer := func(text string, set func(*Config)) Plan {
+		p, err := NewPlan(on(t, text, "", set))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	refuse := func(c *Config) { c.Rails = nccl.RailsRefuse }
+	a, b := offer(whole, refuse), offer(broken, refuse)
+	if len(a.Spec.Self.Rails) != 8 || len(b.Spec.Self.Rails) != 8 || a.Spec.Rails != nccl.RailsRefuse {
+		t.Fatalf("%+v, %+v, %q", a.Spec.Self.Rails, b.Spec.Self.Rails, a.Spec.Rails)
+	}
+	if p := offer(whole, func(c *Config) { c.Tune = tuneOff }); p.Spec.Self.Rails != nil || p.Spec.Rails != "" {
+		t.Errorf("with --nccl-tune off: %+v", p.Spec)
+	}
+	b.Spec.Self.Name = "bob"
+	w := job.World{Terms: a.Spec.Terms, Members: []job.Member{{Node: a.Spec.Self}, {Node: b.Spec.Self, First: 8}}}
+	r := &round{session: &rendezvous.Session{World: w}}
+	if err := r.rails(); ExitCode(err) != job.ExitRefused || !strings.Contains(err.Error(), "bob has 7 (mlx5_3: DOWN, Polling") {
+		t.Error(err)
+	}
+	r.session.World.Terms.Rails = nccl.RailsCommon
+	if err := r.rails(); err != nil {
+		t.Error(err)
+	}
+	for _, p := range []Plan{a, b} {
+		choice := p.choose(on(t, whole, "", nil), r.session.World, "192.0.2.1", "", "")
+		i := slices.IndexFunc(choice.Set, func(s nccl.Setting) bool { return s.Name == "NCCL_IB_HCA" })
+		if i < 0 || choice.Set[i].Value != "=mlx5_0,mlx5_4,mlx5_5,mlx5_6,mlx5_9,mlx5_10,mlx5_11" {
+			t.Errorf("%s: %+v", p.Spec.Self.Name, choice.Set)
+		}
+		if len(choice.Notes) != 1 || !strings.Contains(choice.Notes[0], "bob has 7") {
+			t.Errorf("%s: notes %q", p.Spec.Self.Name, choice.Notes)
+		}
+	}
+}
+
+// Agents of one machine, and a world on loopback, have no network between them.
+func TestMachinesOfAWorld(t *testing.T) {
+	w := job.World{Members: []job.Member{{Node: job.Node{Name: "ann"}}, {Node: job.Node{Name: "ann"}}, {Node: job.Node{Name: "bob"}}}}
+	for _, c := range []struct {
+		plan Plan
+		host string
+		want int
+	}{
+		{Plan{}, "10.0.0.1", 3}, {Plan{}, "localhost", 1}, {Plan{}, "", 3}, {Plan{Process: &Process{}}, "10.0.0.1", 2},
+	} {
+		if got := c.plan.machines(w, c.host); got != c.want {
+			t.Errorf("%q: %d, want %d", c.host, got, c.want)
+		}
+	}
+}
+
+// The way to a host that is none, and to this machine itself.
+func TestRoute(t *testing.T) {
+	for host, want := range map[string]string{"127.0.0.1": "127.0.0.1 is 127.0.0.1 here, which others cannot reach", "no.such.host.invalid": "no.such.host.invalid, by which nodes reach each other, has no route"} {
+		if name, why := route(host); name != "" || !strings.HasPrefix(why, want) {
+			t.Errorf("%s: %q %q", host, name, why)
+		}
+	}
+}
