@@ -618,6 +618,6 @@ func (r *round) close() {
 		}
 	}
 	if r.session != nil && r.state.leads() {
-		r.tellOver(context.Background(), r.session, r.state.over(), 200*time.Millisecond)
+		r.tellOver(context.Background(), r.session, r.state.over(), endTime)
 	}
 }
