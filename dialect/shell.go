@@ -3,20 +3,28 @@ package dialect
 import (
 	"cmp"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
 
 	"github.com/muster-run/muster/job"
 )
 
-// This file finds launchers in shell scripts, by reading them as text: what a script will do nobody knows before it has done it.
+// This file finds launchers in shell scripts, by reading them: what a script will do nobody knows before it has done it.
 
 // shells are programs that read commands.
 var shells = strings.Fields("sh bash dash ash zsh ksh mksh busybox")
 
-// maxScript bounds what is read of a script.
-const maxScript = 1 << 20
+// What is read of scripts has bounds, so that it ends soon.
+const (
+	maxScript  = 128 << 10 // bytes of one
+	maxParsed  = 512 << 10 // and of all that the parser is given, which begins anew behind what it does not take
+	maxNesting = 200       // brackets and compound commands in each other, for each of which it calls itself
+	maxFiles   = 256       // that are looked at
+	maxDepth   = 8         // texts of commands in each other
+	maxCalls   = 64        // launchers
+)
 
 // In is a launcher that a shell script calls.
 type In struct {
@@ -31,13 +39,13 @@ type In struct {
 
 // InShell finds the first launcher that a command line's shell script calls, or a script that it calls by name.
 func InShell(h job.Host, argv []string) (In, bool) {
-	file, text := script(h, argv)
-	all := inText(h, file, text, map[string]bool{})
-	if len(all) == 0 {
+	r := reading{Host: h, seen: map[string]bool{}, variables: map[string]*variable{}}
+	r.script(r.textOf(plain(argv)))
+	if len(r.all) == 0 {
 		return In{}, false
 	}
-	first := all[0]
-	for _, in := range all {
+	first := r.all[0]
+	for _, in := range r.all {
 		if name, _, _ := strings.Cut(in.Call, " "); in.Linked && Knows(name) && !slices.Contains(first.Names, name) {
 			first.Names = append(first.Names, name)
 		}
@@ -45,60 +53,264 @@ func InShell(h job.Host, argv []string) (In, bool) {
 	return first, true
 }
 
-// maxCalls bounds how many launchers a line may call, and maxScripts how many scripts a script.
-const (
-	maxCalls   = 16
-	maxScripts = 64
-)
-
-// inText finds the launchers that a script calls, and the scripts that it calls which were not read before.
-func inText(h job.Host, file, text string, readBefore map[string]bool) (all []In) {
-	readBefore[file] = true
-	lines := slices.Collect(strings.Lines(strings.ReplaceAll(text, "\\\n", " ")))
-	for i := 0; i < len(lines); i++ {
-		line := lines[i]
-		all = append(all, inLine(h, file, line)...)
-		if m := shellIn.FindStringSubmatchIndex(line); m != nil && len(readBefore) < maxScripts {
-			words, _ := plainWords(line[m[2]:])
-			if len(words) > 1 && (words[0] == "source" || words[0] == ".") {
-				words[0] = "sh"
-			}
-			if name, inner := script(h, words); name == "" || !readBefore[name] {
-				all = append(all, inText(h, cmp.Or(name, file), inner, readBefore)...)
-			}
-		}
-		if m := hereDocument.FindStringSubmatch(line); m != nil && !readsCommands.MatchString(line) {
-			i += 1 + slices.IndexFunc(lines[i+1:], func(l string) bool { return strings.TrimSpace(l) == m[1] }) // or it is none
-		}
-	}
-	return all
+// A reading is what was read so far.
+type reading struct {
+	job.Host
+	all       []In
+	seen      map[string]bool // files
+	parsed    int             // bytes
+	depth     int             // texts that are open
+	variables map[string]*variable
+	perhaps   int // what is open and may not happen: if, a loop, a function
 }
 
-// inLine finds the launchers that a line calls.
-func inLine(h job.Host, file, line string) (all []In) {
-	for end := len(line); len(all) < maxCalls; {
-		m := called.FindStringSubmatchIndex(line[:end]) // the last one
-		if m == nil {
-			break
+// A text is a script, or what is given to a shell as one.
+type text struct {
+	file    string // "": it is in a command line
+	code    string
+	args    []field // of the script
+	unknown string  // what of it the shell alone knows; "": nothing
+}
+
+// script reads a text of commands, as far as it is one. Behind what the parser does not take it begins anew.
+func (r *reading) script(t text) {
+	if r.depth == maxDepth {
+		return
+	}
+	r.depth++
+	defer func() { r.depth-- }()
+	t.code = shallow(t.code)
+	parser := syntax.NewParser(syntax.Variant(syntax.LangBash))
+	for t.code != "" && r.parsed+len(t.code) <= maxParsed {
+		r.parsed += len(t.code)
+		taken, whole := 0, true
+		for statement, err := range parser.StmtsSeq(strings.NewReader(t.code)) {
+			if whole = err == nil; !whole || len(r.all) >= maxCalls {
+				break
+			}
+			taken = int(statement.End().Offset())
+			r.statement(&t, statement)
 		}
-		if end = m[2]; theirs(h, line[m[2]:m[3]]) {
-			all = append([]In{callIn(file, line, m[2], m[3])}, all...)
+		if whole {
+			return
+		}
+		t.code = behindLine(t.code[min(taken, len(t.code)):])
+	}
+}
+
+// shallow is as much of a text, in lines, as has not too much in each other.
+func shallow(code string) string {
+	deep, end := 0, 0
+	for line := range strings.Lines(code[:min(len(code), maxScript)]) {
+		if !strings.HasPrefix(strings.TrimSpace(line), "#") {
+			if deep = deeper(deep, line); deep > maxNesting {
+				break
+			}
+		}
+		end += len(line)
+	}
+	return code[:end]
+}
+
+// deeper is how deep in brackets and compound commands a line is at most, after another one that ended in a depth.
+func deeper(deep int, line string) int {
+	for i := range len(line) {
+		switch line[i] {
+		case '(', '[', '{':
+			deep++
+		case ')', ']', '}':
+			deep = max(deep-1, 0)
+		}
+		if deep > maxNesting {
+			return deep
 		}
 	}
-	return all
+	for _, word := range strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" \t\n;", r) }) {
+		switch word {
+		case "if", "while", "until", "case", "for", "select":
+			deep++
+		case "fi", "done", "esac":
+			deep = max(deep-1, 0)
+		}
+	}
+	return deep
+}
+
+// behindLine is what follows the first line that has something in it.
+func behindLine(code string) string {
+	for code != "" {
+		line, rest, _ := strings.Cut(code, "\n")
+		code = rest
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			break
+		}
+	}
+	return code
+}
+
+// statement reads a statement, and those in it.
+func (r *reading) statement(t *text, s *syntax.Stmt) {
+	var open []bool // the nodes above: whether what is in them may not happen
+	syntax.Walk(s, func(n syntax.Node) bool {
+		if n == nil {
+			if open[len(open)-1] {
+				r.perhaps--
+			}
+			open = open[:len(open)-1]
+			return true
+		}
+		switch n := n.(type) {
+		case *syntax.Stmt:
+			r.command(t, n)
+		case *syntax.DeclClause:
+			r.assign(t, n.Args)
+		case *syntax.WordIter:
+			r.loses(n.Name.Value)
+		}
+		open = append(open, conditional(n))
+		if open[len(open)-1] {
+			r.perhaps++
+		}
+		return true
+	})
+}
+
+// conditional reports whether what is in a node may not happen, or not in this shell.
+func conditional(n syntax.Node) bool {
+	switch n := n.(type) {
+	case *syntax.IfClause, *syntax.WhileClause, *syntax.ForClause, *syntax.CaseClause, *syntax.FuncDecl, *syntax.Subshell, *syntax.CmdSubst, *syntax.BinaryCmd,
+		*syntax.ProcSubst, *syntax.CoprocClause:
+		return true
+	case *syntax.Stmt:
+		return n.Background
+	}
+	return false
+}
+
+// command reads a simple command. Where a variable may have one of several values, each is tried, until there is a launcher.
+func (r *reading) command(t *text, s *syntax.Stmt) {
+	c, ok := s.Cmd.(*syntax.CallExpr)
+	if !ok {
+		return
+	}
+	if len(c.Args) == 0 {
+		r.assign(t, c.Assigns)
+		return
+	}
+	for pick, found := 0, len(r.all); pick < maxValues && found == len(r.all); pick++ {
+		e := expansion{reading: r, text: t, pick: pick}
+		for _, w := range c.Args {
+			e.word(w)
+		}
+		r.call(t, e.fields, s.Redirs)
+		if !e.more {
+			return
+		}
+	}
+}
+
+// call reads the words of a command.
+func (r *reading) call(t *text, fields []field, redirs []*syntax.Redirect) {
+	fields = command(fields)
+	if len(fields) == 0 {
+		return
+	}
+	words := texts(fields)
+	switch name := filepath.Base(words[0]); {
+	case slices.Contains(assigning, name):
+		for _, w := range words[1:] {
+			r.loses(w)
+		}
+	case name == "shift" || name == "set" && !onlyOptions(words[1:]):
+		t.args = []field{{text: "$@", unknown: "$@"}}
+	case name == "eval":
+		r.inner(text{file: t.file, code: strings.Join(words[1:], " "), args: t.args, unknown: unknownOf(fields)})
+	case r.launches(t, fields):
+	case fields[0].unknown != "" && strings.HasPrefix(words[0], "$") && !strings.Contains(words[0], "/"): // it may be nothing, or what runs the rest: $SUDO
+		r.call(t, fields[1:], redirs)
+	default:
+		if name == "source" || words[0] == "." {
+			fields[0].text = "sh"
+		}
+		inner := r.textOf(fields)
+		switch beside := filepath.Join(filepath.Dir(t.file), filepath.Base(inner.file)); {
+		case inner.code == "" && inner.file == "" && slices.Contains(shells, name):
+			inner = hereDocument(t, redirs)
+		case inner.code == "" && inner.unknown != "" && !strings.ContainsAny(filepath.Base(inner.file), "$`"): // "$(dirname "$0")/train.sh"
+			inner.file, inner.code = beside, r.read(beside)
+		}
+		inner.file = cmp.Or(inner.file, t.file)
+		r.inner(inner)
+	}
+}
+
+// onlyOptions reports whether the words of set are options only: -e, -o pipefail.
+func onlyOptions(words []string) bool {
+	for i, w := range words {
+		if w == "--" || !strings.HasPrefix(w, "-") && !strings.HasPrefix(w, "+") && (i == 0 || !strings.HasSuffix(words[i-1], "o")) {
+			return false
+		}
+	}
+	return true
+}
+
+// inner reads a text within another. Of its launchers' words those are not known that the shell had to make.
+func (r *reading) inner(t text) {
+	before := len(r.all)
+	r.script(t)
+	for i := range r.all[before:] {
+		if in := &r.all[before+i]; t.unknown != "" && in.Words != nil {
+			in.Words, in.Unknown = nil, t.unknown
+		}
+	}
+}
+
+// launches notes the launcher that words call, if they do.
+func (r *reading) launches(t *text, fields []field) bool {
+	words := texts(fields)
+	n := calls(words)
+	if n == 0 && fields[0].unknown != "" && len(words) > 1 && strings.HasPrefix(words[1], "-") { // $PYTHON -m torch.distributed.run
+		n = calls(append([]string{"python"}, words[1:]...))
+	}
+	own := filepath.Base(words[0]) == "muster"
+	if n == 0 || !own && !r.theirs(words[n-1]) {
+		return false
+	}
+	in := In{Script: t.file, Call: strings.Join(words[:n], " "), Words: words, Unknown: unknownOf(fields)}
+	in.Linked = own || n == 1 && !strings.Contains(words[0], "/") || n == 2 && Knows(words[0])
+	if in.Unknown != "" {
+		in.Words = nil
+	}
+	r.all = append(r.all, in)
+	return true
+}
+
+// calls is how many of the words say which launcher they call, or that they call muster, which starts jobs in their words and its own; 0: they call none.
+func calls(words []string) int {
+	if filepath.Base(words[0]) == "muster" && len(words) > 1 {
+		if n := calls(Command(words[1:])); n > 0 || words[1] == "run" {
+			return 1 + max(n, 1)
+		}
+		return 0
+	}
+	c, ok := Of(words)
+	if !ok {
+		return 0
+	}
+	return len(words) - len(c.Args)
 }
 
 // theirs reports whether a program is a launcher's, and not another one of its name.
-func theirs(h job.Host, program string) bool {
+func (r *reading) theirs(program string) bool {
 	exists := func(path string) bool {
-		return h.List != nil && slices.Contains(h.List(filepath.Dir(path)), filepath.Base(path))
+		return r.List != nil && slices.Contains(r.List(filepath.Dir(path)), filepath.Base(path))
 	}
 	switch {
 	case filepath.IsAbs(program):
 	case strings.Contains(program, "/"):
-		program = filepath.Join(h.Dir, program)
+		program = filepath.Join(r.Dir, program)
 	case filepath.Base(program) == "ds":
-		dirs := filepath.SplitList(h.Getenv("PATH"))
+		dirs := filepath.SplitList(r.Getenv("PATH"))
 		if i := slices.IndexFunc(dirs, func(d string) bool { return exists(filepath.Join(d, program)) }); i >= 0 {
 			program = filepath.Join(dirs[i], program)
 		}
@@ -106,130 +318,42 @@ func theirs(h job.Host, program string) bool {
 	return Theirs(program, exists)
 }
 
-// callIn is the launcher whose name stands at a place of a line.
-func callIn(file, line string, from, to int) In {
-	in := In{Script: file, Call: strings.Join(strings.Fields(line[from:to]), " ")}
-	program, _, _ := strings.Cut(in.Call, " ")
-	in.Linked = filepath.Base(program) == "muster" || !strings.Contains(program, "/") && !isPython(program)
-	if from > 0 && strings.ContainsRune(`"'`, rune(line[from-1])) {
-		from--
+// hereDocument is what a shell is given as its standard input.
+func hereDocument(t *text, redirs []*syntax.Redirect) text {
+	for _, redir := range redirs {
+		if redir.Hdoc != nil {
+			from, to := int(redir.Hdoc.Pos().Offset()), int(redir.Hdoc.End().Offset())
+			return text{code: t.code[min(from, len(t.code)):min(to, len(t.code))]}
+		}
 	}
-	in.Words, in.Unknown = plainWords(line[from:])
-	return in
+	return text{}
 }
 
-// hereDocument matches where a here-document is announced, of which the text follows, and readsCommands the shell that takes it for commands.
-var (
-	hereDocument  = regexp.MustCompile(`(?:^|[^<])<<-?\s*["'\\]?([A-Za-z_]\w*)`)
-	readsCommands = regexp.MustCompile(`^\s*(?:(?:exec|sudo|env|time)\s+)*(?:\S*/)?(?:` + strings.Join(shells, "|") + `)\s`)
-)
-
-// plainWords are those of a shell's command, as far as to what ends it; or what only the shell can know of it.
-func plainWords(text string) (words []string, unknown string) {
-	var word strings.Builder
-	var quote rune
-	begun, skip := false, false // a word has; the next one is the file of a redirection
-	end := func() {
-		if begun && !skip {
-			words = append(words, word.String())
-		}
-		skip = skip && !begun
-		begun = false
-		word.Reset()
+// textOf is what a shell is to run. A program that is no shell may be a script itself.
+func (r *reading) textOf(fields []field) (t text) {
+	if len(fields) == 0 {
+		return t
 	}
-	runes := []rune(strings.TrimRight(text, "\n"))
-	for i := 0; i < len(runes); i++ {
-		r := runes[i]
-		switch {
-		case quote == 0 && strings.ContainsRune(";|&)\n", r) || quote == 0 && r == '#' && !begun:
-			end()
-			return words, ""
-		case quote == 0 && (r == '<' || r == '>'):
-			if strings.Trim(word.String(), "0123456789") == "" { // 2>
-				begun = false
-				word.Reset()
-			}
-			end()
-			for skip = true; i+1 < len(runes) && strings.ContainsRune("<>&|", runes[i+1]); i++ {
-			}
-		case quote != '\'' && (r == '$' || r == '`') || quote == 0 && strings.ContainsRune("*?[{(~", r) && !skip:
-			rest := strings.Fields(string(runes[i:]))
-			return nil, rest[0]
-		case quote != '\'' && r == '\\' && i+1 < len(runes):
-			i++
-			word.WriteRune(runes[i])
-			begun = true
-		case r == quote:
-			quote = 0
-		case quote == 0 && (r == '"' || r == '\''):
-			quote, begun = r, true
-		case quote == 0 && (r == ' ' || r == '\t'):
-			end()
-		default:
-			word.WriteRune(r)
-			begun = true
+	if !slices.Contains(shells, filepath.Base(fields[0].text)) {
+		if code := r.read(fields[0].text); code == "" || isShellScript(code) {
+			t = text{fields[0].text, code, fields[1:], fields[0].unknown}
 		}
-	}
-	if quote != 0 {
-		return nil, "a quoted text of several lines"
-	}
-	end()
-	return words, ""
-}
-
-// A launcher stands where a command may: at the beginning of a line, behind what separates commands, and behind the words that run another one.
-// So does a shell, or a script, that may have one in it.
-const commandIn = `^(?:(?:[^#'"]|"[^"]*"|'[^']*')*(?:[;&|({` + "`" + `]|(?:^|\s)(?:then|do|else)\s))?\s*` +
-	`(?:(?:exec|time|nohup|nice|sudo|command|stdbuf -\S+|timeout(?: -\S+)* \S+|(?:/usr/bin/)?env)\s+)*(?:[A-Za-z_]\w*=\S*\s+)*`
-
-var (
-	called  = regexp.MustCompile(commandIn + `["']?(` + programs() + `)["']?(?:\s|$)`)
-	shellIn = regexp.MustCompile(commandIn + `((?:(?:\S*/)?(?:` + strings.Join(shells, "|") + `)|source|\.)\s.*|[^\s'"$=]*(?:/[^\s'"$=]*|\.sh)(?:\s.*)?$)`)
-)
-
-// programs is a pattern of all launchers' programs and modules, and of muster, which starts jobs in their words and its own.
-func programs() string {
-	var names, modules []string
-	own := []string{"run"}
-	for _, d := range dialects {
-		if !Knows(d.Name) {
-			own = append(own, d.Name)
-		}
-		for _, p := range d.Programs {
-			names = append(names, strings.ReplaceAll(regexp.QuoteMeta(p), " ", `\s+`))
-		}
-		for _, m := range d.Modules {
-			modules = append(modules, regexp.QuoteMeta(m))
-		}
-	}
-	python := `(?:\S*/)?python[0-9.]*\s+(?:-[WX]\s*\S+\s+|-\w+\s+)*-\w*m\s*(?:` + strings.Join(modules, "|") + `)`
-	return `(?:\S*/)?(?:` + strings.Join(names, "|") + `)|` + python + `|(?:\S*/)?muster\s+(?:` + strings.Join(slices.Concat(own, names, []string{python}), "|") + `)`
-}
-
-// script returns the text that a shell is to run, and the file that it is in. A program that is no shell may be a script itself.
-func script(h job.Host, argv []string) (file, text string) {
-	if len(argv) == 0 {
-		return "", ""
-	}
-	if !slices.Contains(shells, filepath.Base(argv[0])) {
-		if text = read(h, argv[0]); isShellScript(text) {
-			return argv[0], text
-		}
-		return "", ""
+		return t
 	}
 	commands := false
-	for rest := argv[1:]; len(rest) > 0; rest = rest[1:] {
-		arg := rest[0]
+	for rest := fields[1:]; len(rest) > 0; rest = rest[1:] {
+		arg := rest[0].text
 		switch letters := strings.TrimLeft(arg, "-+"); {
 		case letters == arg && commands: // of -c, -lc, -euxc
-			return "", arg
+			return text{code: arg, args: rest[min(2, len(rest)):], unknown: rest[0].unknown}
 		case letters == arg:
-			return arg, read(h, arg)
+			return text{arg, r.read(arg), rest[1:], rest[0].unknown}
 		case strings.HasPrefix(arg, "--"):
 			if (letters == "rcfile" || letters == "init-file") && len(rest) > 1 {
 				rest = rest[1:]
 			}
-			continue
+		case strings.Contains(letters, "s"): // its standard input
+			return t
 		default:
 			commands = commands || strings.Contains(letters, "c")
 			if strings.ContainsAny(letters, "oO") && len(rest) > 1 { // the name of an option follows
@@ -237,7 +361,7 @@ func script(h job.Host, argv []string) (file, text string) {
 			}
 		}
 	}
-	return "", ""
+	return t
 }
 
 // isShellScript reports whether a file's first line names a shell.
@@ -251,8 +375,13 @@ func isShellScript(text string) bool {
 	return slices.ContainsFunc(words, func(w string) bool { return slices.Contains(shells, filepath.Base(w)) })
 }
 
-func read(h job.Host, path string) string {
-	b, err := h.ReadFile(path)
+// read is a file's text; "" if it was read before.
+func (r *reading) read(path string) string {
+	if r.seen[path] || len(r.seen) == maxFiles {
+		return ""
+	}
+	r.seen[path] = true
+	b, err := r.ReadFile(path)
 	if err != nil || len(b) > maxScript {
 		return ""
 	}

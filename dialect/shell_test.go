@@ -44,6 +44,63 @@ func TestInShell(t *testing.T) {
 	}
 }
 
+// Whatever the grammar of shells lets stand before a launcher does not hide it.
+func TestInShellAnywhere(t *testing.T) {
+	files := map[string]string{
+		"run.sh": "#!/bin/sh\nset -e\nexec \"$@\"\n", "/w/outer.sh": "D=$(cd \"$(dirname \"$0\")\" && pwd)\nbash \"$D/inner.sh\" 8\n", "/w/inner.sh": "torchrun --nproc-per-node $1 x.py\n",
+		"broken.sh": "echo ok\nif [ x; do\ntorchrun x\n", "own": "#!/usr/bin/python3\ntorchrun\n",
+	}
+	for script, want := range map[string]string{
+		"if torchrun x; then a; fi": "torchrun", "if a; then b; elif torchrun x; then c; fi": "torchrun", "while torchrun x; do :; done": "torchrun", "until torchrun x; do :; done": "torchrun",
+		"! torchrun x": "torchrun", "time torchrun x": "torchrun", "time -p torchrun x": "torchrun", "case $x in a) torchrun x;; esac": "torchrun", "case x in\na|b)\n torchrun x\n ;;\nesac": "torchrun",
+		"for i in 1 2; do torchrun x && break; done": "torchrun", "{ torchrun x; }": "torchrun", "a || torchrun x": "torchrun", "a | torchrun x": "torchrun", "x=$(torchrun x)": "torchrun", "echo `torchrun x`": "torchrun",
+		"f() { torchrun x; }; f": "torchrun", "(cd x && torchrun y) &": "torchrun", "coproc torchrun x": "torchrun", "echo \"$(torchrun x)\"": "torchrun", "select a in b; do torchrun x; done": "torchrun",
+
+		"nice -n 5 torchrun x": "torchrun", "nice -5 torchrun x": "torchrun", "sudo -E torchrun x": "torchrun", "sudo -u me -E A=b torchrun x": "torchrun", "/usr/bin/time -f %e torchrun x": "torchrun",
+		"stdbuf -oL torchrun x": "torchrun", "stdbuf -o L torchrun x": "torchrun", "timeout -k 5 60 torchrun x": "torchrun", "timeout -s INT --foreground 60 torchrun x": "torchrun",
+		"numactl --cpunodebind=0 torchrun x": "torchrun", "numactl -N 0 -m 0 torchrun x": "torchrun", "env -u X A=b torchrun x": "torchrun", "env -i A=b B=c torchrun x": "torchrun", "exec -a name torchrun x": "torchrun",
+		"setsid -w torchrun x": "torchrun", "ionice -c2 -n 0 torchrun x": "torchrun", "taskset -c 0-3 torchrun x": "torchrun", "chrt -b 0 torchrun x": "torchrun", "nohup -- torchrun x": "torchrun",
+		"nsys profile -t cuda -o out torchrun x": "torchrun", "conda run -n env --no-capture-output torchrun x": "torchrun", "uv run torchrun x": "torchrun", "sudo nice -n 5 env A=b timeout 9 torchrun x": "torchrun",
+		"command -v torchrun": "", "which torchrun": "", "nice": "", "timeout 5": "", "env A=b": "", "taskset -p 1": "", "conda activate torchrun": "", "echo torchrun": "", "sudo -l torchrun": "", "type torchrun": "",
+
+		">log torchrun x": "torchrun", "2>&1 >>log torchrun x": "torchrun", "A=1 B=\"c d\" torchrun x": "torchrun", "A=1 >log torchrun x": "torchrun",
+		"python3 -u /usr/bin/torchrun x": "python3 -u /usr/bin/torchrun by path", "$PYTHON -m torch.distributed.run x": "$PYTHON -m torch.distributed.run by path", "${PYTHON:-python3} -m torch.distributed.run x": "python3 -m torch.distributed.run by path",
+		"\"$CONDA_PREFIX\"/bin/torchrun x": "$CONDA_PREFIX/bin/torchrun by path", "$SUDO torchrun x": "torchrun", "python $(command -v torchrun) x": "python torchrun by path",
+		"eval torchrun x": "torchrun", "eval \"torchrun x\"": "torchrun", "CMD='torchrun x'; eval $CMD": "torchrun", "CMD='torchrun x'; eval \"$CMD >log\"": "torchrun", "CMD='torchrun x'; bash -c \"$CMD\"": "torchrun",
+		"LAUNCHER=\"torchrun --nproc 4\"; $LAUNCHER train.py": "torchrun", "export L=torchrun; $L x": "torchrun", "L=accelerate; \"$L\" launch x": "accelerate launch", "L=${L:-torchrun}; $L x": "torchrun",
+		"if gpu; then L=python; else L=torchrun; fi; $L x": "torchrun", "cmd=(a); cmd=(torchrun --x); \"${cmd[@]}\" y": "torchrun", "cmd=(); cmd+=(torchrun); ${cmd[*]} y": "torchrun", "local L=torchrun; $L x": "torchrun",
+		"A='torchrun --x'; A+=' --y'; $A": "torchrun", "set -- torchrun x": "", "echo \"$L\" torchrun": "", "FROM_ENV=1; $LAUNCH x": "torchrun",
+
+		"./run.sh torchrun x": "torchrun", "bash run.sh accelerate launch x": "accelerate launch", "bash /w/outer.sh": "torchrun", "bash broken.sh": "torchrun", "./own": "",
+		"bash -s <<EOF\ntorchrun x\nEOF": "torchrun", "sudo bash <<'EOF'\ntorchrun x\nEOF": "torchrun", "cat <<EOF\ntorchrun x\nEOF": "", "cat <<EOF\n$(torchrun x)\nEOF": "torchrun",
+		"done\ntorchrun x": "torchrun", "# torchrun x": "", "muster init -- torchrun x": "", "trap 'torchrun x' EXIT": "", "alias t=torchrun": "", "x=torchrun": "",
+	} {
+		in, ok := InShell(host("h", map[string]string{"LAUNCH": "torchrun"}, files), []string{"sh", "-c", strings.ReplaceAll(script, "./", "")})
+		got := in.Call
+		if ok && !in.Linked {
+			got += " by path"
+		}
+		if got != want {
+			t.Errorf("%q: %q, want %q", script, got, want)
+		}
+	}
+}
+
+// What a script has more of than any script of a person is left out, and no text keeps the reader for long.
+func TestInShellHasBounds(t *testing.T) {
+	for _, part := range []string{
+		"(", "$(", "((", "$((", "{ ", "if ", "while ", "${a:-", "`", "x[", "[[ (", "\"$(", "<(", "case a in a) ", "a|", "a&&", "time ", "f() ", "((a, ", "a[$((", "x\n'\n", "A=$A$A; ", "a=(${a[@]} ${a[@]} b); ",
+		"eval \"$X\"; ", "bash -c '", "sh self; ", "<<E ", "${a[", "A=$B B=$A; ", "if\n", "{a,{b,", "{a,b}{a,b}",
+	} {
+		code := "X='eval \"$X\"; sh self'; A=a; a=(b)\n" + strings.Repeat(part, (maxScript-100)/len(part))
+		files := map[string]string{"self": code}
+		InShell(host("h", nil, files), []string{"sh", "self"})
+		if in, _ := InShell(host("h", nil, files), []string{"sh", "-c", "torchrun x\n" + code}); in.Call != "torchrun" {
+			t.Errorf("%q hides a launcher before it", part)
+		}
+	}
+}
+
 // A script's launchers are known by all their names; ds is one where it is DeepSpeed's.
 func TestNamesInShell(t *testing.T) {
 	h := host("h", map[string]string{"PATH": "/usr/bin:/opt/bin:/own"}, map[string]string{"in.sh": "sh in.sh; accelerate launch x\nsh in.sh\n"})
@@ -52,7 +109,7 @@ func TestNamesInShell(t *testing.T) {
 	}
 	for script, want := range map[string]string{
 		"torchrun x && ds y; deepspeed z | /opt/bin/fleetrun": "torchrun [torchrun ds deepspeed]", "/opt/bin/ds x": "/opt/bin/ds []", "/own/ds x": " []",
-		"sh in.sh; torchrun x": "torchrun [torchrun accelerate]", "muster torchrun x": "muster torchrun []", "ds x": "ds [ds]",
+		"sh in.sh; torchrun x": "accelerate launch [accelerate torchrun]", "muster torchrun x": "muster torchrun []", "ds x": "ds [ds]",
 	} {
 		in, _ := InShell(h, []string{"sh", "-c", script})
 		if got := fmt.Sprint(in.Call, " ", in.Names); got != want {
@@ -70,7 +127,12 @@ func TestWordsInShell(t *testing.T) {
 	for script, want := range map[string]string{
 		`torchrun --nproc-per-node 2 "a b" 'c$d' e\ f >log 2>&1 | tee x`: `["torchrun" "--nproc-per-node" "2" "a b" "c$d" "e f"]`,
 		`"torchrun" x.py --n=3 # why`:                                    `["torchrun" "x.py" "--n=3"]`, "A=1 torchrun x &>log &": `["torchrun" "x"]`, "(torchrun x)": `["torchrun" "x"]`,
-		"torchrun --nnodes $N x": "[] $N", `torchrun "$@"`: `[] $@"`, "torchrun x.py *.txt": "[] *.txt", "torchrun x '": "[] a quoted text of several lines",
+		"torchrun --nnodes $N x": "[] $N", `torchrun "$@"`: `["torchrun"]`, "torchrun x.py *.txt": "[] *.txt", "torchrun x 'a\nb'": `["torchrun" "x" "a\nb"]`,
+		"N=2\ntorchrun --nnodes $N x": `["torchrun" "--nnodes" "2" "x"]`, "if a; then N=2; else N=3; fi; torchrun --nnodes $N x": "[] $N",
+		"N=2; for N in 4 8; do torchrun --nnodes $N x; done": "[] $N", "N=2; N=4; torchrun $N": `["torchrun" "4"]`, "N=2; read N; torchrun $N": "[] $N",
+		"f() { torchrun $N; }; N=2; N=3; f": "[] $N", `A="a b"; torchrun $A "$A" ${B:-c} ${C:+d}`: `["torchrun" "a" "b" "a b" "c"]`, "torchrun ~/x": "[] ~/x", "torchrun {a,b}": "[] {a,b}",
+		`cmd=(torchrun --nnodes 2); cmd+=("a b"); "${cmd[@]}" x`: `["torchrun" "--nnodes" "2" "a b" "x"]`, `CMD="torchrun 'a b'"; eval $CMD`: `["torchrun" "a b"]`, "torchrun $1": "[] $1",
+		"torchrun \\$x \"\\$y\" $((1+1))": "[] $((1+1))", "torchrun $(nproc)": "[] $(nproc)", "$(which torchrun) x": `["torchrun" "x"]`, `X="torchrun $N"; $X`: "[] $N", "torchrun $'a\\tb'": "[] $'a\\tb'",
 	} {
 		in, ok := InShell(host("h", nil, nil), []string{"sh", "-c", script})
 		if got := strings.TrimSpace(fmt.Sprintf("%q %s", in.Words, in.Unknown)); !ok || got != want {

@@ -90,6 +90,15 @@ func TestShellFindsLinks(t *testing.T) {
 	} {
 		muster(t, dir, nil, "run", "--", "bash", "-c", script).ends(0, "[rank 1] rank 1\n")
 	}
+	for _, script := range []string{
+		`LAUNCHER="torchrun --nproc-per-node 2"; if ! $LAUNCHER train.py; then exit 1; fi`,
+		`set -- torchrun train.py; case $# in 2) >log nice -n 1 env -u X A=b timeout -k 5 600 torchrun --nproc-per-node 2 train.py; cat log ;; esac`,
+		`CMD="torchrun --nproc-per-node 2"; eval "$CMD train.py"`,
+	} {
+		for _, shell := range []string{"bash", "dash"} {
+			muster(t, dir, nil, "run", "--", shell, "-c", script).ends(0, "calls torchrun: there muster", "[rank 1] rank 1\n")
+		}
+	}
 }
 
 // A real launcher that muster cannot take the place of is stopped, for it would train apart.
@@ -257,13 +266,14 @@ func TestShellLeavesJob(t *testing.T) {
 		"print('up', flush=True)\nwhile not os.path.exists('over'): time.sleep(0.01)\nsys.exit(7)\n"
 	words := " --nproc-per-node 2 train.py"
 	for name, c := range map[string]struct{ shell, script, left string }{
-		"bash":       {"bash", "torchrun" + words + " &", "ended, and left torchrun running"},
-		"dash":       {"dash", "torchrun" + words + " &", "ended, and left torchrun running"},
-		"nohup":      {"bash", "nohup torchrun" + words + " 2>&1 &", "ended, and left torchrun running"},
-		"subshell":   {"bash", "( torchrun" + words + "; echo behind ) &", "ended, and left torchrun running"},
-		"the second": {"dash", "torchrun --help >/dev/null; { until [ -e left ]; do sleep 0.05; done; torchrun" + words + "; } & : >left", "ended, and left torchrun running"},
-		"own group":  {"bash", "set -m; torchrun" + words + " & wait; exit 7", "up"},
-		"wait":       {"dash", "torchrun" + words + " & wait $!", "up"},
+		"bash":        {"bash", "torchrun" + words + " &", "ended, and left torchrun running"},
+		"dash":        {"dash", "torchrun" + words + " &", "ended, and left torchrun running"},
+		"nohup":       {"bash", "nohup torchrun" + words + " 2>&1 &", "ended, and left torchrun running"},
+		"subshell":    {"bash", "( torchrun" + words + "; echo behind ) &", "ended, and left torchrun running"},
+		"the second":  {"dash", "torchrun --help >/dev/null; { until [ -e left ]; do sleep 0.05; done; torchrun" + words + "; } & : >left", "ended, and left torchrun running"},
+		"own session": {"dash", "setsid torchrun" + words + " &", "ended, and left torchrun running"},
+		"own group":   {"bash", "set -m; torchrun" + words + " & wait; exit 7", "up"},
+		"wait":        {"dash", "torchrun" + words + " & wait $!", "up"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
