@@ -15,6 +15,7 @@ import (
 	"github.com/muster-run/muster/framework"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher/pid1"
+	"github.com/muster-run/muster/topology"
 )
 
 // This file is what remains of another launcher's words once its flags are muster's: variables and arguments of workers, and
@@ -25,7 +26,7 @@ func (p Plan) Tasks(place framework.Place, c Config) []job.Task {
 	tasks := p.Framework.Tasks(place, p.Command, c.given)
 	for i := range tasks {
 		local, _ := place.Local(tasks[i].LocalRank)
-		tasks[i].Env = slices.Concat(place.Networks, tasks[i].Env, c.Dialect.Env, c.virtual(local))
+		tasks[i].Env = slices.Concat(place.Networks, tasks[i].Env, c.Dialect.Env, c.virtual(local, p.amd()))
 		c.bind(&tasks[i], p.Bindings)
 		if c.Debug == "" {
 			tasks[i].Argv = c.arguments(tasks[i].Argv, strconv.Itoa(local))
@@ -66,7 +67,7 @@ func (c Config) bind(t *job.Task, bindings []job.Binding) {
 
 // planVirtual makes sure that there is a GPU for each worker that is to see one alone.
 func planVirtual(c Config, _ discovery.Finding, p *Plan) error {
-	name, list := c.visible()
+	name, list := c.visible(p.amd())
 	if n := len(strings.Split(list, ",")); c.Dialect.Virtual != "" && list != "" && n < p.Spec.Self.Slots {
 		return fail(job.ExitUsage, "", "%s: %s=%s has %d GPUs for %d workers", c.Dialect.Virtual, name, list, n, p.Spec.Self.Slots)
 	}
@@ -75,11 +76,11 @@ func planVirtual(c Config, _ discovery.Finding, p *Plan) error {
 
 // virtual is what a worker is told that sees one GPU alone (torch/distributed/elastic/agent/server/local_elastic_agent.py,
 // _set_local_rank_env).
-func (c Config) virtual(local int) job.Env {
+func (c Config) virtual(local int, amd bool) job.Env {
 	if c.Dialect.Virtual == "" {
 		return nil
 	}
-	name, list := c.visible()
+	name, list := c.visible(amd)
 	device := strconv.Itoa(local)
 	if all := strings.Split(list, ","); list != "" && local < len(all) {
 		device = strings.TrimSpace(all[local])
@@ -94,9 +95,12 @@ func (c Config) virtual(local int) job.Env {
 	return e
 }
 
-// visible is the variable that says which GPUs can be seen, and its value.
-func (c Config) visible() (name, list string) {
-	if list, _ = c.getenv("HIP_VISIBLE_DEVICES"); list != "" {
+// amd reports whether this node's GPUs are AMD's, whose device nodes have names of their own.
+func (p Plan) amd() bool { return len(p.Devices) > 0 && strings.HasPrefix(p.Devices[0], "/dev/dri/") }
+
+// visible is the variable that says which GPUs can be seen, and its value. HIP's means nothing to CUDA.
+func (c Config) visible(amd bool) (name, list string) {
+	if list, _ = c.getenv("HIP_VISIBLE_DEVICES"); list != "" && amd {
 		return "HIP_VISIBLE_DEVICES", list
 	}
 	list, _ = c.getenv("CUDA_VISIBLE_DEVICES")
@@ -133,7 +137,13 @@ func Become(c Config, local string) (argv, environ []string, err error) {
 		return nil, nil, err
 	}
 	rank, _ := strconv.Atoi(local) // else it is no worker's, and 0 does no harm
-	return argv, slices.Concat(c.Dialect.Env, c.virtual(rank)).Over(c.Environ), nil
+	amd := false
+	if c.Dialect.Virtual != "" {
+		m, _ := topology.Probe(c.Root) // without one it has no GPUs
+		gpus := m.Slots()
+		amd = len(gpus) > 0 && gpus[0].Vendor == "amd"
+	}
+	return argv, slices.Concat(c.Dialect.Env, c.virtual(rank, amd)).Over(c.Environ), nil
 }
 
 // worldOf is which variable of a worker says what a flag asks for, and what it counts. Frameworks other than torch say it otherwise, or not.

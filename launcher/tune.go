@@ -123,20 +123,14 @@ func route(host string) (name, why string) {
 	}
 	defer conn.Close()
 	own := conn.LocalAddr().(*net.UDPAddr).IP
-	interfaces, _ := net.Interfaces() // none is an answer, too
-	for _, i := range interfaces {
-		addrs, _ := i.Addrs()
-		for _, a := range addrs {
-			if n, ok := a.(*net.IPNet); !ok || !n.IP.Equal(own) {
-				continue
-			}
-			if i.Flags&net.FlagLoopback != 0 {
-				return "", fmt.Sprintf("%s is %v here, which others cannot reach", host, own)
-			}
-			return i.Name, ""
-		}
+	name = interfaceOf(own.String())
+	switch i, err := net.InterfaceByName(name); {
+	case err != nil:
+		return "", fmt.Sprintf("no interface has %v, by which %s is reached", own, host)
+	case i.Flags&net.FlagLoopback != 0:
+		return "", fmt.Sprintf("%s is %v here, which others cannot reach", host, own)
 	}
-	return "", fmt.Sprintf("no interface has %v, by which %s is reached", own, host)
+	return name, ""
 }
 
 // tune chooses for this round, and says what a person should know of that once: group rank 0 for all.

@@ -145,3 +145,25 @@ func TestRoute(t *testing.T) {
 		}
 	}
 }
+
+// HIP's list says which GPUs an AMD machine's workers see one of, and nothing on any other.
+func TestVirtualGPUs(t *testing.T) {
+	for machine, want := range map[string]string{"dgx-h100": "4", "mi300x-8gpu-baremetal": "6"} {
+		text := machineText(t, machine)
+		if machine != "dgx-h100" {
+			text += "\nfile dev/kfd \"\"\nfile dev/dri/renderD128 \"\"\nfile dev/dri/renderD136 \"\"\n"
+		}
+		c := on(t, text, "CUDA_VISIBLE_DEVICES=4,5 HIP_VISIBLE_DEVICES=6,7", func(c *Config) { c.NProc, c.Dialect.Virtual = "2", "--virtual-local-rank" })
+		dry, err := DryRun(c, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := dry.Task.Env.Lookup("CUDA_VISIBLE_DEVICES"); got != want {
+			t.Errorf("%s: CUDA_VISIBLE_DEVICES=%s, want %s", machine, got, want)
+		}
+		_, environ, err := Become(c, "0")
+		if err != nil || !slices.Contains(environ, "CUDA_VISIBLE_DEVICES="+want) {
+			t.Errorf("%s, in a worker: %q, %v", machine, environ, err)
+		}
+	}
+}

@@ -37,6 +37,10 @@ func lists(gpus []GPU, getenv func(string) (string, bool)) (names []string) {
 		}
 	case "ascend":
 		obeyed = []string{"ASCEND_RT_VISIBLE_DEVICES"}
+	case "cambricon":
+		obeyed = []string{"MLU_VISIBLE_DEVICES"}
+	case "moorethreads":
+		obeyed = []string{"MUSA_VISIBLE_DEVICES"}
 	default:
 		obeyed = []string{"CUDA_VISIBLE_DEVICES"}
 	}

@@ -125,6 +125,7 @@ gpu 0000:f1:00.0 minor=0 uuid="GPU-1" model="NVIDIA T400"
 func TestVisible(t *testing.T) {
 	eight := make([]GPU, 8)
 	cuda, hip, npu := slices.Repeat([]GPU{{Vendor: "nvidia"}}, 8), slices.Repeat([]GPU{{Vendor: "amd"}}, 8), slices.Repeat([]GPU{{Vendor: "ascend"}}, 8)
+	mlu, musa := slices.Repeat([]GPU{{Vendor: "cambricon"}}, 8), slices.Repeat([]GPU{{Vendor: "moorethreads"}}, 8)
 	for i := range cuda {
 		cuda[i].UUID, hip[i].UUID = fmt.Sprintf("GPU-%d0000000-aaaa", i), fmt.Sprintf("GPU-%016x", i)
 	}
@@ -160,6 +161,8 @@ func TestVisible(t *testing.T) {
 		{hip, "ROCR_VISIBLE_DEVICES=4,5; HIP_VISIBLE_DEVICES=4,5", 0},
 		{hip, "ROCR_VISIBLE_DEVICES=4,GPU-0000000000000005; CUDA_VISIBLE_DEVICES=1", 1},
 		{hip, "HIP_VISIBLE_DEVICES=0,1,2; CUDA_VISIBLE_DEVICES=0", 3},
+		{mlu, "MLU_VISIBLE_DEVICES=0,1,2; CUDA_VISIBLE_DEVICES=0", 3},
+		{musa, "MUSA_VISIBLE_DEVICES=7; CUDA_VISIBLE_DEVICES=0,1", 1},
 		{npu, "ASCEND_RT_VISIBLE_DEVICES=0,1; CUDA_VISIBLE_DEVICES=0", 2},
 		{nil, "CUDA_VISIBLE_DEVICES=0,1", 0},
 	} {

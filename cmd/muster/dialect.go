@@ -18,6 +18,7 @@ import (
 	"github.com/muster-run/muster/launcher"
 	"github.com/muster-run/muster/launcher/pid1"
 	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/topology"
 )
 
 // bypass is the variable that makes every drop-in the launcher for which it stands.
@@ -247,7 +248,7 @@ func becomeScript(as string, request dialect.Request) error {
 	if err := launcher.Fits(request, os.Getenv); err != nil {
 		return wrong("%s in a worker of muster: %v", as, err)
 	}
-	c := launcher.Config{Argv: request.Command, Dialect: request, Host: thisHost(), Environ: os.Environ()}
+	c := launcher.Config{Argv: request.Command, Dialect: request, Host: thisHost(), Root: topology.Root("/"), Environ: os.Environ()}
 	for _, f := range request.Flags {
 		c.Module = c.Module || f.Name == "module" && f.Value == "true"
 		c.NoPython = c.NoPython || f.Name == "no-python" && f.Value == "true"
