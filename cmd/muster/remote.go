@@ -366,13 +366,56 @@ func reach(ctx context.Context, as string, t target, keys []remote.Key, c remote
 	}
 	limit, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("gave up after %v (MUSTER_JOIN_TIMEOUT)", patience))
 	defer cancel()
+	limit, giveUp := context.WithCancelCause(limit)
+	defer giveUp(nil)
+	told, done := seen()
+	defer done()
 	conn, err := remote.Reach(limit, t.addr, keys, func(why error) {
-		fmt.Fprintf(os.Stderr, "muster: %s: waiting for %s at %s: %v\n", as, t.host, t.addr, why)
+		fmt.Fprintf(told, "muster: %s: waiting for %s at %s: %v\n", as, t.host, t.addr, why)
+		if errors.Is(why, syscall.ECONNREFUSED) && isThisNode(t.addr) {
+			time.AfterFunc(min(patience, ownPatience), func() {
+				giveUp(fmt.Errorf("%s is this node, where nobody runs sshd: start a link of that name to muster on it, too, or let a link named deepspeed start the job, which needs none here", t.host))
+			})
+		}
 	})
 	if err != nil {
 		return 0, err
 	}
 	return conn.Run(ctx, c, s)
+}
+
+// ownPatience is how long this node's own sshd is waited for: its container is there already.
+const ownPatience = 10 * time.Second
+
+// isThisNode reports whether an address leads to this node.
+func isThisNode(addr string) bool {
+	at, err := net.ResolveTCPAddr("tcp", addr)
+	if err != nil {
+		return false
+	}
+	if at.IP.IsLoopback() {
+		return true
+	}
+	own, _ := net.InterfaceAddrs() // none, where nobody may know
+	return slices.ContainsFunc(own, func(a net.Addr) bool {
+		ip, ok := a.(*net.IPNet)
+		return ok && ip.IP.Equal(at.IP)
+	})
+}
+
+// seen is where people see what is said while a node is waited for: standard error, or where a caller throws that away, as DeepSpeed does with that of
+// its first ssh (deepspeed/launcher/runner.py), the caller's own.
+func seen() (io.Writer, func()) {
+	mine, err := os.Stderr.Stat()
+	null, nullErr := os.Stat(os.DevNull)
+	if err != nil || nullErr != nil || !os.SameFile(mine, null) {
+		return os.Stderr, func() {}
+	}
+	f, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/2", os.Getppid()), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil { // a socket, or another's
+		return os.Stderr, func() {}
+	}
+	return f, func() { f.Close() }
 }
 
 // waitTime is how long nodes are waited for: as long as a job's.

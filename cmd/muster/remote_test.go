@@ -85,6 +85,16 @@ func TestSSH(t *testing.T) {
 		ends(255, "waiting for worker-1 at worker-1:9: connect: connection refused", "gave up after 2s")
 }
 
+// A node that waits for itself says so at once, also where its caller throws away what it says as DeepSpeed does, and soon gives up: its sshd is not to come.
+func TestSSHToItself(t *testing.T) {
+	s := openPods(t)
+	seen := s.pod(0, nil, "ssh", "worker-0", "hostname")
+	s.pod(0, nil, "/usr/bin/python3", "-c", "from subprocess import DEVNULL, call\n"+
+		"print('code', call('ssh -o PasswordAuthentication=no worker-0 hostname'.split(), stderr=DEVNULL, stdout=DEVNULL))").
+		ends(0, "ssh: waiting for worker-0 at worker-0:22: connect: connection refused", "code 255")
+	seen.ends(255, "worker-0 is this node, where nobody runs sshd: start a link of that name to muster on it, too")
+}
+
 // Who has no secret does not serve, and a private key that ssh would not let in is none.
 func TestNoSecret(t *testing.T) {
 	s := openPods(t)

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -55,11 +56,35 @@ func TestTrainings(t *testing.T) {
 		return // TestScripts has looked at them
 	}
 	muster := stage.Build(t)
+	table := "for the table of docs/frameworks.md:\n"
 	for _, c := range trainings {
-		if chosen.MatchString(c.script) {
-			t.Run(c.script+"/"+c.python, func(t *testing.T) { c.run(t, muster) })
+		if !chosen.MatchString(c.script) {
+			continue
+		}
+		if t.Run(c.script+"/"+c.python, func(t *testing.T) { c.run(t, muster) }) {
+			table += fmt.Sprintf("| %s | `%s` | %s |\n", c.versions(t), c.script, time.Now().UTC().Format(time.DateOnly))
 		}
 	}
+	t.Log(table)
+}
+
+// versions are those of what a training's requirements pin, and of PyTorch, if its Python has that.
+func (c training) versions(t *testing.T) string {
+	t.Helper()
+	wants, err := os.ReadFile("requirements/" + c.python + ".txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const list = `
+import importlib.metadata as m, re, sys
+for name in dict.fromkeys(re.findall(r"(?m)^([A-Za-z][\w.-]*)==", sys.argv[1]) + ["torch"]):
+    try: print(name, m.version(name))
+    except m.PackageNotFoundError: pass`
+	out, err := exec.Command(stage.Printed(t, "./python", c.python), "-c", list, string(wants)).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return strings.Join(strings.Split(strings.TrimSpace(string(out)), "\n"), ", ")
 }
 
 // Each script is played, and each is in the table that people read.
