@@ -16,7 +16,7 @@ var codes = map[int]struct{ means, do string }{
 	job.ExitUsage:      {"wrong use of muster, or a configuration that contradicts itself; or a worker's own 2, as Python's argparse ends", "read the sentence: it names the flag, the variable or the argument"},
 	job.ExitPeers:      {"peers never came", "look whether all nodes were started, with one endpoint and one job id; the sentence names who is missing"},
 	job.ExitRefused:    {"the nodes do not fit together, or a node does not fit the job", "compare --nnodes, the node numbers and the slots of all nodes, and whether each has its GPUs"},
-	job.ExitStore:      {"the meeting point never answered", "check the endpoint's name and port from this node, and that its node was started"},
+	job.ExitStore:      {"the meeting point did not answer, or was away when the nodes were to meet", "check the endpoint's name and port from this node, and that its node was started"},
 	job.ExitStranger:   {"another program has the port that the job needs", "look who has it (`ss -ltnp`), or choose another port"},
 	job.ExitInternal:   {"a fault of muster itself", "report it, with the output"},
 	job.ExitSystem:     {"the system refused what muster needs: processes, ports, files", "look at `ulimit -u`, `ulimit -n`, the pids limit of the container, and full file systems"},

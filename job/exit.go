@@ -15,7 +15,7 @@ const (
 	ExitUsage      = 2   // wrong use, or a configuration that contradicts itself
 	ExitPeers      = 66  // peers never came
 	ExitRefused    = 67  // the nodes do not fit together, or a node does not fit the job
-	ExitStore      = 68  // the meeting point never answered: unresolvable, refused, unreachable
+	ExitStore      = 68  // the meeting point did not answer, or was away when nodes were to meet: unresolvable, refused, unreachable
 	ExitStranger   = 69  // something else holds the endpoint's port
 	ExitInternal   = 70  // a fault of the agent itself
 	ExitSystem     = 71  // the system refused what the agent needs: processes, ports, files

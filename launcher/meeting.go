@@ -42,13 +42,21 @@ type meeting struct {
 	anew    bool       // this is not the agent's first meeting
 	hosting bool       // this node serves the store
 	out     string     // why this node takes no place for a while
+	lived   bool       // the job had a world, as this node saw while it stood by
 	quits   bool       // this node leaves, and the others meet again
 
 	awaited atomic.Bool   // others meet in the store that this node hosts, for what comes after the world that was decided on
 	decided chan struct{} // has one when a meeting in the store that this node hosts came to something, after the last that had us in it
 
+	gone  atomic.Pointer[absence] // of the store; nil: it was there when it was last asked
 	show  atomic.Pointer[waiting] // of the meeting that goes on; nil: none
 	leave context.CancelCauseFunc // ends the meeting in a store that another agent of this machine hosts
+}
+
+// An absence is a store that is not to be reached.
+type absence struct {
+	since   time.Time
+	because string
 }
 
 // openMeeting hosts the store or finds the node that does.
@@ -288,9 +296,12 @@ func (m *meeting) find(ctx context.Context) error {
 	if last == nil {
 		last = err
 	}
+	hint := "is the node that hosts it running, and is the endpoint right?"
+	if errors.Is(last, tcpstore.ErrNoAnswer) {
+		hint = "somebody accepts connections there and says nothing: is that a store of muster's or PyTorch's, or another program, a proxy or a service mesh before it?"
+	}
 	code, within := m.tooLate(job.ExitStore)
-	return fail(code, "is the node that hosts it running, and is the endpoint right?",
-		"no store at %s within %v: %s", m.port, within, tcpstore.Cause(last))
+	return fail(code, hint, "no store at %s within %v: %s", m.port, within, tcpstore.Cause(last))
 }
 
 // listenForPeers opens the port at which this agent would lead, on an address that peers can reach.
@@ -395,11 +406,32 @@ func (m *meeting) once(ctx context.Context, o rendezvous.Options, met func(Confi
 
 // tooLate is the exit status when a meeting does not come about in time, and that time: a job that had a world is worth another try.
 func (m *meeting) tooLate(code int) (int, time.Duration) {
-	if m.anew {
+	switch {
+	case m.anew:
 		return job.ExitRetry, m.c.RejoinTimeout
+	case m.lived:
+		return job.ExitRetry, m.c.JoinTimeout
 	}
 	return code, m.c.JoinTimeout
 }
+
+// missing is the end of a wait for others. Where the store was away to the end of it, that is what they were missing for.
+func (m *meeting) missing(why *rendezvous.Missing) error {
+	code, hint := job.ExitPeers, "did the missing nodes start, and can they reach "+string(m.port)+"?"
+	if gone := m.gone.Load(); gone != nil && time.Since(gone.since) >= min(awayTime, why.After/2) {
+		patience := "--join-timeout"
+		if m.anew {
+			patience = "--rdzv-timeout"
+		}
+		why.Store = fmt.Sprintf("the store at %s was away for %v: %s", m.port, time.Since(gone.since).Round(time.Second), gone.because)
+		code, hint = job.ExitStore, "is it running, under the same name or address? "+patience+" says how long nodes wait for it"
+	}
+	code, _ = m.tooLate(code)
+	return fail(code, hint, "rendezvous: %w", why)
+}
+
+// awayTime is how long a store must be away, where it was not so from the beginning, to be the reason for which nodes did not meet.
+const awayTime = 3 * time.Second
 
 // lives reports whether the agent of a node answers.
 func lives(ctx context.Context, n job.Node) bool { return fleet.Answers(ctx, n.Addrs) }
@@ -455,7 +487,12 @@ func (m *meeting) agree(ctx context.Context, o rendezvous.Options) (err error) {
 	m.show.Store(show)
 	defer m.show.Store(nil)
 	o.Timeout = max(time.Until(m.end), time.Millisecond) // 0 would be for ever
-	o.Progress = func(s rendezvous.Status) { show.turn(s.String(), s.Timeless().String()) }
+	o.Progress = func(s rendezvous.Status) {
+		m.gone.Store(nil)
+		m.lived = m.lived || s.Running > 0
+		show.turn(s.String(), s.Timeless().String())
+	}
+	m.gone.Store(nil)
 	if m.session, err = rendezvous.Join(ctx, m.store, m.spec, o); err == nil {
 		err = m.session.Unpack() // verdicts and pages name all nodes
 	}
@@ -470,8 +507,7 @@ func (m *meeting) agree(ctx context.Context, o rendezvous.Options) (err error) {
 		}
 		return nil
 	case errors.As(err, &missing):
-		code, _ := m.tooLate(job.ExitPeers)
-		return fail(code, "did the missing nodes start, and can they reach "+string(m.port)+"?", "%w", err)
+		return m.missing(missing)
 	case errors.As(err, &refused), errors.As(err, &excluded):
 		m.refused = excluded == nil || !excluded.Replaced
 		return fail(job.ExitRefused, "", "%w", err)
@@ -488,10 +524,16 @@ func (m *meeting) agree(ctx context.Context, o rendezvous.Options) (err error) {
 
 func (m *meeting) missed(a tcpstore.Attempt) { m.away(tcpstore.Cause(a.Err)) }
 
-// away shows that the store is, to who waits for the others.
+// away shows that the store is, to who waits for the others. That it is so for another reason than a moment ago is no change.
 func (m *meeting) away(because string) {
+	now := &absence{time.Now(), because}
+	for !m.gone.CompareAndSwap(nil, now) {
+		if was := m.gone.Load(); was != nil && m.gone.CompareAndSwap(was, &absence{was.since, because}) {
+			break
+		}
+	}
 	if show := m.show.Load(); show != nil {
-		show.tick(fmt.Sprintf("the store at %s is away: %s", m.port, because))
+		show.turn(fmt.Sprintf("the store at %s is away: %s", m.port, because), "the store is away")
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/muster-run/muster/job"
@@ -215,6 +216,55 @@ func TestJobsAtOneEndpoint(t *testing.T) {
 			t.Errorf("job%d: %v", i, e.err)
 		}
 	}
+}
+
+// Who waits for others in a store that is not there ends for that, and says since when. Whoever knows that the job had a world ends as its
+// members do.
+func TestStoreAwayToTheEnd(t *testing.T) {
+	here := rendezvous.Status{Here: []string{"a", "b"}, Count: 2, Expected: 3}
+	for name, c := range map[string]struct {
+		m    *meeting
+		away time.Duration
+		code int
+		want string
+	}{
+		"there":                {&meeting{}, 0, job.ExitPeers, "gave up after 10m0s: 2 of 3 nodes here (a, b); did the missing nodes start, and can they reach h0:1?"},
+		"only just away":       {&meeting{}, time.Second, job.ExitPeers, "2 of 3 nodes here"},
+		"away":                 {&meeting{}, time.Minute, job.ExitStore, "gave up after 10m0s: the store at h0:1 was away for 1m0s: connection refused; is it running, under the same name or address? --join-timeout says"},
+		"away, after a world":  {&meeting{anew: true}, time.Minute, job.ExitRetry, "connection refused; is it running, under the same name or address? --rdzv-timeout says"},
+		"there, after a world": {&meeting{anew: true}, 0, job.ExitRetry, "2 of 3 nodes here"},
+		"away from a spare":    {&meeting{lived: true}, time.Minute, job.ExitRetry, "the store at h0:1 was away for 1m0s"},
+		"there, for a spare":   {&meeting{lived: true}, 0, job.ExitRetry, "2 of 3 nodes here"},
+	} {
+		c.m.port = "h0:1"
+		if c.away > 0 {
+			c.m.away("connection reset by peer")
+			c.m.gone.Load().since = time.Now().Add(-c.away)
+			c.m.away("connection refused")
+		}
+		err := c.m.missing(&rendezvous.Missing{Status: here, After: 10 * time.Minute})
+		var missing *rendezvous.Missing
+		if !strings.Contains(err.Error(), c.want) || ExitCode(err) != c.code || !errors.As(err, &missing) {
+			t.Errorf("%s: %d, %v", name, ExitCode(err), err)
+		}
+	}
+}
+
+// A store that is away for one reason and then for another is told of once.
+func TestStoreAwayIsNoFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := make(said, 100)
+		m := &meeting{port: "h0:1"}
+		m.show.Store(newWaiting(slog.New(slog.NewTextHandler(told, nil)), nil, "meeting"))
+		time.Sleep(firstTold)
+		for range 10 {
+			m.away("connection refused")
+			m.away("no route to host")
+		}
+		if len(told) != 1 {
+			t.Errorf("%d lines", len(told))
+		}
+	})
 }
 
 // The host of a store that leaves the job lets the others read in which world they go on.

@@ -140,9 +140,17 @@ func tooLate(ctx context.Context, s Status, after time.Duration) error {
 type Missing struct {
 	Status Status        // who was here, and who was not
 	After  time.Duration // how long this node had waited
+	Store  string        // how the store was away to the end, as who knows may add; "": it was there, and nodes were missing
 }
 
 func (e *Missing) Error() string {
+	if e.Store != "" {
+		text := fmt.Sprintf("gave up after %v: %s", e.After.Round(100*time.Millisecond), e.Store)
+		if e.Status.Running > 0 {
+			text += fmt.Sprintf("; before that, generation %d of this job was running on %s", e.Status.Running, names(e.Status.World, e.Status.Size))
+		}
+		return text
+	}
 	return fmt.Sprintf("gave up after %v: %v", e.After.Round(100*time.Millisecond), e.Status)
 }
 

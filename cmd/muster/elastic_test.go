@@ -320,6 +320,19 @@ func TestNobodyTakesThePlace(t *testing.T) {
 	}
 }
 
+// The store is lost, and nobody hosts it again: members and spares end as one, and say what they were waiting for.
+func TestNobodyHostsTheStore(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, "--nnodes 2 --spares 1 --rdzv-timeout 4 --join-timeout 6")
+	c.joins("a", "b")
+	c.works(0, "a", "b")
+	c.joins("c")
+	c.nodes["c"].says("generation 1 of this job has been running")
+	c.dies("a")
+	c.nodes["b"].ends(job.ExitRetry, "was lost", "gave up after 4", "the store at 127.0.0.1:", "was away for", "--rdzv-timeout says how long")
+	c.nodes["c"].ends(job.ExitRetry, "the store at 127.0.0.1:", "was away for", "generation 1 of this job was running on", "--join-timeout says how long")
+}
+
 // A node of an elastic job that is told to stop leaves it, when all have stopped for a checkpoint, and the others go on. Who leads makes
 // no difference. Somebody's Ctrl-C ends the job.
 func TestANodeLeaves(t *testing.T) {

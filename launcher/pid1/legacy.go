@@ -125,7 +125,11 @@ func (f *first) succeed() bool {
 		if l.early > 1 {
 			l.program = ownProgram // a newer one that does not do
 		}
-		f.complain("the agent died (%s); another one takes over, the workers go on", how(f.agentEnd))
+		they := "the workers go on"
+		if f.workers() == 0 {
+			they = "no worker was running"
+		}
+		f.complain("the agent died (%s); another one takes over, %s", how(f.agentEnd), they)
 	}
 	close(f.sending)
 	for _, m := range f.outbox {

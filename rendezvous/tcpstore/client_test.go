@@ -186,7 +186,7 @@ func TestSilence(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	_, err := Dial(ctx, addr, Options{ReplyTimeout: 20 * time.Millisecond, Progress: func(a Attempt) {
-		if Cause(a.Err) != "no answer" {
+		if Cause(a.Err) != "connected, but no answer" {
 			t.Errorf("attempt %d: %v", a.N, a.Err)
 		}
 		if attempts.Add(1) == 2 {
@@ -195,6 +195,26 @@ func TestSilence(t *testing.T) {
 	}})
 	if !errors.Is(err, context.Canceled) || !errors.Is(err, ErrNoAnswer) {
 		t.Errorf("Dial: %v", err)
+	}
+}
+
+// A store that accepts a connection and takes its time is told of, and waited for.
+func TestSlowGreeting(t *testing.T) {
+	told := make(chan Attempt, 10)
+	addr := fake(t, func(_ int, c net.Conn) {
+		_ = expect(c, greetV.say)
+		if a := <-told; a.N != 1 || a.Next != 0 || !errors.Is(a.Err, ErrNoAnswer) || Cause(a.Err) != "connected, but no answer" {
+			t.Errorf("told of %+v", a)
+		}
+		_, _ = c.Write(greetV.hear)
+	})
+	c, err := Dial(within(t, time.Minute), addr, Options{Progress: func(a Attempt) { told <- a }, ReplyTimeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if len(told) > 0 {
+		t.Errorf("told of %+v, too", <-told)
 	}
 }
 

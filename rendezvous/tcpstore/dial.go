@@ -30,7 +30,8 @@ var (
 
 // Options are how a client connects. The zero value is good.
 type Options struct {
-	// Progress is called after each failed attempt to connect, from inside the call that needs the connection.
+	// Progress is called after each failed attempt to connect, and once in each that is connected and has had no answer for a while, from
+	// inside the call that needs the connection.
 	Progress func(Attempt)
 	// ReplyTimeout bounds the wait for any reply save those that wait for keys. 0: 10 s.
 	ReplyTimeout time.Duration
@@ -52,7 +53,7 @@ type Attempt struct {
 	N       int           // from 1
 	Err     error         // why it failed
 	Elapsed time.Duration // since the first attempt began
-	Next    time.Duration // pause before the next one
+	Next    time.Duration // pause before the next one; 0: this one goes on
 }
 
 // Cause says in a few words why a connection failed, for a live line: "connection refused", "name not known".
@@ -68,7 +69,9 @@ func Cause(err error) string {
 		return "name look-up failed"
 	case errors.As(err, &number):
 		return number.Error()
-	case errors.Is(err, ErrNoAnswer), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, ErrNoAnswer):
+		return "connected, but no answer"
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
 		return ErrNoAnswer.Error()
 	case errors.Is(err, io.EOF):
 		return "connection closed"
@@ -86,6 +89,8 @@ const (
 	strangerTries = 3
 	// silence is how long a store of the other dialect may be silent on a greeting that it does not know.
 	silence = time.Second
+	// quiet is how long a store may take to answer a greeting before that is told. It may only be busy with thousands of them.
+	quiet = 2 * time.Second
 )
 
 // A backoff is the pause between attempts: growing, with jitter so that ten thousand clients do not come as one.
@@ -109,6 +114,7 @@ func (c *Client) connect(ctx context.Context) (*link, error) {
 	var before error // of the attempt before
 	strangers := 0
 	for n := 1; ; n++ {
+		c.quiet = func() { c.tell(ctx, Attempt{Addr: c.addr, N: n, Err: ErrNoAnswer, Elapsed: time.Since(begin)}) }
 		l, err := c.attempt(ctx)
 		if err == nil {
 			return l, nil
@@ -124,12 +130,17 @@ func (c *Client) connect(ctx context.Context) (*link, error) {
 			return nil, err
 		}
 		a := Attempt{Addr: c.addr, N: n, Err: err, Elapsed: time.Since(begin), Next: wait.next()}
-		if ctx.Err() == nil && c.opt.Progress != nil {
-			c.opt.Progress(a)
-		}
+		c.tell(ctx, a)
 		if !sleep(ctx, a.Next) {
 			return nil, c.gaveUp(ctx, a)
 		}
+	}
+}
+
+// tell passes an attempt on, unless nobody waits any more.
+func (c *Client) tell(ctx context.Context, a Attempt) {
+	if ctx.Err() == nil && c.opt.Progress != nil {
+		c.opt.Progress(a)
 	}
 }
 
@@ -210,7 +221,7 @@ func (c *Client) detect(ctx context.Context) (*link, error) {
 
 // legacy tells A from B on a connection that answered as either.
 func (c *Client) legacy(ctx context.Context, l *link) (*link, error) {
-	err := l.greet(ctx, silence, greetLegacyB)
+	err := l.greet(ctx, silence, greetLegacyB, c.quiet)
 	if err == nil {
 		l.dialect = dialectB
 		return l, nil
@@ -244,7 +255,7 @@ func (c *Client) open(ctx context.Context, d dialect, patience time.Duration, g 
 	}
 	_ = conn.(*net.TCPConn).SetReadBuffer(receiveBuffer)
 	l := &link{Conn: conn, dialect: d, in: bufio.NewReaderSize(conn, 4096)}
-	if err := l.greet(ctx, patience, g); err != nil {
+	if err := l.greet(ctx, patience, g, c.quiet); err != nil {
 		l.Close()
 		return nil, err
 	}
@@ -286,14 +297,14 @@ func (l *link) under(ctx context.Context, limit time.Duration) (release func()) 
 	}
 }
 
-// greet says g and hears the reply.
-func (l *link) greet(ctx context.Context, patience time.Duration, g greeting) error {
-	defer l.under(ctx, patience)()
-	if _, err := l.Write(g.say); err != nil {
-		return noAnswer(ctx, err)
+// greet says g and hears the reply. That it takes a while is told.
+func (l *link) greet(ctx context.Context, patience time.Duration, g greeting, late func()) error {
+	first := min(patience, quiet)
+	n, reply, err := l.exchange(ctx, first, g.say, make([]byte, len(g.hear)))
+	if n == 0 && patience > first && errors.Is(noAnswer(ctx, err), ErrNoAnswer) {
+		late()
+		n, reply, err = l.exchange(ctx, patience-first, nil, reply)
 	}
-	reply := make([]byte, len(g.hear))
-	n, err := io.ReadFull(l.in, reply)
 	switch {
 	case n > 0 && !bytes.HasPrefix(g.hear, reply[:n]):
 		return fmt.Errorf("%w: %w: %q", ErrNotStore, errOtherReply, reply[:n])
@@ -301,6 +312,16 @@ func (l *link) greet(ctx context.Context, patience time.Duration, g greeting) er
 		return noAnswer(ctx, err)
 	}
 	return nil
+}
+
+// exchange says something, and reads so much as an answer.
+func (l *link) exchange(ctx context.Context, within time.Duration, say, hear []byte) (int, []byte, error) {
+	defer l.under(ctx, within)()
+	if _, err := l.Write(say); err != nil {
+		return 0, hear, err
+	}
+	n, err := io.ReadFull(l.in, hear)
+	return n, hear, err
 }
 
 // noAnswer names the error of a deadline: ctx's, or our own.

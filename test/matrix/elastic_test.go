@@ -57,7 +57,7 @@ func storeDies(s *stage) {
 	s.start("--nnodes 2:3 --rdzv-timeout 10s" + elastic)
 	s.world(3)
 	s.die(s.hosts[0])
-	s.ends(s.hosts[1:], 138, "h0")
+	s.ends(s.hosts[1:], 138, "(h0) was lost", "the store at h0:29400 was away for")
 }
 
 // A pod that hosts the store is replaced: the same name and index, another address.
