@@ -23,6 +23,7 @@ const (
 type Style struct {
 	JSON  bool   // an object for each line, for machines
 	Fold  bool   // equal lines of several ranks become one; not with JSON
+	Bare  bool   // lines are as the worker wrote them, without its rank; not with JSON
 	Color bool   // ranks have colours, on a terminal
 	Node  string // this host's name, for JSON
 }
@@ -160,7 +161,10 @@ func (s *screen) open(l proc.Lines, stream string) (outlet, view) {
 	case s.folds != nil:
 		return s.folds[stream].voice(l.Rank), plain{}
 	}
-	p := plain{prefix: label(fmt.Sprintf("rank %d", l.Rank), l.Rank, s.style.Color)}
+	p := plain{}
+	if !s.style.Bare {
+		p.prefix = label(fmt.Sprintf("rank %d", l.Rank), l.Rank, s.style.Color)
+	}
 	return s.newQueue(noteOf(p)), p
 }
 

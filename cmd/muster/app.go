@@ -19,7 +19,11 @@ import (
 
 // commands is every command, in the order in which the help shows them.
 func commands() []*cli.Command {
-	return []*cli.Command{runCommand(), discoverCommand(), envCommand(), statusCommand(), ctlCommand(), execCommand(), beatCommand(), healthCommand(), probeCommand(), checkCommand(), doctorCommand(), bugreportCommand(), storeCommand(), pmiCommand(), horovodCommand(), initCommand(""), replayCommand(), explainCommand(), versionCommand()}
+	return []*cli.Command{
+		runCommand(), discoverCommand(), envCommand(), statusCommand(), ctlCommand(), execCommand(), beatCommand(), healthCommand(), probeCommand(), checkCommand(), doctorCommand(),
+		bugreportCommand(), storeCommand(), initCommand(""), replayCommand(), explainCommand(), versionCommand(),
+		pmiCommand(), horovodCommand(), peersCommand(), // those that muster starts itself
+	}
 }
 
 // An exit ends the program with a code and without a word: all was said.
@@ -61,6 +65,9 @@ func commandLine(args []string) error {
 	}
 	if args[1] == "--version" {
 		args = []string{args[0], "version"}
+	}
+	if job := checkPeers(args[2:]); args[1] == "check" && job != nil {
+		args = append(args[:1:1], job...)
 	}
 	c := find(commands(), args[1])
 	if c == nil {

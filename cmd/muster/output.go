@@ -22,6 +22,7 @@ func outputFlags(c *launcher.Config) []cli.Flag {
 		&cli.GenericFlag{Name: "local-ranks-filter", Value: &c.Output.LocalRanks, Hidden: true, Usage: "`0,1` local ranks whose output the console shows (all)"},
 		&cli.GenericFlag{Name: "log-quota", Value: size{&c.Output.Quota}, Hidden: true, Usage: "`SIZE` that the log files of one stream may have; then the oldest part goes (256M; 0: no limit)"},
 		&cli.BoolFlag{Name: "fold", Destination: &c.Style.Fold, Hidden: true, Usage: "show equal lines of several ranks as one: [ranks 1-7] ..."},
+		&cli.BoolFlag{Name: "bare", Destination: &c.Style.Bare, Hidden: true, Usage: "show lines as the workers write them, without [rank N]"},
 		&cli.GenericFlag{Name: "log-format", Value: format{&c.Style.JSON}, Hidden: true, Usage: "`text|json` of the console; json is an object for each line"},
 		&cli.GenericFlag{Name: "progress-regex", Value: &c.Output.Progress, Hidden: true, Usage: "`REGEX` of output lines by which a worker advances; (...) in it is the step"},
 		&cli.GenericFlag{Name: "stdin", Value: &c.Output.Stdin, Hidden: true, Usage: "`RANK` that gets standard input (none)"},

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/preflight"
+	"github.com/muster-run/muster/preflight/peers"
+	"github.com/muster-run/muster/rendezvous/tcpstore"
+	"github.com/muster-run/muster/topology"
+)
+
+// checkPeers is muster check --peers as a job with one worker a node, which is the hidden command below: nodes find each other as they do to train. What follows
+// --peers are flags of muster run. It returns nil if that is not what was asked for.
+func checkPeers(args []string) []string {
+	i := slices.Index(args, "--peers")
+	if i < 0 {
+		return nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		self = args[0]
+	}
+	worker := []string{"--", self, "peers"}
+	rest := slices.Delete(slices.Clone(args), i, i+1)
+	if j := slices.Index(rest, "--json"); j >= 0 {
+		rest = slices.Delete(rest, j, j+1)
+		worker = append(worker, "--json")
+	}
+	return slices.Concat([]string{"run", "--nproc-per-node", "1", "--framework", "torch", "--worker-store", "agent", "--max-restarts", "0", "--ranks", "0", "--bare"}, rest, worker)
+}
+
+// peersCommand is a worker of that job.
+func peersCommand() *cli.Command {
+	var asJSON bool
+	plan := peers.Plan{Rounds: 15, Each: time.Second}
+	return &cli.Command{
+		Name: "peers", Hidden: true, Usage: "measure the way to the other nodes; muster check --peers starts it", ArgsUsage: "[--json]",
+		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Destination: &asJSON, Usage: "as one JSON object"}},
+		Action: func(x *cli.Context) error { return measurePeers(x.Context, plan, asJSON) },
+	}
+}
+
+// measurePeers takes this node's part; rank 0 tells what came of it.
+func measurePeers(ctx context.Context, plan peers.Plan, asJSON bool) error {
+	rank, err1 := strconv.Atoi(os.Getenv("RANK"))
+	size, err2 := strconv.Atoi(os.Getenv("WORLD_SIZE"))
+	master := net.JoinHostPort(os.Getenv("MASTER_ADDR"), os.Getenv("MASTER_PORT"))
+	if err1 != nil || err2 != nil || rank < 0 || rank >= size {
+		return wrong("peers: RANK=%s and WORLD_SIZE=%s are none of a job; muster check --peers starts this", os.Getenv("RANK"), os.Getenv("WORLD_SIZE"))
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	self, err := ownNode(ctx, rank, size, master)
+	if err != nil {
+		return fmt.Errorf("peers: %w", err)
+	}
+	store := tcpstore.New(master, tcpstore.Options{})
+	defer store.Close()
+	nodes, pairs, err := peers.Measure(ctx, store, self, size, plan)
+	if err != nil || rank != 0 {
+		return err
+	}
+	faults := peers.Judge(nodes, pairs)
+	if asJSON {
+		err = peersJSON(os.Stdout, nodes, pairs, faults)
+	} else {
+		err = peersTable(os.Stdout, nodes, pairs, faults)
+	}
+	if err == nil && len(faults) > 0 {
+		leaveWord(faults[0])
+		err = exit(job.ExitRefused)
+	}
+	return err
+}
+
+// ownNode is what this node says of itself to the others.
+func ownNode(ctx context.Context, rank, size int, master string) (peers.Node, error) {
+	m, err := machineAt(ctx, "/", "", true)
+	if err != nil {
+		return peers.Node{}, err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return peers.Node{}, err
+	}
+	n := peers.Node{Rank: rank, Name: host, Facts: facts(m)}
+	for _, f := range preflight.Check(preflight.Measure("/", m), preflight.Need{Nodes: size}) {
+		if f.Result == preflight.Fail {
+			n.Faults = append(n.Faults, f.String())
+		}
+	}
+	n.Addresses = []string{os.Getenv("MASTER_ADDR")}
+	if rank != 0 { // the one from which the store is reached, as workers have it
+		c, err := new(net.Dialer).DialContext(ctx, "udp", master)
+		if err != nil {
+			return n, err
+		}
+		defer c.Close()
+		n.Addresses = []string{c.LocalAddr().(*net.UDPAddr).IP.String()}
+	}
+	return n, nil
+}
+
+// facts are what should be equal on all nodes of a job.
+func facts(m topology.Machine) map[string]string {
+	f := map[string]string{
+		"muster": version(), "Linux": topology.Root("/").Line("proc/sys/kernel/osrelease"), "NVIDIA's driver": m.NVIDIA.Driver,
+		"number of GPUs": strconv.Itoa(len(m.Slots())), "adapters for training": strings.Join(topology.Names(m.Compute()), " "),
+	}
+	for _, g := range m.Slots() {
+		f["GPU"] = g.Model
+	}
+	for _, r := range m.Compute() {
+		f["firmware of "+r.HCA.Board] = r.HCA.Firmware
+		f["rate of "+r.Name()] = strconv.FormatFloat(r.Port.Rate, 'g', -1, 64)
+		for _, n := range m.Nets {
+			if n.Name == r.Port.Net {
+				f["MTU of "+r.Name()] = strconv.Itoa(n.MTU)
+			}
+		}
+	}
+	return f
+}
+
+// leaveWord puts a sentence where the agent looks for why a worker failed.
+func leaveWord(sentence string) {
+	if file := os.Getenv("TORCHELASTIC_ERROR_FILE"); file != "" {
+		text, _ := json.Marshal(map[string]any{"message": map[string]any{"message": sentence, "extraInfo": map[string]string{}}})
+		_ = os.WriteFile(filepath.Clean(file), text, 0o600) // it only helps
+	}
+}
+
+func peersJSON(w io.Writer, nodes []peers.Node, pairs []peers.Pair, faults []string) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e.Encode(struct {
+		Nodes  []peers.Node `json:"nodes"`
+		Pairs  []peers.Pair `json:"pairs"`
+		Faults []string     `json:"faults"`
+	}{nodes, pairs, append([]string{}, faults...)})
+}
+
+// peersTable shows a row for each pair, the slowest first, as far as they are of interest.
+func peersTable(w io.Writer, nodes []peers.Node, pairs []peers.Pair, faults []string) error {
+	const most = 20
+	slices.SortStableFunc(pairs, func(a, b peers.Pair) int { return cmp.Compare(min(a.Forth, a.Back), min(b.Forth, b.Back)) })
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "FROM\tTO\tMb/s\tBACK\tLATENCY")
+	for _, p := range pairs[:min(len(pairs), most)] {
+		if p.Error != "" {
+			fmt.Fprintf(t, "%v\t%v\t%s\n", nodes[p.A], nodes[p.B], p.Error)
+			continue
+		}
+		fmt.Fprintf(t, "%v\t%v\t%.0f\t%.0f\t%v\n", nodes[p.A], nodes[p.B], p.Forth, p.Back, p.Latency.Round(time.Microsecond))
+	}
+	if more := len(pairs) - most; more > 0 {
+		fmt.Fprintf(t, "and %d faster ones\n", more)
+	}
+	for _, f := range faults {
+		fmt.Fprintf(t, "FAIL  %s\n", f)
+	}
+	if len(faults) == 0 {
+		fmt.Fprintf(t, "%d nodes: no node and no link is slower than the others\n", len(nodes))
+	}
+	return t.Flush()
+}

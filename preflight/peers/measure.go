@@ -1,0 +1,398 @@
+package peers
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// A Store is where the nodes leave word for each other; rendezvous/store has one.
+type Store interface {
+	Set(ctx context.Context, key string, value []byte) error
+	Get(ctx context.Context, key string) ([]byte, error)
+	Add(ctx context.Context, key string, delta int64) (int64, error)
+}
+
+// A Plan is how long to measure, and how often.
+type Plan struct {
+	Rounds int           // at most: each node is measured with so many others
+	Each   time.Duration // for which each direction of a pair is measured
+}
+
+const (
+	pings      = 100
+	dialTime   = 5 * time.Second
+	secretSize = 32
+	maxNode    = 64 << 10 // bytes of a node's word
+	chunk      = 256 << 10
+)
+
+// Measure takes one node's part: every node of the job calls it at once. Rank 0 learns of all nodes and pairs.
+func Measure(ctx context.Context, s Store, self Node, size int, plan Plan) (nodes []Node, pairs []Pair, err error) {
+	ln, err := net.Listen("tcp", ":0")
+	if err != nil {
+		return nil, nil, err
+	}
+	secret, err := agreed(ctx, s, self.Rank)
+	if err != nil {
+		ln.Close()
+		return nil, nil, err
+	}
+	server := &server{secret: secret}
+	var running sync.WaitGroup
+	running.Go(func() { server.serve(ln) })
+	defer func() { ln.Close(); server.close(); running.Wait() }()
+	port := ln.Addr().(*net.TCPAddr).Port
+	for i, a := range self.Addresses {
+		self.Addresses[i] = net.JoinHostPort(a, strconv.Itoa(port))
+	}
+	if err := put(ctx, s, "node", self.Rank, self); err != nil {
+		return nil, nil, err
+	}
+	for rank := range size {
+		n, err := get[Node](ctx, s, "node", rank)
+		if err != nil {
+			return nil, nil, err
+		}
+		n.Rank = rank
+		nodes = append(nodes, n)
+	}
+	mine := []Pair{}
+	for r, round := range Rounds(size, plan.Rounds) {
+		for _, p := range round {
+			if p[0] == self.Rank {
+				mine = append(mine, measure(ctx, secret, nodes[p[1]], Pair{A: p[0], B: p[1]}, plan.Each))
+			}
+		}
+		if err := together(ctx, s, r, size); err != nil {
+			return nil, nil, err
+		}
+	}
+	if err := put(ctx, s, "pairs", self.Rank, mine); err != nil {
+		return nil, nil, err
+	}
+	if self.Rank == 0 {
+		for rank := range size {
+			some, err := get[[]Pair](ctx, s, "pairs", rank)
+			if err != nil {
+				return nil, nil, err
+			}
+			pairs = append(pairs, some...)
+		}
+	}
+	return nodes, slices.DeleteFunc(pairs, func(p Pair) bool { return p.A < 0 || p.B <= p.A || p.B >= size }), together(ctx, s, -1, size)
+}
+
+func key(of string, n int) string { return fmt.Sprintf("muster/peers/%s/%d", of, n) }
+
+func put(ctx context.Context, s Store, of string, rank int, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return s.Set(ctx, key(of, rank), text)
+}
+
+func get[T any](ctx context.Context, s Store, of string, rank int) (v T, err error) {
+	text, err := s.Get(ctx, key(of, rank))
+	if err == nil && len(text) > maxNode*16 {
+		err = fmt.Errorf("rank %d left %d bytes, which is no word of its", rank, len(text))
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &v)
+	}
+	return v, err
+}
+
+// agreed is the secret by which the nodes of this job know each other.
+func agreed(ctx context.Context, s Store, rank int) ([]byte, error) {
+	const at = "muster/peers/secret"
+	if rank == 0 {
+		secret := make([]byte, secretSize)
+		_, _ = rand.Read(secret) // never fails
+		return secret, s.Set(ctx, at, secret)
+	}
+	secret, err := s.Get(ctx, at)
+	if err == nil && len(secret) != secretSize {
+		err = errors.New("the store holds no secret of this job")
+	}
+	return secret, err
+}
+
+// together waits until all nodes are done with a round, so that no pair is measured beside another of the same node.
+func together(ctx context.Context, s Store, round, size int) error {
+	n, err := s.Add(ctx, key("done", round), 1)
+	if err == nil && n == int64(size) {
+		err = s.Set(ctx, key("go", round), []byte("1"))
+	}
+	if err == nil {
+		_, err = s.Get(ctx, key("go", round))
+	}
+	return err
+}
+
+// What a client asks for, behind the secret.
+const (
+	askPing = 'p' // each byte comes back, with the server's clock
+	askSend = 's' // the client sends until it closes its side; then the server says how much came in how long
+	askTake = 't' // the server sends for as long as the client says
+)
+
+// A server answers measurements of others.
+type server struct {
+	secret []byte
+	mu     sync.Mutex
+	open   map[net.Conn]bool // nil: closed
+	calls  sync.WaitGroup
+	over   bool
+}
+
+const maxCalls = 64
+
+func (s *server) serve(ln net.Listener) {
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		if !s.keep(c) {
+			c.Close()
+			continue
+		}
+		s.calls.Go(func() {
+			defer s.drop(c)
+			_ = c.SetDeadline(time.Now().Add(time.Minute))
+			_ = s.answer(c)
+		})
+	}
+}
+
+func (s *server) keep(c net.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over || len(s.open) >= maxCalls {
+		return false
+	}
+	if s.open == nil {
+		s.open = map[net.Conn]bool{}
+	}
+	s.open[c] = true
+	return true
+}
+
+func (s *server) drop(c net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.open, c)
+	c.Close()
+}
+
+func (s *server) close() {
+	s.mu.Lock()
+	s.over = true
+	for c := range s.open {
+		c.Close()
+	}
+	s.mu.Unlock()
+	s.calls.Wait()
+}
+
+// answer serves one request.
+func (s *server) answer(c net.Conn) error {
+	head := make([]byte, secretSize+1+8)
+	if _, err := io.ReadFull(c, head); err != nil {
+		return err
+	}
+	if subtle.ConstantTimeCompare(head[:secretSize], s.secret) != 1 {
+		return errors.New("a stranger")
+	}
+	amount := binary.BigEndian.Uint64(head[secretSize+1:])
+	switch head[secretSize] {
+	case askPing:
+		b := make([]byte, 1+8)
+		for range min(amount, 10*pings) {
+			if _, err := io.ReadFull(c, b[:1]); err != nil {
+				return err
+			}
+			binary.BigEndian.PutUint64(b[1:], uint64(time.Now().UnixNano()))
+			if _, err := c.Write(b); err != nil {
+				return err
+			}
+		}
+		return nil
+	case askSend:
+		n, took, err := drain(c)
+		if err != nil {
+			return err
+		}
+		return binary.Write(c, binary.BigEndian, []uint64{uint64(n), uint64(took)})
+	case askTake:
+		return flood(c, min(time.Duration(min(amount, uint64(time.Minute))), 30*time.Second))
+	}
+	return fmt.Errorf("asked for %q", head[secretSize])
+}
+
+// drain reads to the end; took counts from the first byte, as the way of the request is none of the data's.
+func drain(c net.Conn) (n int64, took time.Duration, err error) {
+	b := make([]byte, chunk)
+	m, err := c.Read(b)
+	began := time.Now()
+	if err != nil {
+		return 0, 0, err
+	}
+	rest, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{c}, b)
+	return int64(m) + rest, time.Since(began), err
+}
+
+// flood sends for a while, then says that this is all.
+func flood(c net.Conn, for_ time.Duration) error {
+	b := make([]byte, chunk)
+	for end := time.Now().Add(for_); time.Now().Before(end); {
+		if _, err := c.Write(b); err != nil {
+			return err
+		}
+	}
+	return c.(*net.TCPConn).CloseWrite()
+}
+
+// streams is how many connections carry the data of one direction: a single one has a core's pace, not a network's.
+const streams = 4
+
+// measure has one node ask another.
+func measure(ctx context.Context, secret []byte, to Node, p Pair, each time.Duration) Pair {
+	err := with(ctx, secret, to, each, func(c net.Conn, ask asking) error {
+		if err := ask(askPing, pings); err != nil {
+			return err
+		}
+		return p.ping(c)
+	})
+	if err == nil {
+		p.Forth, err = abreast(func() (float64, error) { return send(ctx, secret, to, each) })
+	}
+	if err == nil {
+		p.Back, err = abreast(func() (float64, error) { return take(ctx, secret, to, each) })
+	}
+	if err != nil {
+		p.Error = err.Error()
+	}
+	return p
+}
+
+// abreast is the speed of several streams at once.
+func abreast(one func() (float64, error)) (sum float64, err error) {
+	speeds, errs := make([]float64, streams), make([]error, streams)
+	var all sync.WaitGroup
+	for i := range streams {
+		all.Go(func() { speeds[i], errs[i] = one() })
+	}
+	all.Wait()
+	for i := range streams {
+		sum, err = sum+speeds[i], cmp.Or(err, errs[i])
+	}
+	return sum, err
+}
+
+// send is how fast data goes to a node, in Mb/s, as it counts it.
+func send(ctx context.Context, secret []byte, to Node, each time.Duration) (speed float64, err error) {
+	err = with(ctx, secret, to, each, func(c net.Conn, ask asking) error {
+		if err := ask(askSend, 0); err != nil {
+			return err
+		}
+		if err := flood(c, each); err != nil {
+			return err
+		}
+		var got [2]uint64
+		err := binary.Read(c, binary.BigEndian, &got)
+		speed = mbps(int64(got[0]), time.Duration(got[1]))
+		return err
+	})
+	return speed, err
+}
+
+// take is how fast data comes from a node.
+func take(ctx context.Context, secret []byte, to Node, each time.Duration) (speed float64, err error) {
+	err = with(ctx, secret, to, each, func(c net.Conn, ask asking) error {
+		if err := ask(askTake, uint64(each)); err != nil {
+			return err
+		}
+		n, took, err := drain(c)
+		speed = mbps(n, took)
+		return err
+	})
+	return speed, err
+}
+
+// asking tells a server what is wanted, and how much of it.
+type asking func(what byte, amount uint64) error
+
+// with opens a connection for one step.
+func with(ctx context.Context, secret []byte, to Node, each time.Duration, step func(net.Conn, asking) error) error {
+	c, err := dial(ctx, to.Addresses)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	defer stop()
+	_ = c.SetDeadline(time.Now().Add(each + 2*dialTime))
+	return step(c, func(what byte, amount uint64) error {
+		_, err := c.Write(binary.BigEndian.AppendUint64(append(slices.Clone(secret), what), amount))
+		return err
+	})
+}
+
+// dial tries a node's addresses one after the other: workers that are told one of them have no better way.
+func dial(ctx context.Context, addresses []string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTime)
+	defer cancel()
+	err := errors.New("it named no address")
+	for _, a := range addresses {
+		var c net.Conn
+		if c, err = new(net.Dialer).DialContext(ctx, "tcp", a); err == nil {
+			return c, nil
+		}
+	}
+	return nil, err
+}
+
+// ping measures the way, and by the quickest one the clock.
+func (p *Pair) ping(c net.Conn) error {
+	var all []float64
+	quickest := time.Hour
+	b := make([]byte, 1+8)
+	for range pings {
+		began := time.Now()
+		if _, err := c.Write(b[:1]); err != nil {
+			return err
+		}
+		if _, err := io.ReadFull(c, b); err != nil {
+			return err
+		}
+		took := time.Since(began)
+		all = append(all, float64(took)/2)
+		if took < quickest {
+			quickest = took
+			p.Skew = time.Unix(0, int64(binary.BigEndian.Uint64(b[1:]))).Sub(began.Add(took / 2).Round(0))
+		}
+	}
+	p.Latency = time.Duration(median(all))
+	return nil
+}
+
+func mbps(n int64, took time.Duration) float64 {
+	if took <= 0 {
+		return 0
+	}
+	return float64(n) * 8 / took.Seconds() / 1e6
+}

@@ -1,0 +1,257 @@
+// Package peers measures the way between the nodes of a job, each with others in turns, and finds the node or the link that is slow or broken.
+package peers
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// A Node is what one of them says of itself.
+type Node struct {
+	Rank      int               `json:"rank"`
+	Name      string            `json:"name"`
+	Addresses []string          `json:"addresses"` // with ports, where it listens
+	Facts     map[string]string `json:"facts"`     // what should be equal on all nodes, by name
+	Faults    []string          `json:"faults"`    // what it found of itself
+}
+
+func (n Node) String() string { return fmt.Sprintf("%s (node %d)", n.Name, n.Rank) }
+
+// A Pair is what two nodes measured between them.
+type Pair struct {
+	A       int           `json:"a"` // the lower rank
+	B       int           `json:"b"`
+	Latency time.Duration `json:"latency_ns"` // half of a round trip, the median
+	Forth   float64       `json:"forth_mbps"` // from A to B, in Mb/s
+	Back    float64       `json:"back_mbps"`
+	Skew    time.Duration `json:"skew_ns"` // of B's clock, ahead of A's, as precise as Latency
+	Error   string        `json:"error,omitempty"`
+}
+
+// Rounds pairs n nodes so that none is in two pairs of a round and, with as many rounds as there can be, each meets each other:
+// the circle method of tournaments. There are no more than most rounds.
+func Rounds(n, most int) (rounds [][][2]int) {
+	seats := n + n%2 // an odd one out pauses
+	for r := range min(seats-1, most) {
+		var round [][2]int
+		for i := range seats / 2 {
+			a, b := seat(i, r, seats), seat(seats-1-i, r, seats)
+			if a, b = min(a, b), max(a, b); b < n {
+				round = append(round, [2]int{a, b})
+			}
+		}
+		rounds = append(rounds, round)
+	}
+	return rounds
+}
+
+// seat is who sits at a place in a round: the first stays, the others move on by one.
+func seat(place, round, seats int) int {
+	if place == 0 {
+		return 0
+	}
+	return 1 + (place-1+round)%(seats-1)
+}
+
+// These are how far a node or a pair may be from what is usual.
+const (
+	slow    = 0.5                    // of the usual bandwidth
+	late    = 5                      // times the usual latency,
+	lateMin = 200 * time.Microsecond // and no less than that more
+	skewed  = 2 * time.Second
+)
+
+// Judge names the nodes and pairs that are slow or broken, and what differs between nodes, a sentence each.
+func Judge(nodes []Node, pairs []Pair) (faults []string) {
+	j := judgement{nodes: nodes, pairs: pairs, bad: map[int]bool{}}
+	for _, n := range nodes {
+		for _, f := range n.Faults {
+			j.say("%v: %s", n, f)
+		}
+	}
+	j.unreached()
+	j.slowNodes("sends", func(p Pair, rank int) float64 { return pick(p.A == rank, p.Forth, p.Back) })
+	j.slowNodes("receives", func(p Pair, rank int) float64 { return pick(p.A == rank, p.Back, p.Forth) })
+	j.slowPairs()
+	j.latePairs()
+	j.clocks()
+	j.differ()
+	return j.faults
+}
+
+type judgement struct {
+	nodes  []Node
+	pairs  []Pair
+	bad    map[int]bool // nodes that were named: what their pairs measure says nothing of others
+	faults []string
+}
+
+func pick(first bool, a, b float64) float64 {
+	if first {
+		return a
+	}
+	return b
+}
+
+func (j *judgement) say(format string, args ...any) {
+	j.faults = append(j.faults, fmt.Sprintf(format, args...))
+}
+
+func (j *judgement) name(rank int) string { return j.nodes[rank].String() }
+
+// of are the pairs with a node in them that measured something.
+func (j *judgement) of(rank int) (pairs []Pair) {
+	for _, p := range j.pairs {
+		if (p.A == rank || p.B == rank) && p.Error == "" {
+			pairs = append(pairs, p)
+		}
+	}
+	return pairs
+}
+
+// unreached names nodes that nobody reaches, then pairs of which the nodes reach others.
+func (j *judgement) unreached() {
+	for _, n := range j.nodes {
+		failed := slices.DeleteFunc(slices.Clone(j.pairs), func(p Pair) bool { return p.A != n.Rank && p.B != n.Rank || p.Error == "" })
+		if len(failed) > 0 && len(j.of(n.Rank)) == 0 && len(j.nodes) > 2 {
+			j.bad[n.Rank] = true
+			j.say("%v reaches none of the %s it was to: %s", n, count(len(failed), "node"), failed[0].Error)
+		}
+	}
+	for _, p := range j.pairs {
+		if p.Error != "" && !j.bad[p.A] && !j.bad[p.B] {
+			j.say("%s and %s do not reach each other: %s", j.name(p.A), j.name(p.B), p.Error)
+		}
+	}
+}
+
+// slowNodes names nodes that are slow with all others: at their best they have less than half of what is usual.
+func (j *judgement) slowNodes(does string, speed func(p Pair, rank int) float64) {
+	best := make([]float64, len(j.nodes))
+	for _, n := range j.nodes {
+		for _, p := range j.of(n.Rank) {
+			best[n.Rank] = max(best[n.Rank], speed(p, n.Rank))
+		}
+	}
+	usual := median(slices.DeleteFunc(slices.Clone(best), func(b float64) bool { return b == 0 }))
+	for rank, b := range best {
+		if b > 0 && b < slow*usual && len(j.nodes) > 2 {
+			j.bad[rank] = true
+			j.say("%s %s at %s, to or from whomever; others at %s", j.name(rank), does, bits(b), bits(usual))
+		}
+	}
+}
+
+// slowPairs names pairs that are slow though each of them is not with others. Of two nodes nobody knows what is usual.
+func (j *judgement) slowPairs() {
+	if len(j.nodes) < 3 {
+		return
+	}
+	var all []float64
+	for _, p := range j.pairs {
+		if p.Error == "" {
+			all = append(all, p.Forth, p.Back)
+		}
+	}
+	usual := median(all)
+	for _, p := range j.pairs {
+		if p.Error == "" && !j.bad[p.A] && !j.bad[p.B] && min(p.Forth, p.Back) < slow*usual {
+			j.say("between %s and %s go %s and back %s; %s are usual", j.name(p.A), j.name(p.B), bits(p.Forth), bits(p.Back), bits(usual))
+		}
+	}
+}
+
+// latePairs names pairs with a way that is much longer than the usual one.
+func (j *judgement) latePairs() {
+	var all []float64
+	for _, p := range j.pairs {
+		if p.Error == "" {
+			all = append(all, float64(p.Latency))
+		}
+	}
+	usual := time.Duration(median(all))
+	for _, p := range j.pairs {
+		if p.Error == "" && p.Latency > late*usual && p.Latency > usual+lateMin {
+			j.say("from %s to %s it takes %v; %v are usual", j.name(p.A), j.name(p.B), p.Latency.Round(time.Microsecond), usual.Round(time.Microsecond))
+		}
+	}
+}
+
+// clocks names nodes whose clock is not the others'.
+func (j *judgement) clocks() {
+	for _, n := range j.nodes {
+		var ahead []float64
+		for _, p := range j.of(n.Rank) {
+			if p.A == n.Rank {
+				ahead = append(ahead, -float64(p.Skew))
+			} else {
+				ahead = append(ahead, float64(p.Skew))
+			}
+		}
+		if skew := time.Duration(median(ahead)); skew > skewed || skew < -skewed {
+			j.say("the clock of %v is %v off the others'", n, skew.Round(time.Millisecond))
+		}
+	}
+}
+
+// differ names what is not as on most nodes.
+func (j *judgement) differ() {
+	names := map[string]bool{}
+	for _, n := range j.nodes {
+		for name := range n.Facts {
+			names[name] = true
+		}
+	}
+	for _, name := range sorted(names) {
+		counts := map[string]int{}
+		for _, n := range j.nodes {
+			counts[n.Facts[name]]++
+		}
+		usual := slices.MaxFunc(sorted(counts), func(a, b string) int { return cmp.Compare(counts[a], counts[b]) })
+		for _, n := range j.nodes {
+			if v := n.Facts[name]; v != usual {
+				j.say("%v: %s is %s, on %s %s", n, name, or(v), count(counts[usual], "node"), or(usual))
+			}
+		}
+	}
+}
+
+func or(text string) string {
+	if text == "" {
+		return "not there"
+	}
+	return text
+}
+
+func sorted[V any](m map[string]V) (keys []string) {
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func median(all []float64) float64 {
+	if len(all) == 0 {
+		return 0
+	}
+	all = slices.Sorted(slices.Values(all))
+	return (all[(len(all)-1)/2] + all[len(all)/2]) / 2
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// bits is a speed for people.
+func bits(mbps float64) string {
+	if mbps >= 1000 {
+		return fmt.Sprintf("%.3g Gb/s", mbps/1000)
+	}
+	return fmt.Sprintf("%.3g Mb/s", mbps)
+}

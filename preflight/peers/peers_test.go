@@ -1,0 +1,226 @@
+package peers
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Each node meets each other once, and none is in two pairs of a round.
+func TestRounds(t *testing.T) {
+	for n := 1; n < 40; n++ {
+		met := map[[2]int]int{}
+		for r, round := range Rounds(n, 100) {
+			in := map[int]bool{}
+			for _, p := range round {
+				if in[p[0]] || in[p[1]] || p[0] >= p[1] || p[1] >= n {
+					t.Fatalf("%d nodes, round %d: %v", n, r, round)
+				}
+				in[p[0]], in[p[1]] = true, true
+				met[p]++
+			}
+			if len(round) != n/2 {
+				t.Fatalf("%d nodes, round %d: %d pairs", n, r, len(round))
+			}
+		}
+		for p, times := range met {
+			if times != 1 {
+				t.Fatalf("%d nodes: %v met %d times", n, p, times)
+			}
+		}
+		if len(met) != n*(n-1)/2 {
+			t.Fatalf("%d nodes: %d pairs", n, len(met))
+		}
+	}
+	if got := len(Rounds(1000, 15)); got != 15 {
+		t.Errorf("%d rounds, not 15", got)
+	}
+}
+
+// world is n nodes and all pairs of them, as they should be but for what edit does.
+func world(n int, edit func(nodes []Node, p *Pair)) (nodes []Node, pairs []Pair) {
+	for i := range n {
+		nodes = append(nodes, Node{Rank: i, Name: fmt.Sprintf("n%d", i), Facts: map[string]string{"driver": "570"}})
+	}
+	for _, round := range Rounds(n, n) {
+		for _, p := range round {
+			pair := Pair{A: p[0], B: p[1], Latency: 50 * time.Microsecond, Forth: 9000 + float64(p[0]), Back: 9100}
+			edit(nodes, &pair)
+			pairs = append(pairs, pair)
+		}
+	}
+	return nodes, pairs
+}
+
+// The node or the link that is at fault is named, and nobody else.
+func TestJudge(t *testing.T) {
+	sends := func(rank int, speed float64) func([]Node, *Pair) {
+		return func(_ []Node, p *Pair) {
+			if p.A == rank {
+				p.Forth = speed
+			}
+			if p.B == rank {
+				p.Back = speed
+			}
+		}
+	}
+	between := func(a, b int, edit func(*Pair)) func([]Node, *Pair) {
+		return func(_ []Node, p *Pair) {
+			if p.A == a && p.B == b {
+				edit(p)
+			}
+		}
+	}
+	for _, c := range []struct {
+		name string
+		n    int
+		edit func([]Node, *Pair)
+		want []string
+	}{
+		{"all is well", 5, func([]Node, *Pair) {}, nil},
+		{"one alone", 1, func([]Node, *Pair) {}, nil},
+		{"two", 2, func([]Node, *Pair) {}, nil},
+		{"a slow sender", 4, sends(2, 95), []string{"n2 (node 2) sends at 95 Mb/s, to or from whomever; others at 9."}},
+		{"a slow sender of three", 3, sends(1, 95), []string{"n1 (node 1) sends at 95 Mb/s"}},
+		{"a slow link", 4, between(1, 3, func(p *Pair) { p.Back = 100 }), []string{"between n1 (node 1) and n3 (node 3) go 9 Gb/s and back 100 Mb/s; 9"}},
+		{"a broken link", 4, between(0, 3, func(p *Pair) { p.Error = "i/o timeout" }), []string{"n0 (node 0) and n3 (node 3) do not reach each other: i/o timeout"}},
+		{"a long way", 4, between(0, 3, func(p *Pair) { p.Latency = time.Millisecond }), []string{"from n0 (node 0) to n3 (node 3) it takes 1ms; 50µs are usual"}},
+		{"a broken node", 4, func(_ []Node, p *Pair) {
+			if p.A == 2 || p.B == 2 {
+				p.Error = "connection refused"
+			}
+		}, []string{"n2 (node 2) reaches none of the 3 nodes it was to: connection refused"}},
+		{"two that do not meet", 2, func(_ []Node, p *Pair) { p.Error = "no route to host" }, []string{"n0 (node 0) and n1 (node 1) do not reach each other: no route to host"}},
+		{"a clock", 4, func(_ []Node, p *Pair) {
+			if p.A == 1 {
+				p.Skew = -time.Minute
+			}
+			if p.B == 1 {
+				p.Skew = time.Minute
+			}
+		}, []string{"the clock of n1 (node 1) is 1m0s off the others'"}},
+		{"another driver", 4, func(nodes []Node, _ *Pair) { nodes[3].Facts = map[string]string{"driver": "535"} }, []string{"n3 (node 3): driver is 535, on 3 nodes 570"}},
+		{"no driver", 4, func(nodes []Node, _ *Pair) { nodes[3].Facts = nil }, []string{"n3 (node 3): driver is not there, on 3 nodes 570"}},
+		{"its own fault", 4, func(nodes []Node, _ *Pair) { nodes[3].Faults = []string{"shm: too small"} }, []string{"n3 (node 3): shm: too small"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := Judge(world(c.n, c.edit))
+			if len(got) != len(c.want) {
+				t.Fatalf("%q, want %q", got, c.want)
+			}
+			for i, want := range c.want {
+				if !strings.HasPrefix(got[i], want) {
+					t.Errorf("%q, want %q", got[i], want)
+				}
+			}
+		})
+	}
+}
+
+// A memory is a Store of this process.
+type memory struct {
+	mu      sync.Mutex
+	values  map[string][]byte
+	numbers map[string]int64
+	changed chan struct{}
+}
+
+func (m *memory) Set(_ context.Context, key string, value []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.values[key] = slices.Clone(value)
+	close(m.changed)
+	m.changed = make(chan struct{})
+	return nil
+}
+
+func (m *memory) Get(ctx context.Context, key string) ([]byte, error) {
+	for {
+		m.mu.Lock()
+		v, ok := m.values[key]
+		changed := m.changed
+		m.mu.Unlock()
+		if ok {
+			return v, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (m *memory) Add(_ context.Context, key string, delta int64) (int64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.numbers[key] += delta
+	return m.numbers[key], nil
+}
+
+// Nodes measure each other over real connections; one that cannot be reached is named by all who try.
+func TestMeasure(t *testing.T) {
+	const size = 4
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	s := &memory{values: map[string][]byte{}, numbers: map[string]int64{}, changed: make(chan struct{})}
+	var all sync.WaitGroup
+	var nodes []Node
+	var pairs []Pair
+	for rank := range size {
+		all.Go(func() {
+			self := Node{Rank: rank, Name: fmt.Sprintf("n%d", rank), Addresses: []string{"127.0.0.1"}}
+			if rank == 2 {
+				self.Addresses = []string{"127.0.0.1:1"} // which becomes one that nobody can dial
+			}
+			n, p, err := Measure(ctx, s, self, size, Plan{Rounds: 10, Each: 20 * time.Millisecond})
+			if err != nil {
+				t.Error(rank, err)
+			}
+			if rank == 0 {
+				nodes, pairs = n, p
+			}
+		})
+	}
+	all.Wait()
+	if len(nodes) != size || len(pairs) != size*(size-1)/2 {
+		t.Fatalf("%d nodes, %d pairs", len(nodes), len(pairs))
+	}
+	for _, p := range pairs {
+		if p.B == 2 {
+			if p.Error == "" {
+				t.Errorf("nothing is wrong with %+v", p)
+			}
+			continue
+		}
+		if p.Error == "" && (p.Forth <= 0 || p.Back <= 0 || p.Latency <= 0 || p.Skew > time.Second || p.Skew < -time.Second) {
+			t.Errorf("%+v", p)
+		}
+	}
+}
+
+// Who does not know the job's secret is told nothing, and takes no time of others.
+func TestStranger(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{secret: []byte(strings.Repeat("k", secretSize))}
+	var running sync.WaitGroup
+	running.Go(func() { s.serve(ln) })
+	defer func() { ln.Close(); s.close(); running.Wait() }()
+	_, err = send(t.Context(), []byte(strings.Repeat("x", secretSize)), Node{Addresses: []string{ln.Addr().String()}}, time.Millisecond)
+	if err == nil {
+		t.Error("a stranger was measured")
+	}
+}

@@ -1,0 +1,2 @@
+// Package peers tries muster check --peers between machines, which are network namespaces.
+package peers
