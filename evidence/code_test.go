@@ -21,7 +21,7 @@ func TestExitCode(t *testing.T) {
 		}
 	}
 	for code, want := range map[int]string{
-		0: "all workers", 1: "exception", 2: "argparse", 3: "chosen it itself", 66: "peers never came", 67: "do not fit", 68: "never answered",
+		0: "all workers", 1: "exception", 2: "argparse", 3: "chosen it itself", 66: "peers never came", 67: "do not fit", 68: "did not answer",
 		69: "has the port", 70: "fault of muster", 71: "ulimit", 115: "SIGINT", 117: "SIGILL", 119: "SIGABRT", 120: "/dev/shm", 122: "SIGSEGV",
 		126: "cannot be executed", 127: "not there", 130: "Ctrl-C", 134: "SIGABRT", 135: "SIGBUS", 136: "SIGFPE", 137: "memory", 138: "infrastructure",
 		139: "muster itself would end with 122", 143: "SIGTERM", 159: "seccomp", 163: "signal 35", 200: "makes 1 of it", 255: "ssh", 256: "no exit code", -1: "no exit code",
