@@ -62,6 +62,7 @@ type Judge struct {
 	steady int           // looks at which it had advanced
 	gaps   gaps          // since it trains
 	looks  uint32        // so many
+	order  order         // of the ranks
 	stage  Stage         // of the standstill
 	worst  Stage         // that was told of it
 	told   string
@@ -106,13 +107,18 @@ func (j *Judge) pass(now time.Duration) time.Duration {
 // ended.
 func (j *Judge) note(beats []job.Beat, passed time.Duration) (progress, counted bool) {
 	j.looks++
+	steps := uint64(0)
 	for i := range beats {
 		b := &beats[i]
+		steps = max(steps, b.Steps)
 		t := j.ranks[b.Rank]
 		if t == nil || t.pid != b.PID || t.life != b.Life {
 			t = &track{}
 			j.ranks[b.Rank] = t
 			progress = true
+		}
+		if t.second != b.Second && j.worst < Suspect { // else it was told before, or tells of a standstill
+			j.order.note(b)
 		}
 		if t.note(b, passed) {
 			progress, counted = true, true
@@ -125,6 +131,7 @@ func (j *Judge) note(beats []job.Beat, passed time.Duration) (progress, counted 
 			progress = true
 		}
 	}
+	j.order.pace(steps, j.clock)
 	return progress, counted
 }
 

@@ -615,7 +615,7 @@ func (w *world) anything(random *rand.Rand) {
 
 func TestStragglers(t *testing.T) {
 	w := newWorld(4, Limits{})
-	for i := range 200 {
+	for i := range 300 {
 		for r := range w.beats {
 			b := &w.beats[r]
 			b.Count++
@@ -631,6 +631,66 @@ func TestStragglers(t *testing.T) {
 	if got != "[the others wait for rank 2: it spends 0 % of its time in collectives, they 50 %]" {
 		t.Error(got)
 	}
+}
+
+// TestLast tells who comes last, how often, and by how much, from what ranks had entered at the same moments. What is read of a moment
+// comes in late, and twice, and in any order.
+func TestLast(t *testing.T) {
+	const all = job.FromHooks // such as of PyTorch 1.13: when collectives are completed is not seen
+	for _, c := range []struct {
+		name    string
+		sources job.Source
+		entered func(second, rank int) uint64 // beside what all have
+		moment  func(second, rank int) uint8  // nil: each begin of a second
+		waits   func(second, rank int) bool
+		want    string
+	}{
+		{name: "one", sources: all, entered: func(s, r int) uint64 { return aheadOf(r != 2 && s%5 > 0) },
+			want: "[the others wait for rank 2: it comes last in 100 % of all cases, and is behind the others 80 % of the time, 399 ms of each step of 500 ms]"},
+		{name: "two in turns", sources: all, entered: func(s, r int) uint64 { return aheadOf(r != 1+s%2) },
+			want: "[the others wait for rank 2: it comes last in 50 % of all cases, and is behind the others 50 % of the time, 250 ms of each step of 500 ms the others wait for rank 1: it comes last in 50 % of all cases, and is behind the others 50 % of the time, 250 ms of each step of 500 ms]"},
+		{name: "anybody", sources: all, entered: func(s, r int) uint64 { return aheadOf(r != s%4) }, want: "[]"},
+		{name: "half of them, ahead", sources: all, entered: func(_, r int) uint64 { return aheadOf(r == 0) }, want: "[]"},
+		{name: "nobody", sources: all, entered: func(s, r int) uint64 { return 0 }, want: "[]"},
+		{name: "read at another moment", sources: all, entered: func(s, r int) uint64 { return aheadOf(r != 2) },
+			moment: func(s, r int) uint8 { return uint8(min(r, 1) * (1 + s%60)) }, want: "[]"},
+		{name: "a clock that is wrong", sources: job.FromRecorder, entered: func(s, r int) uint64 { return aheadOf(r != 2) },
+			waits: func(s, r int) bool { return s%2 == 0 }, want: "[]"},
+		{name: "a recorder says so, too", sources: job.FromRecorder, entered: func(s, r int) uint64 { return aheadOf(r != 2 && s%2 == 0) },
+			waits: func(s, r int) bool { return r != 2 && s%2 == 0 },
+			want:  "[the others wait for rank 2: it comes last in 100 % of all cases, and is behind the others 50 % of the time, 250 ms of each step of 500 ms; it spends 0 % of its time in collectives, they 50 %]"},
+	} {
+		w := newWorld(4, Limits{})
+		for i := range 1200 {
+			for r := range w.beats {
+				b := &w.beats[r]
+				s := (i - r/2) // node 1 is heard a second later
+				b.Count, b.Steps, b.Sources, b.Second = uint64(1+i), uint64(2*i), c.sources, uint8(1+(s+60)%60)
+				if c.moment != nil {
+					b.Second = c.moment(s, r)
+				}
+				b.Lanes[0] = job.Lane{Group: dp, Members: 4, Entered: uint64(10+10*s) + c.entered(s, r)}
+				b.Lanes[0].Completed = b.Lanes[0].Entered
+				if c.waits != nil && c.waits(s, r) {
+					b.Lanes[0].Completed--
+				}
+			}
+			w.look()
+			w.at -= time.Second - time.Millisecond // all is told twice
+			w.look()
+			w.at -= time.Millisecond
+		}
+		if got := fmt.Sprint(w.judge.Stragglers()); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+func aheadOf(is bool) uint64 {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // BenchmarkObserve is one look at the beats of 10,000 nodes of 8 ranks.

@@ -112,6 +112,7 @@ func (p *packer) beat(b *job.Beat) {
 		number(p, &s.GPUUsual)
 		number(p, &s.GPUBusy)
 	}
+	number(p, &b.Second)
 }
 
 // laneSize is the fewest bytes of a lane.

@@ -1,61 +1,213 @@
 package heartbeat
 
 import (
-	"fmt"
+	"cmp"
+	"maps"
 	"slices"
+	"time"
 
 	"github.com/muster-run/muster/job"
 )
 
 const (
-	fade   = 0.997 // of what was seen counts less at each look: half after four minutes
-	enough = 60    // looks, until anything is said
-	behind = 0.3   // of all looks: so much less than the others a straggler waits
+	fade    = 0.997 // of what was seen counts less at each look: half after four minutes
+	enough  = 60    // looks, until anything is said
+	patient = 150   // of them, until it is said of a world of which no more can be said
+	behind  = 0.3   // of all looks: so much less than the others a straggler waits, or so often they wait for it
+	nearly  = 0.1   // of them: who waits no less than that than the others is no straggler
 )
 
-// A Straggler is a rank for which the others wait: it spends less of its time in collectives than they do.
-type Straggler struct {
-	Rank   int     `json:"rank"`
-	Waits  float64 `json:"waits"`  // its share of time in collectives, 0 to 1
-	Others float64 `json:"others"` // the others' median
+// Stragglers are the ranks for which the others wait most, the worst first: those that spend less of their time in collectives, and
+// those that are behind the others at the same moments. Each rank's share of time is seen at its own node, so it does not matter there
+// that nodes do not look at the same moment.
+func (j *Judge) Stragglers() (all []job.Straggler) {
+	median, known := j.median()
+	if j.order.moments < enough && j.seldom(patient) { // soon more can be said
+		return nil
+	}
+	for _, rank := range j.sorted() {
+		t, s := j.ranks[rank], job.Straggler{Rank: rank}
+		if known {
+			s.Waits, s.Others = t.share(), median
+		}
+		s.Lost, s.Last, s.Step = j.order.of(rank)
+		late := s.Lost > behind && (!known || median-s.Waits > nearly)
+		if late || known && median-s.Waits > behind {
+			all = append(all, s)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b job.Straggler) int {
+		return cmp.Or(cmp.Compare(b.Lost, a.Lost), cmp.Compare(a.Waits, b.Waits))
+	})
+	return all
 }
 
-// Stragglers are the ranks for which the others wait most, the worst first. Each rank's share of time is seen at its own node, so
-// it does not matter that nodes do not look at the same moment.
-func (j *Judge) Stragglers() []Straggler {
+// median is how much of their time ranks spend in collectives, where all have a recorder that tells.
+func (j *Judge) median() (share float64, known bool) {
 	var shares []float64
 	for _, t := range j.ranks {
 		if t.sources&job.FromRecorder == 0 || t.looks < enough {
-			return nil
+			return 0, false
 		}
 		shares = append(shares, t.share())
 	}
 	if len(shares) < 2 {
-		return nil
+		return 0, false
 	}
 	slices.Sort(shares)
-	median := shares[len(shares)/2]
-	var out []Straggler
-	for _, rank := range j.sorted() {
-		if share := j.ranks[rank].share(); median-share > behind {
-			out = append(out, Straggler{rank, share, median})
+	return shares[len(shares)/2], true
+}
+
+// seldom reports whether any rank was looked at fewer times.
+func (j *Judge) seldom(times float32) bool {
+	for _, t := range j.ranks {
+		if t.looks < times {
+			return true
 		}
 	}
-	slices.SortStableFunc(out, func(a, b Straggler) int {
-		switch {
-		case a.Waits < b.Waits:
-			return -1
-		case a.Waits > b.Waits:
-			return 1
-		}
-		return 0
-	})
-	return out
+	return false
 }
 
 // share is that of the rank's time in collectives.
 func (t *track) share() float64 { return float64(t.waits / t.looks) }
 
-func (s Straggler) String() string {
-	return fmt.Sprintf("the others wait for rank %d: it spends %.0f %% of its time in collectives, they %.0f %%", s.Rank, 100*s.Waits, 100*s.Others)
+// An order is who was behind the others at the beginnings of seconds, at which all ranks' counters are read. What is read of one second
+// comes in over the next few.
+type order struct {
+	open    [4]moment       // by second
+	moments float64         // that count, of late
+	waited  float64         // of them those at which anybody was waited for
+	last    map[int]float64 // by rank, those at which it was
+	steps   uint64          // the most of any rank,
+	at      time.Duration   // and when that was so
+	made    float64         // of late
+	took    float64         // seconds
+}
+
+// A moment is the beginning of a second.
+type moment struct {
+	second uint8 // as in [job.Beat]; 0: none
+	groups map[uint64]*field
+}
+
+// A field is the members of a group at one moment, as far as they have told.
+type field struct {
+	told, members int
+	least, most   uint64 // collectives that anybody had entered
+	last          []int  // who had entered the least, as many as are kept,
+	lasts         int    // of so many
+}
+
+const (
+	mostFields = 64 // groups that are compared
+	mostLast   = 8  // ranks that are told of one
+	faint      = 0.05
+)
+
+// note takes in how far a rank was at a moment, in the largest of its groups.
+func (o *order) note(b *job.Beat) {
+	lane := widest(b.Lanes)
+	if b.Second == 0 || lane == nil {
+		return
+	}
+	m := &o.open[int(b.Second)%len(o.open)]
+	switch ahead := (int(b.Second) - int(m.second) + 60) % 60; {
+	case m.second != 0 && ahead > 30: // it comes too late
+		return
+	case m.second == 0 || ahead > 0:
+		o.close(m)
+		*m = moment{second: b.Second, groups: map[uint64]*field{}}
+	}
+	f := m.groups[lane.Group]
+	if f == nil && len(m.groups) < mostFields {
+		f = &field{members: lane.Members, least: lane.Entered}
+		m.groups[lane.Group] = f
+	}
+	if f != nil {
+		f.note(b.Rank, lane.Entered)
+	}
+}
+
+func widest(lanes []job.Lane) (widest *job.Lane) {
+	for i := range lanes {
+		if l := &lanes[i]; l.Group != 0 && l.Members > 1 && (widest == nil || l.Members > widest.Members) {
+			widest = l
+		}
+	}
+	return widest
+}
+
+func (f *field) note(rank int, entered uint64) {
+	f.told++
+	f.most = max(f.most, entered)
+	if entered < f.least {
+		f.least, f.last, f.lasts = entered, f.last[:0], 0
+	}
+	if entered == f.least {
+		if f.lasts++; len(f.last) < mostLast {
+			f.last = append(f.last, rank)
+		}
+	}
+}
+
+// behind is who the others were waiting for; of a group of which a tenth is not heard that is not known.
+func (f *field) behind() (ranks []int, known bool) {
+	if f.told*10 < f.members*9 {
+		return nil, false
+	}
+	if f.least == f.most || f.lasts*2 > f.told {
+		return nil, true
+	}
+	return f.last, true
+}
+
+// close counts a moment.
+func (o *order) close(m *moment) {
+	late, counts := map[int]bool{}, false
+	for _, f := range m.groups {
+		ranks, known := f.behind()
+		counts = counts || known
+		for _, r := range ranks {
+			late[r] = true
+		}
+	}
+	if !counts {
+		return
+	}
+	o.moments, o.waited = o.moments*fade+1, o.waited*fade
+	if len(late) > 0 {
+		o.waited++
+	}
+	for r := range o.last {
+		o.last[r] *= fade
+	}
+	maps.DeleteFunc(o.last, func(_ int, n float64) bool { return n < faint })
+	if o.last == nil {
+		o.last = map[int]float64{}
+	}
+	for r := range late {
+		o.last[r]++
+	}
+}
+
+// pace takes in how many steps the world has made by now.
+func (o *order) pace(steps uint64, now time.Duration) {
+	if o.steps > 0 && steps > o.steps {
+		o.made, o.took = o.made*fade+float64(steps-o.steps), o.took*fade+(now-o.at).Seconds()
+	}
+	if steps != o.steps {
+		o.steps, o.at = steps, now
+	}
+}
+
+// of says how much of their time the others wait for a rank, how many of all waits those are, and how long a step takes; 0: not known.
+func (o *order) of(rank int) (lost, last float64, step time.Duration) {
+	n := o.last[rank]
+	if o.moments < enough || n == 0 {
+		return 0, 0, 0
+	}
+	if o.made > 0 {
+		step = time.Duration(o.took / o.made * float64(time.Second))
+	}
+	return n / o.moments, n / o.waited, step
 }

@@ -23,7 +23,8 @@ type track struct {
 // A past is what is remembered of a beat when its look is over: there may be a hundred thousand ranks.
 type past struct {
 	sources      job.Source
-	seen         bool // from outside
+	seen         bool  // from outside
+	second       uint8 // as in a beat
 	pid, life    int
 	count, steps uint64
 	limit        time.Duration
@@ -33,7 +34,7 @@ type past struct {
 }
 
 func (p *past) keep(b *job.Beat) {
-	*p = past{sources: b.Sources, pid: b.PID, life: b.Life, count: b.Count, steps: b.Steps, limit: b.Limit}
+	*p = past{sources: b.Sources, second: b.Second, pid: b.PID, life: b.Life, count: b.Count, steps: b.Steps, limit: b.Limit}
 	if s := b.Sight; s != nil {
 		p.seen, p.cpu, p.disk, p.wire, p.said = true, s.CPU, s.Disk, s.Wire, s.Output
 	}

@@ -18,6 +18,7 @@ type Beat struct {
 	Left    time.Duration `json:"left,omitempty"` // of the announced phase
 	Lanes   []Lane        `json:"lanes,omitempty"`
 	Limit   time.Duration `json:"limit,omitempty"` // the framework's own time-out of a collective; 0: not known
+	Second  uint8         `json:"sec,omitempty"`   // of the minute, by the clock on the wall, at whose beginning this was read, from 1; 0: it was read at another moment
 	Mute    string        `json:"mute,omitempty"`  // why it tells nothing, or less than it could: "torch 1.13 has no recorder"
 
 	// What is seen from outside; nil: nobody looked, for it advances.
@@ -62,7 +63,7 @@ type Sight struct {
 	Held   bool          `json:"gil,omitempty"`    // its helper thread gets no turn: Python's lock is held, or the process does not run
 	CPU    time.Duration `json:"cpu,omitempty"`    // used
 	Disk   uint64        `json:"io,omitempty"`     // bytes read and written, by calls and by storage: most count twice
-	Wire   uint64        `json:"net,omitempty"`    // bytes that its TCP sockets received and saw acknowledged
+	Wire   uint64        `json:"net,omitempty"`    // bytes that its TCP sockets received and saw acknowledged, and that moved over the NVLinks of its GPU
 	Output uint64        `json:"out,omitempty"`    // bytes that it wrote to standard output and error
 	Stuck  []string      `json:"stuck,omitempty"`  // peers that do not acknowledge what was sent: "10.0.0.3:41234, 7 retransmissions"
 	Waits  string        `json:"wchan,omitempty"`  // where in the kernel it sleeps

@@ -115,7 +115,7 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 	case reached:
 		s.Reached = max(s.Reached, e.How)
 	case lagging:
-		todo = []any{say(e)}
+		todo = s.lagging(e)
 	case clashing:
 		todo = s.clashing(e)
 	case ordered:
@@ -183,7 +183,7 @@ func (s *state) newRound(number int) {
 	s.Start, s.Started, s.Left, s.Empty = nil, false, 0, false
 	s.Stopping, s.Causes, s.Own, s.Again, s.Ranks = false, nil, nil, false, nil
 	s.Order, s.Paused, s.Stall, s.Reached = "", false, nil, unheard
-	s.Mends, s.Down, s.Mended = nil, nil, 0
+	s.Mends, s.Down, s.Mended, s.Stragglers = nil, nil, 0, nil
 	for i := range s.Nodes {
 		n := s.edit(i)
 		n.Done, n.Clear, n.Ranks = false, false, nil

@@ -248,7 +248,7 @@ func (s *state) describe(r *report.Status) {
 	if s.Stall != nil {
 		r.Stall = s.Stall.line()
 	}
-	r.Alarms, r.Clashes = s.Alarms, s.Clashes
+	r.Alarms, r.Clashes, r.Stragglers = s.Alarms, s.Clashes, s.Stragglers
 }
 
 func (c cause) text(nodes []*node) string {

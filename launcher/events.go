@@ -96,6 +96,8 @@ type state struct {
 	Stall   *stalled `json:"stall,omitempty"`   // what was said last of the standstill that lasts
 	Alarms  int      `json:"alarms,omitempty"`  // standstills of this world that were called a hang, and were none
 	Clashes []string `json:"clashes,omitempty"` // time-outs that do not go with each other
+
+	Stragglers []job.Straggler `json:"stragglers,omitempty"` // the leader's: for whom the others wait in this round
 }
 
 // node is what the leader knows of one node.

@@ -26,13 +26,18 @@ type gpus struct {
 	environ []string
 	visible []string // what the workers see of them, by local rank: their numbers or UUIDs
 
-	stuck <-chan proc.Exit // of one that does not end; nil: there is none. The asking goroutine's
+	// Of the asking goroutine.
+	stuck    <-chan proc.Exit  // of one that does not end; nil: there is none
+	linkless bool              // no NVLink tells what it carries
+	carried  map[string]uint64 // by UUID, as in the answer before
+	told     time.Time         // when that came
 
 	mu    sync.Mutex
 	at    time.Time // of the last answer,
 	all   []witness.GPU
 	err   error
-	usual map[string]int // by UUID, the most watts that each drew while training went on
+	usual map[string]int    // by UUID, the most watts that each drew while training went on,
+	moved map[string]uint64 // and bytes that were seen to move over its NVLinks while the workers stood still
 }
 
 const (
@@ -40,6 +45,7 @@ const (
 	gpusCloser = 5 * time.Second
 	gpusFresh  = 10 * time.Second // what was seen counts for so long
 	maxSMI     = 64 << 10         // bytes of an answer
+	linkFloor  = 16 << 20         // bytes a second of a GPU's NVLinks below which nothing moves: kernels that wait may ask each other
 )
 
 // newGPUs returns nil on a node without NVIDIA's accelerators.
@@ -50,7 +56,7 @@ func (r *round) newGPUs() *gpus {
 	}
 	list, _ := r.c.getenv("CUDA_VISIBLE_DEVICES")
 	return &gpus{
-		start: r.c.First.Start, kill: r.c.First.KillTree, environ: r.c.Environ, visible: visibleGPUs(list, n, len(r.group.PIDs())), usual: map[string]int{},
+		start: r.c.First.Start, kill: r.c.First.KillTree, environ: r.c.Environ, visible: visibleGPUs(list, n, len(r.group.PIDs())), usual: map[string]int{}, moved: map[string]uint64{},
 	}
 }
 
@@ -87,22 +93,43 @@ func (g *gpus) run(ctx context.Context, quiet func() bool) {
 			continue
 		}
 		last = time.Now()
-		text, err := g.ask(ctx)
+		text, err := g.ask(ctx, witness.SMI())
 		if none := new(proc.StartError); errors.As(err, &none) || ctx.Err() != nil {
 			return
 		}
 		g.note(text, err, !still && !quiet())
+		switch {
+		case !still: // what they carry then shows nothing
+			g.carried = nil
+		case err == nil && !g.linkless:
+			g.links(g.ask(ctx, witness.NVLinkSMI()))
+		}
 	}
 }
 
+// links takes in what NVLinks carried. That none tells is an answer, too: they are not asked again in this round.
+func (g *gpus) links(text string, err error) {
+	carried, now := witness.NVLinks([]byte(text)), time.Now()
+	g.linkless = err != nil || len(carried) == 0
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for gpu, n := range carried {
+		before, known := g.carried[gpu]
+		if known && n > before && float64(n-before) > linkFloor*now.Sub(g.told).Seconds() {
+			g.moved[gpu] += n - before
+		}
+	}
+	g.carried, g.told = carried, now
+}
+
 // ask runs nvidia-smi once, for a few seconds at the most.
-func (g *gpus) ask(ctx context.Context) (string, error) {
+func (g *gpus) ask(ctx context.Context, argv []string) (string, error) {
 	if !g.over() {
 		return "", errors.New("nvidia-smi does not end, though it was killed: its driver hangs")
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, witness.SMILimit, fmt.Errorf("nvidia-smi does not end within %v", witness.SMILimit))
 	defer cancel()
-	child, err := g.start(ctx, proc.Spec{Argv: witness.SMI(), Env: g.environ})
+	child, err := g.start(ctx, proc.Spec{Argv: argv, Env: g.environ})
 	if err != nil {
 		return "", fmt.Errorf("nvidia-smi: %w", err)
 	}
@@ -164,6 +191,9 @@ func (g *gpus) see(s *job.Sight, local int) {
 	})
 	if i >= 0 && time.Since(g.at) < gpusFresh {
 		s.GPU, s.GPUBusy, s.GPUUsual = g.all[i].Watts, g.all[i].Busy, g.usual[g.all[i].UUID]
+	}
+	if i >= 0 {
+		s.Wire += g.moved[g.all[i].UUID] // which never shrinks
 	}
 }
 

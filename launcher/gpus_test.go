@@ -3,6 +3,7 @@ package launcher
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,13 +34,13 @@ func (f *fakes) start(_ context.Context, s proc.Spec) (*proc.Child, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.started++
-	if !slices.Equal(s.Argv, witness.SMI()) || !slices.Equal(s.Env, []string{"A=1"}) || s.Tag != "" {
+	if !slices.Equal(s.Argv, witness.SMI()) && !slices.Equal(s.Argv, witness.NVLinkSMI()) || !slices.Equal(s.Env, []string{"A=1"}) || s.Tag != "" {
 		f.t.Errorf("%+v", s)
 	}
 	if f.script == "" {
 		return nil, &proc.StartError{Code: 127, Text: "nvidia-smi: not found"}
 	}
-	cmd := exec.Command("sh", "-c", f.script)
+	cmd := exec.Command("sh", append([]string{"-c", f.script}, s.Argv...)...)
 	var ours, theirs [2]*os.File
 	for i := range ours {
 		var err error
@@ -76,7 +77,7 @@ func (f *fakes) kill(_ context.Context, pids ...int) error {
 
 func newFakes(t *testing.T, script string) (*fakes, *gpus) {
 	f := &fakes{t: t, script: script}
-	return f, &gpus{start: f.start, kill: f.kill, environ: []string{"A=1"}, visible: []string{"0", "1"}, usual: map[string]int{}}
+	return f, &gpus{start: f.start, kill: f.kill, environ: []string{"A=1"}, visible: []string{"0", "1"}, usual: map[string]int{}, moved: map[string]uint64{}}
 }
 
 // What accelerators draw is seen beside what they drew while training went on.
@@ -88,7 +89,7 @@ func TestGPUPower(t *testing.T) {
 		if err := os.WriteFile(at, []byte(watts+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		text, err := g.ask(t.Context())
+		text, err := g.ask(t.Context(), witness.SMI())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,15 +118,46 @@ func TestGPUPower(t *testing.T) {
 	}
 }
 
+// What moves over NVLinks while workers stand still is a sign of life of those whose GPU it is; what kernels that wait might exchange is none, nor
+// is what was carried before.
+func TestNVLinks(t *testing.T) {
+	_, g := newFakes(t, "")
+	g.note("0, GPU-a, 120, 100, 1\n1, GPU-b, 70, 100, 1\n", nil, false)
+	answer := func(a, b uint64) string {
+		return fmt.Sprintf("GPU 0: H100 (UUID: GPU-a)\n\t Link 0: Data Tx: %d KiB\nGPU 1: H100 (UUID: GPU-b)\n\t Link 0: Data Tx: %d KiB\n", a, b)
+	}
+	for i, c := range []struct {
+		a, b   uint64 // KiB that were carried
+		wa, wb uint64 // KiB that the workers moved, besides what their sockets did
+	}{
+		{1 << 30, 1 << 30, 0, 0},
+		{1<<30 + 1<<20, 1<<30 + 1, 1 << 20, 0},
+		{1<<30 + 1<<20, 7, 1 << 20, 0}, // a driver that was loaded anew
+		{1<<30 + 2<<20, 8, 2 << 20, 0},
+	} {
+		g.told = time.Now().Add(-gpusCloser)
+		g.links(answer(c.a, c.b), nil)
+		for local, want := range []uint64{c.wa, c.wb} {
+			s := job.Sight{Wire: 5}
+			if g.see(&s, local); s.Wire != 5+want<<10 {
+				t.Errorf("look %d: local rank %d moved %d, want %d", i, local, s.Wire, 5+want<<10)
+			}
+		}
+	}
+	if g.links("Unable to retrieve NVLink information", nil); !g.linkless {
+		t.Error("who has no NVLinks is asked again")
+	}
+}
+
 // One that does not end is killed, and no other is started before it is gone.
 func TestGPUsHang(t *testing.T) {
 	for _, undead := range []bool{false, true} {
 		f, g := newFakes(t, "echo 0, GPU-a, 1, 1, 1; exec sleep 1000")
 		f.undead = undead
-		if _, err := g.ask(t.Context()); err == nil || !strings.Contains(err.Error(), "does not end within 2s") || len(f.killed) != 1 {
+		if _, err := g.ask(t.Context(), witness.SMI()); err == nil || !strings.Contains(err.Error(), "does not end within 2s") || len(f.killed) != 1 {
 			t.Fatalf("%v, killed %v", err, f.killed)
 		}
-		_, err := g.ask(t.Context())
+		_, err := g.ask(t.Context(), witness.SMI())
 		if undead != (f.started == 1) || undead != strings.Contains(err.Error(), "though it was killed: its driver hangs") {
 			t.Errorf("undead %v: %d were started: %v", undead, f.started, err)
 		}
@@ -139,7 +171,7 @@ func TestGPUsHang(t *testing.T) {
 		f.end[0]()
 		f.script, f.undead = "echo 0, GPU-a, 1, 1, 1", false // a busy machine may take too long for one
 		for try := time.After(time.Minute); ; {
-			text, err := g.ask(t.Context())
+			text, err := g.ask(t.Context(), witness.SMI())
 			if err == nil && text != "" {
 				break
 			}

@@ -31,8 +31,11 @@ type (
 		Group   int    // the node of the first culprit; -1: there is none
 		Nodes   []int  // of all of them
 	}
-	// lagging: the leader's watch sees for whom the others wait.
-	lagging struct{ Text string }
+	// lagging: the leader's watch sees for whom the others wait, or that they do no more.
+	lagging struct {
+		Text string // of the worst; "": nothing new is to be said
+		All  []job.Straggler
+	}
 	// clashing: the leader's watch sees a time-out of the framework that does not go with ours.
 	clashing struct{ Text string }
 	// collect: keep what helps to understand a standstill.
@@ -41,6 +44,15 @@ type (
 		Nodes []int // of who is to blame
 	}
 )
+
+// lagging is the leader's: people hear of the worst once, and see all for as long as it is so in this round.
+func (s *state) lagging(e lagging) []any {
+	s.Stragglers = e.All
+	if e.Text == "" {
+		return nil
+	}
+	return []any{say{e.Text}}
+}
 
 // stalled is the leader's: it tells all, and acts if the user wants it to.
 func (s *state) stalled(p policy, e stalled) []any {

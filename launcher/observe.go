@@ -51,7 +51,7 @@ type observer struct {
 	all     turnover         // of all ranks that are heard of
 	round   int
 	said    state // of standstills
-	lags    string
+	slow    []job.Straggler
 	clashes []string // time-outs that do not go with each other, that were told of
 	mute    bool     // it was said that nobody tells anything
 	falls   falls
@@ -412,14 +412,11 @@ func (o *observer) stragglers() {
 	if o.judge == nil {
 		return
 	}
-	who := ""
-	if found := o.judge.Stragglers(); len(found) > 0 {
-		who = fmt.Sprint(found[0].Rank)
-		if who != o.lags {
-			o.c.Log.Info(found[0].String())
-		}
+	found := o.judge.Stragglers()
+	if len(found) > 0 && (len(o.slow) == 0 || o.slow[0].Rank != found[0].Rank) {
+		o.c.Log.Info(found[0].String())
 	}
-	o.lags = who
+	o.slow = found[:min(len(found), maxStragglers)]
 }
 
 // mention says once that nobody tells how far he is.

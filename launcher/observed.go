@@ -19,7 +19,7 @@ func (o *observer) publish() {
 	s := report.Status{
 		Schema: report.StatusSchema, Job: o.plan.Spec.ID, Host: o.c.Host.Hostname, PID: os.Getpid(), Version: o.c.Version, Began: o.began,
 		Phase: report.Observing, Since: o.began, Waits: fmt.Sprintf("the end of %s (pid %d), which is only observed", o.name(), o.command.PID),
-		World: o.size, Round: o.round, Alarms: o.said.Alarms, Workers: o.workers(),
+		World: o.size, Round: o.round, Alarms: o.said.Alarms, Workers: o.workers(), Stragglers: o.slow,
 	}
 	if o.said.Stall != nil {
 		s.Stall = o.said.Stall.line()
@@ -81,7 +81,7 @@ func (o *observer) ending(e report.Ending) report.Ending {
 	if e.Nodes = o.nodes; len(o.nodes) > 0 {
 		e.Node = o.node
 	}
-	e.Ended = time.Now()
+	e.Stragglers, e.Ended = o.slow, time.Now()
 	if o.c.VerdictFile != "" {
 		if err := e.Write(o.c.VerdictFile); err != nil {
 			o.c.Log.Error(err.Error())

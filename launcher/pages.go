@@ -157,6 +157,18 @@ func beatOf(rank, local, pid int, s page.Snapshot, now time.Duration) job.Beat {
 	return b
 }
 
+// belated is how long after the begin of a second counters may be read that count as read at it.
+const belated = 50 * time.Millisecond
+
+// second says at the begin of which second a page's counters were read, as in [job.Beat]; clock is the moment by the page's clock.
+func second(s page.Snapshot, clock time.Duration, now time.Time) uint8 {
+	read := now.Add(s.Moment - clock)
+	if s.Moment == 0 || s.Exiting || time.Duration(read.Nanosecond()) > belated {
+		return 0
+	}
+	return uint8(1 + read.Second())
+}
+
 // laneOf is one process group of a page. Where it cannot be seen what is complete, nobody is seen to wait; nor does who is about to
 // end, though it may have been in a collective when that was last looked at.
 func laneOf(l page.Lane, exiting bool) job.Lane {

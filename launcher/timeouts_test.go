@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-run/muster/heartbeat/page"
+	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/report"
 )
 
@@ -26,6 +28,51 @@ func TestOwnTimeouts(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%q: %v, want %v", c.environ, got, c.want)
 		}
+	}
+}
+
+// Of whom the others wait for people hear once; status and the verdict tell of it as long as it is so.
+func TestLagging(t *testing.T) {
+	w := newWorld(t, 2).begin()
+	all := []job.Straggler{{Rank: 3, Node: "node-1", Lost: 0.5, Last: 0.9, Step: time.Second}}
+	w.feed(0, lagging{Text: all[0].String(), All: all})
+	all[0].Lost = 0.6
+	w.feed(0, lagging{All: all})
+	w.run()
+	if n := strings.Count(strings.Join(w.log, "\n"), "the others wait for rank 3"); n != 1 {
+		t.Errorf("it was said %d times: %q", n, w.log)
+	}
+	shows := func() string {
+		var s report.Status
+		w.states[0].describe(&s)
+		return s.Text(time.Time{})
+	}
+	const line = "\nstraggler: the others wait for rank 3 (node-1): it comes last in 90 % of all cases, and is behind the others 60 % of the time, 600 ms of each step of 1.0 s\n"
+	if text := shows(); !strings.Contains(text, line) {
+		t.Errorf("status does not show it: %s", text)
+	}
+	w.feed(0, lagging{})
+	w.run()
+	if text := shows(); strings.Contains(text, "straggler") {
+		t.Errorf("status still shows it: %s", text)
+	}
+}
+
+// The moment at which a worker's counters were read is that of its own node's clock.
+func TestSecond(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 59, 400e6, time.UTC)
+	for _, c := range []struct {
+		read time.Duration // before now
+		end  bool
+		want uint8
+	}{{400 * time.Millisecond, false, 60}, {360 * time.Millisecond, false, 60}, {340 * time.Millisecond, false, 0}, {1390 * time.Millisecond, false, 59}, {400 * time.Millisecond, true, 0}} {
+		s := page.Snapshot{Moment: time.Hour - c.read, Exiting: c.end}
+		if got := second(s, time.Hour, now); got != c.want {
+			t.Errorf("%v before: %d, want %d", c.read, got, c.want)
+		}
+	}
+	if got := second(page.Snapshot{}, time.Hour, now); got != 0 {
+		t.Errorf("of no page: %d", got)
 	}
 }
 

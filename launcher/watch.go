@@ -65,7 +65,7 @@ type watch struct {
 	pmi     *pmiServer // that workers are to speak to; nil: to none
 	apart   apart      // what was said of workers that are not in this world
 	foreign bool       // they are another launcher's, and their world is what they say
-	lags    string     // what was said of stragglers
+	lags    string     // of whom it was said last that the others wait for it
 	how     int        // far the round has come
 
 	complained bool // that nothing can be learned of the output
@@ -94,6 +94,8 @@ const (
 	heardAgo   = 4 * time.Second // a beat counts for so long
 	speakBy    = 2 * time.Minute // a worker that has said nothing by then has no heartbeats
 	lagEach    = time.Minute
+
+	maxStragglers = 8 // that are shown
 )
 
 // An exited is the end of a worker's process; another one may have been started in its place since.
@@ -334,7 +336,7 @@ func (w *watch) own(now time.Time) (beats []job.Beat, ended []int) {
 		w.does.note(local, s)
 		pages = append(pages, s)
 		b := beatOf(first+local, local, pid, s, clock)
-		b.Stack = stacks[local]
+		b.Stack, b.Second = stacks[local], second(s, clock, now)
 		if said != nil {
 			w.unsaid[local] = heardOf(&b, said[local])
 			w.deafen(&b)
@@ -458,16 +460,22 @@ func (w *watch) stragglers(ctx context.Context) {
 		return
 	}
 	found := w.judge.Stragglers()
-	text := ""
-	if len(found) > 0 {
-		text = found[0].String()
-		if key := fmt.Sprint(found[0].Rank); key != w.lags {
-			w.lags = key
-			w.tell(ctx, lagging{text})
-		}
+	if len(found) == 0 && w.lags == "" {
 		return
 	}
-	w.lags = ""
+	e, who := lagging{All: found[:min(len(found), maxStragglers)]}, ""
+	for i := range e.All {
+		if n, known := w.world.MemberOf(e.All[i].Rank); known {
+			e.All[i].Node = w.world.Members[n].Name
+		}
+	}
+	if len(found) > 0 {
+		if who = fmt.Sprint(found[0].Rank); who != w.lags {
+			e.Text = found[0].String()
+		}
+	}
+	w.lags = who
+	w.tell(ctx, e)
 }
 
 // Times in which a worker writes where its threads are.

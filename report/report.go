@@ -19,13 +19,16 @@ const Schema = "muster.verdict/1"
 // An Ending is how a job ended, as one of its nodes tells it.
 type Ending struct {
 	job.Verdict
-	Job     string   // its id; "" when it ended before it had one
-	Host    string   // this node's name
-	Node    int      // this node's group rank; -1 when there was no world
-	Nodes   []string // names of the world's nodes; none when there was no world
-	World   int      // workers in the world
-	Ranks   []job.Ended
-	Stalls  []Stall   // of a job that was only observed
+	Job    string   // its id; "" when it ended before it had one
+	Host   string   // this node's name
+	Node   int      // this node's group rank; -1 when there was no world
+	Nodes  []string // names of the world's nodes; none when there was no world
+	World  int      // workers in the world
+	Ranks  []job.Ended
+	Stalls []Stall // of a job that was only observed
+
+	Stragglers []job.Straggler // of the last round, as far as this node knows
+
 	Began   time.Time // of this agent
 	Ended   time.Time
 	Version string // of the muster binary
@@ -46,14 +49,17 @@ type verdict struct {
 	Rounds       []round   `json:"rounds,omitempty"`
 	Ranks        []rank    `json:"ranks,omitempty"`
 	Stalls       []stall   `json:"standstills,omitempty"`
-	Job          string    `json:"job,omitempty"`
-	Node         *int      `json:"node,omitempty"`
-	Host         string    `json:"host,omitempty"`
-	Nodes        int       `json:"nodes,omitempty"`
-	WorldSize    int       `json:"world_size,omitempty"`
-	Began        string    `json:"began_at,omitempty"`
-	Ended        string    `json:"ended_at,omitempty"`
-	Version      string    `json:"muster,omitempty"`
+
+	Stragglers []job.Straggler `json:"stragglers,omitempty"`
+
+	Job       string `json:"job,omitempty"`
+	Node      *int   `json:"node,omitempty"`
+	Host      string `json:"host,omitempty"`
+	Nodes     int    `json:"nodes,omitempty"`
+	WorldSize int    `json:"world_size,omitempty"`
+	Began     string `json:"began_at,omitempty"`
+	Ended     string `json:"ended_at,omitempty"`
+	Version   string `json:"muster,omitempty"`
 }
 
 // A Stall is a time in which no rank advanced.
@@ -131,7 +137,7 @@ func (e Ending) JSON() []byte {
 	for _, s := range e.Stalls {
 		v.Stalls = append(v.Stalls, stall{stamp(s.At), s.Stage, s.Message, s.Hang, s.Round, s.Over.Seconds(), s.False})
 	}
-	v.Ranks = e.ranks()
+	v.Ranks, v.Stragglers = e.ranks(), e.Stragglers
 	if len(e.Nodes) > 0 {
 		v.Node = &e.Node
 	}

@@ -119,6 +119,7 @@ func TestStatus(t *testing.T) {
 			{Rank: 3, LocalRank: 1, PID: 21, State: "exited with code 0", Exit: &job.Exit{}},
 		},
 		Causes: []string{"rank 0 on bob exited with code 3: \x1b[31mred"}, Rounds: []StatusRound{{0, "rank 1 on bob was killed"}, {1, "told to restart"}},
+		Stragglers: []job.Straggler{{Rank: 1, Node: "bob", Lost: 0.6, Last: 0.957, Step: 118 * time.Millisecond, Waits: 0.031, Others: 0.62}},
 	}
 	golden(t, "status.json", s.JSON())
 	text := s.Text(at.Add(2 * time.Minute))

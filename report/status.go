@@ -41,6 +41,8 @@ type Status struct {
 	Alarms      int            `json:"false_alarms,omitempty"` // standstills of this world that were called a hang, and were none
 	Suspects    string         `json:"suspects,omitempty"`     // machines that failed jobs before, and what place their nodes have; the node that led the meeting alone knows
 	Clashes     []string       `json:"clashes,omitempty"`      // time-outs of the framework that do not go with ours; node 0 alone knows
+
+	Stragglers []job.Straggler `json:"stragglers,omitempty"` // for whom the others wait, the worst first; node 0 alone knows
 }
 
 // The phases of a job on a node.
@@ -107,6 +109,9 @@ func (s Status) Text(now time.Time) string {
 	said("mind: ", s.Suspects)
 	for _, c := range s.Clashes {
 		said("mind: ", c)
+	}
+	for _, l := range s.Stragglers {
+		said("straggler: ", l.String())
 	}
 	for _, c := range s.Causes {
 		said("went wrong: ", c)

@@ -47,6 +47,7 @@ const (
 	hookHelper = 48
 	hookLimit  = 56
 	hookSpent  = 64
+	hookMoment = 72
 	hookCalls  = 128
 	hookMute   = 256 // its length in a byte, and up to 127 more
 	hookRaised = 384 // the same
@@ -93,6 +94,7 @@ type Snapshot struct {
 	Optimizer   uint64        // steps of optimizers
 	Helper      time.Duration // when its thread last had a turn, by CLOCK_MONOTONIC
 	Spent       time.Duration // CPU time of that thread
+	Moment      time.Duration // when Lanes were read that have not been entered further since, at the begin of a second by the clock on the wall; 0: they have
 	Limit       time.Duration // of a collective in the default process group, until the framework gives up; 0: not known
 	Lanes       []Lane
 	Calls       Lane   // backward and torch.distributed; Op is the one it is inside
@@ -184,7 +186,7 @@ func (s *Snapshot) hook(b []byte) {
 	s.StackReady, s.Exiting = flags&flagStack != 0, flags&flagExiting != 0
 	s.Grouped = flags&flagGrouped != 0
 	s.Optimizer, s.Helper, s.Limit = order.Uint64(b[hookSteps:]), instant(b[hookHelper:]), instant(b[hookLimit:])
-	s.Spent = instant(b[hookSpent:])
+	s.Spent, s.Moment = instant(b[hookSpent:]), instant(b[hookMoment:])
 	s.Calls, s.Mute, s.Raised = laneFrom(b[hookCalls:]), text(b[hookMute:hookMute+128]), text(b[hookRaised:hookRaised+128])
 	for i := range min(int(order.Uint32(b[hookLanes:])), maxLane) {
 		s.Lanes = append(s.Lanes, laneFrom(b[lanesAt-hookAt+i*lane:]))

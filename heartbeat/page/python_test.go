@@ -394,6 +394,29 @@ func TestHelper(t *testing.T) {
 	}
 }
 
+// Counters are read at the beginnings of seconds by the clock on the wall, so that those of several ranks are of the same moment.
+func TestMoments(t *testing.T) {
+	w := start(t, "import torch, sys\nsys.stdin.read()")
+	var early, late int
+	s := w.until(t, "there", func(s Snapshot) bool { return s.PID > 0 })
+	for range 6 { // some of which a busy machine makes late
+		s = w.until(t, "telling", func(n Snapshot) bool { return n.Helper > s.Helper })
+		now, err := monotonic()
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch at := time.Now().Add(s.Moment - now).Nanosecond(); {
+		case at < 100_000_000:
+			early++
+		default:
+			late++
+		}
+	}
+	if early <= late {
+		t.Errorf("%d at the beginning of a second, %d later", early, late)
+	}
+}
+
 // What a program ends of it says on its page, if Python itself ends it.
 func TestRaised(t *testing.T) {
 	for script, want := range map[string]string{

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	jobs "github.com/muster-run/muster/job" // a job is something else here
 	"github.com/muster-run/muster/test/stage"
 )
 
@@ -59,6 +60,8 @@ type ended struct {
 		Message string `json:"message"`
 		False   bool   `json:"false_alarm"`
 	} `json:"standstills"`
+	Stragglers []jobs.Straggler `json:"stragglers"`
+
 	Message string  `json:"message"`
 	First   *failed `json:"first"`
 	Rounds  []struct {
