@@ -48,24 +48,28 @@ func serveDNS(t *testing.T, pid int, addr string) *dns {
 	return d
 }
 
-// within calls a function in the network of a process. Its thread ends with that: no other goroutine is to get there.
+// within calls a function in the network of a process, and comes back from there. The thread must live on: with it would end the machines that
+// were made on it.
 func within(t *testing.T, pid int, call func()) {
 	t.Helper()
-	failed := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
-		if err == nil {
-			err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)
-			ns.Close()
-		}
-		if err == nil {
-			call()
-		}
-		failed <- err
-	}()
-	if err := <-failed; err != nil {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	here, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
 		t.Fatal(err)
+	}
+	defer here.Close()
+	there, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer there.Close()
+	if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	call()
+	if err := unix.Setns(int(here.Fd()), unix.CLONE_NEWNET); err != nil {
+		panic(err) // nothing else may run on this thread
 	}
 }
 

@@ -26,13 +26,94 @@ type example struct {
 	expect map[string]any // of all pods
 	roles  []string       // of each
 	play   *play
+
+	assigned bool // the ranks are those by name, which the pods learn when they meet
 }
+
+// rule is what all pods of an example are to understand.
+func rule(name string, nodes int, host string, port any) map[string]any {
+	return map[string]any{"rule": name, "nodes": nodes, "host": host, "port": port}
+}
+
+// one is a play in which a file of ours is the training.
+func one(path, script string) *play { return &play{files: map[string]string{path: script}} }
+
+const torch = "testdata/together.py"
 
 var all = []example{
 	{
-		name: "pytorchjob-volcano", gpus: 8, ranks: []int{0, 1, 2, 3},
-		expect: map[string]any{"rule": "pytorchjob", "nodes": 4, "host": "sdxl-lora-master-0", "port": 23456, "nproc": 8},
-		play:   &play{files: map[string]string{"/app/lora-scripts/sd-scripts/sdxl_train.py": "testdata/together.py"}},
+		name: "pytorchjob-volcano", gpus: 8, ranks: []int{0, 1, 2, 3}, expect: rule("pytorchjob", 4, "sdxl-lora-master-0", 23456),
+		play: one("/app/lora-scripts/sd-scripts/sdxl_train.py", torch),
+	},
+	{
+		name: "tfjob-volcano", ranks: []int{0, -1, 1}, roles: []string{"chief", "ps", "worker"}, expect: rule("tf-config", 2, "mnist-chief-0.kubeflow-user.svc", 2222),
+		play: &play{
+			long: true, python: "tensorflow", files: map[string]string{"/opt/model.py": "../interop/scripts/tf_ps.py"},
+			says: func(nth int) []string {
+				return [][]string{{"this is chief 0", "rank 0 of 3: w"}, {"this is ps 0"}, {"this is worker 0"}}[nth]
+			},
+		},
+	},
+	{
+		name: "t9k-deepspeedjob", gpus: 2, ranks: []int{0, 1, 2, 3}, expect: rule("hostfile", 4, "ds-worker-0", nil),
+		play: &play{
+			nproc: -1, long: true, files: map[string]string{"/t9k/mnt/train.py": torch}, served: []int{1, 2, 3}, env: []string{"DS_ACCELERATOR=cpu"},
+			links: map[string]string{"/usr/sbin/sshd": "/usr/local/bin/muster", "/usr/bin/ssh": "/usr/local/bin/muster",
+				"/usr/local/bin/pdsh": "muster", "/usr/local/bin/deepspeed": "muster"},
+			says: func(nth int) []string {
+				if nth > 0 {
+					return nil // it comes through the first
+				}
+				return together(8, 0, 1, 2, 3, 4, 5, 6, 7)
+			},
+		},
+	},
+	{
+		name: "t9k-genericjob", gpus: 8, ranks: []int{0, 1, 2, 3}, expect: rule("generic", 4, "ds-llm-worker-0", 29400),
+		play: &play{long: true, files: map[string]string{"/t9k/mnt/train.py": torch}},
+	},
+	{
+		name: "paddlejob", gpus: 1, ranks: []int{0, 1}, expect: rule("paddle-operator", 2, "10.244.1.7", 41233),
+		play: &play{
+			long: true, byIP: true, python: "paddle", nproc: 2, files: map[string]string{"/app/train_fleet.py": "../interop/scripts/paddle_collective.py"},
+			says: func(nth int) []string {
+				return []string{fmt.Sprintf("rank %d of 4: trained", 2*nth), fmt.Sprintf("rank %d of 4: trained", 2*nth+1)}
+			},
+		},
+	},
+	{
+		name: "paddlejob-ps", ranks: []int{-1, 0, 1}, roles: []string{"ps", "worker", "worker"}, expect: rule("paddle-operator", 2, "wide-deep-worker-0", 36000),
+		play: &play{
+			long: true, python: "paddle-ps", files: map[string]string{"/app/train.py": "../interop/scripts/paddle_ps.py"},
+			says: func(nth int) []string {
+				return [][]string{nil, {"rank 0 of 3: the server trained"}, {"rank 1 of 3: the server trained"}}[nth]
+			},
+		},
+	},
+	{
+		name: "paddlejob-kubeflow", gpus: 1, ranks: []int{0, 1}, expect: map[string]any{"rule": "paddle-launch-env", "nodes": 2, "port": 36543},
+		play: &play{
+			long: true, python: "paddle", nproc: 2, files: map[string]string{"/app/train_fleet.py": "../interop/scripts/paddle_collective.py"},
+			says: func(nth int) []string {
+				return []string{fmt.Sprintf("rank %d of 4: trained", 2*nth), fmt.Sprintf("rank %d of 4: trained", 2*nth+1)}
+			},
+		},
+	},
+	{
+		name: "volcano-job", gpus: 8, ranks: []int{0, 1, 2, 3}, expect: rule("volcano", 4, "llm-node-0.llm", 23456),
+		play: one("/app/train.py", torch),
+	},
+	{
+		name: "jobset", gpus: 8, ranks: []int{0, 1, 2}, expect: rule("jobset", 3, "llm-node-0-0.llm", nil), assigned: true,
+		play: &play{long: true, files: map[string]string{"/app/train.py": torch}},
+	},
+	{
+		name: "indexed-job", gpus: 8, ranks: []int{0, 1, 2}, expect: rule("indexed", 3, "llm-0.llm", nil),
+		play: one("/app/train.py", torch),
+	},
+	{
+		name: "trainjob", gpus: 8, ranks: []int{0, 1, 2}, expect: rule("trainjob-torch", 3, "llm-node-0-0.llm", 29500),
+		play: &play{long: true, files: map[string]string{"/app/train.py": torch}},
 	},
 }
 
@@ -54,6 +135,9 @@ func (e example) pods(t testing.TB, c *cluster) []*pod {
 		p.Expect = maps.Clone(e.expect)
 		if p.Expect["rank"] = nil; e.ranks[i] >= 0 {
 			p.Expect["rank"] = e.ranks[i]
+		}
+		if e.assigned {
+			p.Expect["rank"] = "assigned"
 		}
 		if e.roles != nil {
 			p.Expect["role"] = e.roles[i]

@@ -2,7 +2,10 @@ package platforms
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -98,4 +101,81 @@ func (e elastic) env(host, port string) [][2]string {
 		env = append(env, [2]string{"PET_RDZV_CONF", strings.Join(conf, ",")})
 	}
 	return env
+}
+
+// tfJob: training-operator v1.9. Containers are told of the cluster if it has several pods.
+func tfJob(t testing.TB, c *cluster, m manifest) {
+	var spec struct {
+		Replicas map[string]replicas `yaml:"tfReplicaSpecs"`
+		Dynamic  bool                `yaml:"enableDynamicWorker"`
+	}
+	m.into(t, &spec)
+	if spec.Dynamic {
+		t.Fatal("there is no model of enableDynamicWorker")
+	}
+	job := kubeflowJob{replicas: map[string]replicas{}}
+	hosts := map[string][]string{}
+	for role, r := range spec.Replicas {
+		job.replicas[strings.ToLower(role)] = r
+	}
+	job.roles = slices.Sorted(maps.Keys(job.replicas))
+	for _, role := range job.roles {
+		for i := range job.replicas[role].Replicas {
+			hosts[role] = append(hosts[role], fmt.Sprintf("%s-%s-%d.%s.svc:2222", m.Metadata.Name, role, i, c.namespace))
+		}
+	}
+	job.each(c, m, func(role string, index, _ int, _ string) [][2]string {
+		if job.total() == 1 {
+			return nil
+		}
+		return [][2]string{{"TF_CONFIG", clusterOf(t, hosts, role, index)}}
+	})
+}
+
+// clusterOf is a TF_CONFIG.
+func clusterOf(t testing.TB, hosts map[string][]string, role string, index int) string {
+	t.Helper()
+	var config struct {
+		Cluster map[string][]string `json:"cluster"`
+		Task    struct {
+			Type  string `json:"type"`
+			Index int    `json:"index"`
+		} `json:"task"`
+		Environment string `json:"environment"`
+	}
+	config.Cluster, config.Environment = hosts, "cloud"
+	config.Task.Type, config.Task.Index = role, index
+	text, err := json.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// kubeflowPaddle: training-operator v1.9, whose PaddleJob is not that of paddle-operator.
+func kubeflowPaddle(t testing.TB, c *cluster, m manifest) {
+	var spec struct {
+		Replicas map[string]replicas `yaml:"paddleReplicaSpecs"`
+	}
+	m.into(t, &spec)
+	job := kubeflowJob{[]string{"Master", "Worker"}, spec.Replicas}
+	servers := spec.Replicas["Master"].Replicas > 0
+	job.each(c, m, func(role string, index, nth int, ip string) [][2]string {
+		env := [][2]string{{"PYTHONUNBUFFERED", "1"}, {"PADDLE_JOB_ID", m.Metadata.Name}, {"PADDLE_NNODES", strconv.Itoa(job.total())}}
+		switch {
+		case nth == 0:
+			env = append(env, [][2]string{{"POD_IP_DUMMY", ip}, {"PADDLE_MASTER", ip + ":36543"}}...)
+		case servers:
+			env = append(env, [2]string{"PADDLE_MASTER", m.Metadata.Name + "-master-0:36543"})
+		default:
+			env = append(env, [2]string{"PADDLE_MASTER", m.Metadata.Name + "-worker-0:36543"})
+		}
+		switch {
+		case servers && role == "Master":
+			env = append(env, [2]string{"PADDLE_SERVER_NUM", "1"})
+		case servers:
+			env = append(env, [2]string{"PADDLE_TRAINER_NUM", "1"})
+		}
+		return env
+	})
 }

@@ -119,8 +119,20 @@ type model func(t testing.TB, c *cluster, m manifest)
 
 // models are all, by kind and the group that has it.
 var models = map[string]model{
-	"kubeflow.org PyTorchJob": pytorchJob,
-	" Service":                func(testing.TB, *cluster, manifest) {}, // without which pods have no names, as their models say
+	"kubeflow.org PyTorchJob":                  pytorchJob,
+	"kubeflow.org TFJob":                       tfJob,
+	"kubeflow.org PaddleJob":                   kubeflowPaddle,
+	"batch.volcano.sh Job":                     volcanoJob,
+	"batch.paddlepaddle.org PaddleJob":         paddleJob,
+	"leaderworkerset.x-k8s.io LeaderWorkerSet": leaderWorkerSet,
+	"jobset.x-k8s.io JobSet":                   jobSet,
+	"trainer.kubeflow.org TrainJob":            trainJob,
+	"batch Job":                                kubernetesJob,
+	"apps StatefulSet":                         statefulSet,
+	"kubeflow.org MPIJob":                      mpiJob,
+	"batch.tensorstack.dev DeepSpeedJob":       deepSpeedJob,
+	"batch.tensorstack.dev GenericJob":         genericJob,
+	" Service":                                 func(testing.TB, *cluster, manifest) {}, // without which pods have no names, as their models say
 }
 
 // model is the one for an object.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -18,6 +19,15 @@ import (
 func TestModels(t *testing.T) {
 	for pattern, kind := range map[string]string{
 		"training-operator-v1.9.0-pytorchjob-*.json": "kubeflow.org/v1 PyTorchJob",
+		"training-operator-v1.9.0-tfjob-[^d]*.json":  "kubeflow.org/v1 TFJob",
+		"training-operator-v1.9.0-paddlejob-*.json":  "kubeflow.org/v1 PaddleJob",
+		"volcano-v1.14.4-[esn]*.json":                "batch.volcano.sh/v1alpha1 Job",
+		"paddle-operator-v0.3.5-*.json":              "batch.paddlepaddle.org/v1 PaddleJob",
+		"lws-v0.10.0-*.json":                         "leaderworkerset.x-k8s.io/v1 LeaderWorkerSet",
+		"trainer-v2.3.0-trainjob-torch-*.json":       "trainer.kubeflow.org/v1alpha1 TrainJob",
+		"mpi-operator-v0.8.0-openmpi.json":           "kubeflow.org/v2beta1 MPIJob",
+		"kubernetes-v1.34.1-indexed-job-*.json":      "batch/v1 Job",
+		"kubernetes-v1.34.1-statefulset-*.json":      "apps/v1 StatefulSet",
 	} {
 		files, err := filepath.Glob(filepath.Join("../../discovery/testdata/platforms", pattern))
 		if err != nil || len(files) == 0 {
@@ -77,6 +87,11 @@ func job(t *testing.T, text []byte, kind string, f discovery.Fixture) []*pod {
 		m.Metadata.Name = jobOf(first)
 	}
 	c := &cluster{namespace: first.Namespace, node: func(nth int) string { return "" }}
+	for _, v := range first.Env {
+		if v[0] == "PADDLE_PORT" {
+			c.port, _ = strconv.Atoi(v[1])
+		}
+	}
 	c.ip = func(pod string, _ int) string {
 		if real := find(f.Pods, pod); real != nil {
 			return real.IP

@@ -4,21 +4,24 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/muster-run/muster/proc"
 	"github.com/muster-run/muster/test/stage"
 )
 
 var everything = flag.Bool("all", false, "play also what takes long, or frameworks that are large")
 
 // patience is how long a play may take; the machine may be busy with much else.
-const patience = 4 * time.Minute
+const patience = 2 * time.Minute
 
 func TestMain(m *testing.M) { stage.Main(m, 3) }
 
@@ -39,8 +42,16 @@ func TestPlays(t *testing.T) {
 
 // A play is what of an example's job is not in its manifest.
 type play struct {
-	long  bool
-	files map[string]string // what an image has at a path: one of ours
+	long   bool
+	python string                 // with which framework; "": Debian's PyTorch
+	nproc  int                    // workers on a node; 0: 1
+	files  map[string]string      // what an image has at a path: one of ours
+	links  map[string]string      // and what links
+	says   func(nth int) []string // what a pod says, if not what together.py does
+	env    []string               // what an image has
+	byIP   bool                   // that the platform tells addresses, and no names
+	parks  bool                   // pods stay when the training is over, until they are told to end
+	served []int                  // pods that end when they are told to, after the others
 }
 
 // nameserver is its address on each stage.
@@ -51,8 +62,8 @@ func (e example) run(t *testing.T, muster string) {
 	s.Switch.Network("ip", "addr add "+nameserver+"/24 dev br0\n")
 	names := serveDNS(t, s.Switch.PID(), nameserver)
 	pods := e.pods(t, &cluster{ip: func(_ string, nth int) string { return fmt.Sprintf("10.77.0.%d", nth+1) }})
-	for _, p := range pods {
-		m := s.Add(p.Hostname, p.Hostname)
+	for i, p := range pods {
+		m := s.Add(p.Hostname, fmt.Sprint("pod", i)) // interfaces have short names
 		if m.Addr != p.IP {
 			t.Fatalf("%s has %s, not %s", p.Name, m.Addr, p.IP)
 		}
@@ -64,44 +75,95 @@ func (e example) run(t *testing.T, muster string) {
 	for _, i := range rand.Perm(len(pods)) { // in no order, as they are created
 		programs[pods[i]] = e.start(t, s.Machines()[i], pods[i], muster)
 	}
-	if !s.Await(patience, s.Over) {
+	over := func() bool {
+		for i, p := range pods {
+			switch {
+			case slices.Contains(e.play.served, i):
+			case e.play.parks && !strings.Contains(programs[p].Said(), parked), !e.play.parks && programs[p].Running():
+				return false
+			}
+		}
+		return true
+	}
+	if !s.Await(patience, over) {
 		t.Errorf("not all have ended in %v", patience)
 	}
-	if names.asked() == 0 {
+	for i, p := range pods {
+		if e.play.parks || slices.Contains(e.play.served, i) { // whoever deletes the job, or its cleanPodPolicy
+			stop(t, programs[p])
+		}
+	}
+	if !s.Await(patience, s.Over) {
+		t.Error("who serves does not end")
+	}
+	if names.asked() == 0 && !e.play.byIP {
 		t.Error("nobody looked for a name")
 	}
 	for i, p := range pods {
-		if code := programs[p].Code(); code != 0 {
+		want := 0
+		if slices.Contains(e.play.served, i) {
+			want = 128 + int(syscall.SIGTERM)
+		}
+		if code := programs[p].Code(); code != want {
 			t.Errorf("%s %s", p.Name, programs[p].Ending())
 		}
-		if want, said := e.says(i), programs[p].Said(); !strings.Contains(said, want) {
-			t.Errorf("%s does not say %q, but\n%s", p.Name, want, said)
+		for _, want := range e.says(i) {
+			if said := programs[p].Said(); !strings.Contains(said, want) {
+				t.Errorf("%s does not say %q, but\n%s", p.Name, want, said)
+			}
 		}
+	}
+}
+
+// parked is in what an agent says that stays.
+const parked = "; this agent stays until "
+
+// stop tells a container to end, as kubelet does: its first process.
+func stop(t *testing.T, p *stage.Program) {
+	t.Helper()
+	first, err := proc.Root("/proc").Children(p.First())
+	if err == nil && len(first) == 1 {
+		err = syscall.Kill(first[0], syscall.SIGTERM)
+	}
+	if err != nil || len(first) != 1 {
+		t.Errorf("%d processes in a container, %v", len(first), err)
 	}
 }
 
 // says is what the worker of a pod tells of itself: all have added up the numbers of all.
-func (e example) says(nth int) string {
-	n := len(e.ranks)
-	return fmt.Sprintf("rank %d of %d: together %d", e.ranks[nth], n, n*(n-1)/2)
+func (e example) says(nth int) []string {
+	if e.play.says != nil {
+		return e.play.says(nth)
+	}
+	return together(len(e.ranks), e.ranks[nth])
+}
+
+// together is what testdata/together.py says of these ranks of n.
+func together(n int, ranks ...int) (lines []string) {
+	for _, r := range ranks {
+		lines = append(lines, fmt.Sprintf("rank %d of %d: together %d", r, n, n*(n-1)/2))
+	}
+	return lines
 }
 
 // furnish makes an image of what this machine has, over which lie the pod's own files; then the program is at its place in it.
 const furnish = `
-dir=$1 muster=$2 python=$3
+dir=$1 muster=$2
 mkdir $dir/layers
 mount -t tmpfs layers $dir/layers
 mkdir $dir/layers/own $dir/layers/work $dir/root
 mount -t overlay pod -o lowerdir=/,upperdir=$dir/layers/own,workdir=$dir/layers/work $dir/root
-for d in dev proc sys; do mount --rbind /$d $dir/root/$d; done
+for d in dev sys; do mount --rbind /$d $dir/root/$d; done
 rm -f $dir/root/etc/resolv.conf $dir/root/etc/hosts $dir/root/etc/hostname
 mkdir -p $dir/root/usr/local/bin
-ln -sf $python $dir/root/usr/local/bin/python
-ln -sf $python $dir/root/usr/local/bin/python3
+rm -f $dir/root/usr/local/bin/python*
 : > $dir/root/usr/local/bin/muster
 mount --bind $muster $dir/root/usr/local/bin/muster
-cp -r $4/. $dir/root/
+cp -r $3/. $dir/root/
 `
+
+// contained makes a command the first process of a container, with which all others end.
+const contained = `mount -t proc proc $1/proc; exec chroot "$@"`
 
 // start makes a container of a machine, and runs the pod's command in it.
 func (e example) start(t *testing.T, m *stage.Machine, p *pod, muster string) *stage.Program {
@@ -129,12 +191,30 @@ func (e example) start(t *testing.T, m *stage.Machine, p *pod, muster string) *s
 		}
 		put(name, string(text))
 	}
-	if said := m.Ask("sh", "-euc", furnish, "sh", m.Dir, muster, stage.Python(t, "debian"), files); said != "" {
+	if said := m.Ask("sh", "-euc", furnish, "sh", m.Dir, muster, files); said != "" {
 		t.Fatalf("%s: %s", p.Name, said)
 	}
-	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=/root", "OMP_NUM_THREADS=1", "MUSTER_NPROC_PER_NODE=1"}
-	for _, v := range p.Env {
-		env = append(env, v[0]+"="+v[1])
+	for _, path := range slices.Sorted(maps.Keys(e.play.links)) {
+		if said := m.Ask("ln", "-sf", e.play.links[path], m.Dir+"/root"+path); said != "" {
+			t.Fatalf("%s: %s", p.Name, said)
+		}
 	}
-	return m.Run(nil, slices.Concat([]string{"chroot", m.Dir + "/root", "env", "-i", "-C", cmp.Or(p.WorkingDir, "/")}, env, p.Command)...)
+	argv := []string{"unshare", "--pid", "--fork", "sh", "-euc", contained, "sh", m.Dir + "/root", "env", "-i", "-C", cmp.Or(p.WorkingDir, "/"), "PATH=" + filepath.Dir(e.python(t)) + ":/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+		"HOME=/root", "OMP_NUM_THREADS=1", "CUDA_VISIBLE_DEVICES="}
+	if n := e.play.nproc; n >= 0 {
+		argv = append(argv, fmt.Sprint("MUSTER_NPROC_PER_NODE=", max(n, 1)))
+	}
+	argv = append(argv, e.play.env...)
+	for _, v := range p.Env {
+		argv = append(argv, v[0]+"="+v[1])
+	}
+	return m.Run(nil, append(argv, p.Command...)...)
+}
+
+// python is the one that has the framework.
+func (e example) python(t *testing.T) string {
+	if e.play.python == "" {
+		return stage.Python(t, "debian")
+	}
+	return stage.Printed(t, "../interop/python", e.play.python)
 }
