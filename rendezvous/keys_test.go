@@ -3,6 +3,8 @@ package rendezvous
 import (
 	"cmp"
 	"context"
+	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -81,5 +83,18 @@ func TestGenerationIsLost(t *testing.T) {
 	n.seen = 3
 	if g, err := n.current(ctx, root); g != 4 || err != nil {
 		t.Errorf("current = %d, %v", g, err)
+	}
+}
+
+// The page for people has every key.
+func TestKeysAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../docs/rendezvous.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{keyIncarnation, keyGeneration, keyTickets, keyTicket, keyPresence, keyLeader, keySummary, keyOutcome, keyAlive, keyOver} {
+		if !regexp.MustCompile("[`/]" + key + "[`<]").Match(page) {
+			t.Errorf("docs/rendezvous.md does not tell of %s", key)
+		}
 	}
 }
