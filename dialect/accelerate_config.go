@@ -59,6 +59,8 @@ func (s *settings) open(h job.Host) error {
 	switch {
 	case err != nil && !ok && errors.Is(err, fs.ErrNotExist):
 		return nil
+	case err != nil && ok && errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s %s: there is no such file; paths are relative to the working directory", named.as, file)
 	case err != nil:
 		return fmt.Errorf("accelerate's configuration: %w", err)
 	}

@@ -102,7 +102,7 @@ func (x *exporter) precision() error {
 	case value == "false": // an unquoted no in YAML
 		value = "no"
 	}
-	if err := among("no fp16 bf16 fp8")(value); err != nil {
+	if err := among(precisions)(value); err != nil {
 		return fmt.Errorf("%s: %w", said.from, err)
 	}
 	x.add("ACCELERATE_MIXED_PRECISION", value, said.from)

@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -10,14 +11,20 @@ type arg struct {
 	names    string // as an option has them
 	alone    bool
 	takes    func(value string) error
-	usual    string  // the default, as accelerate writes it; "": none
-	write    writing // nil: as it is given
-	variable string  // that tells the workers; "": none, or the one that its group's names make
-	lower    bool    // the variable's value is in lower case
-	above    string  // the variable is set only if this arg, a number, is above 1
+	spelt    func(value string) error // what the flag takes, where the file may have it in capitals, too; nil: the same
+	usual    string                   // the default, as accelerate writes it; "": none
+	write    writing                  // nil: as it is given
+	variable string                   // that tells the workers; "": none, or the one that its group's names make
+	lower    bool                     // the variable's value is in lower case
+	above    string                   // the variable is set only if this arg, a number, is above 1
 }
 
-func (a arg) option() option { return option{a.names, a.alone, a.takes} }
+func (a arg) option() option {
+	if a.spelt != nil {
+		return option{a.names, a.alone, a.spelt}
+	}
+	return option{a.names, a.alone, a.takes}
+}
 
 // name is the arg's, with underscores.
 func (a arg) name() string { return a.option().name() }
@@ -34,13 +41,13 @@ var accelerateArgs = []arg{
 	{names: "--use_fsdp", alone: true},
 	{names: "--use_megatron_lm", alone: true},
 	{names: "--use_parallelism_config", alone: true},
-	{names: "--mixed_precision"},
+	{names: "--mixed_precision", spelt: among(precisions)},
 	{names: "--num_processes", takes: whole(1)},
 	{names: "--num_machines", takes: whole(1)},
 	{names: "--machine_rank", takes: whole(0)},
 	{names: "--num_cpu_threads_per_process", write: pyInt},
 	{names: "--enable_cpu_affinity", alone: true},
-	{names: "--gpu_ids"},
+	{names: "--gpu_ids", takes: gpuNames},
 	{names: "--same_network", alone: true},
 	{names: "--main_process_ip"},
 	{names: "--main_process_port", takes: whole(0)},
@@ -57,12 +64,29 @@ var accelerateArgs = []arg{
 
 // dynamoArgs are those of torch.compile.
 var dynamoArgs = named("ACCELERATE_", []arg{
-	{names: "--dynamo_backend", usual: "no"},
+	{names: "--dynamo_backend", spelt: among(strings.ToLower(dynamoBackends)), usual: "no"},
 	{names: "--dynamo_mode", takes: among("default reduce-overhead max-autotune"), usual: "default"},
 	{names: "--dynamo_use_fullgraph", alone: true, usual: "False"},
 	{names: "--dynamo_use_dynamic", alone: true, usual: "False"},
 	{names: "--dynamo_use_regional_compilation", alone: true, usual: "False"},
 })
+
+// precisions are those of --mixed_precision.
+const precisions = "no fp16 bf16 fp8"
+
+// gpuNames takes what vendors' variables do that say which devices are seen: numbers, of parts as well (0.1), and the names that NVIDIA and AMD give them.
+func gpuNames(value string) error {
+	if value == "" || value == "all" {
+		return nil
+	}
+	for name := range strings.SplitSeq(value, ",") {
+		name = strings.TrimSpace(name)
+		if (name == "" || strings.Trim(name, "0123456789.") != "") && !strings.HasPrefix(name, "GPU-") && !strings.HasPrefix(name, "MIG-") {
+			return fmt.Errorf("%q is no list of GPUs: give all, or numbers as 0,1, or names as GPU-…", value)
+		}
+	}
+	return nil
+}
 
 // dynamoBackends are accelerate's DynamoBackend, by which it knows one from the command line or from its file.
 const dynamoBackends = "NO EAGER AOT_EAGER INDUCTOR AOT_TS_NVFUSER NVPRIMS_NVFUSER CUDAGRAPHS OFI FX2TRT ONNXRT TENSORRT " +

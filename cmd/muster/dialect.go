@@ -35,6 +35,8 @@ func dropIn(words []string) (error, bool) {
 		return execReal(words), true
 	case os.Getenv(proc.TagName) != "":
 		return beScript(words), true
+	case words[0] == "ds": // here it is, whatever else has that name
+		words = append([]string{"deepspeed"}, words[1:]...)
 	}
 	return dispatch(runCommand(), append([]string{"--"}, words...)), true
 }
@@ -102,6 +104,10 @@ func understand(c *cli.Command, args []string, given map[string]string) (underst
 	}
 	command = dialect.Command(command)
 	call, ok := dialect.Of(command)
+	if ok && call.Python == "" && others(command[0]) {
+		fmt.Fprintf(os.Stderr, "muster: %s is not DeepSpeed's, beside which its deepspeed would be: it is run in each worker; muster ds starts a job in DeepSpeed's words\n", command[0])
+		return u, nil
+	}
 	if !ok {
 		if in, calls := dialect.InShell(thisHost(), command); calls && given["debug"] == "" {
 			u.shell = &in
@@ -130,6 +136,18 @@ func understand(c *cli.Command, args []string, given map[string]string) (underst
 	u.call, u.request = call, request
 	u.args = slices.Concat(flags, []string{"--"}, request.Command)
 	return u, nil
+}
+
+// others reports whether a program with a launcher's name is somebody else's.
+func others(program string) bool {
+	if !strings.Contains(program, "/") {
+		found := launcher.Programs(program, os.Environ())
+		if len(found) == 0 || found[0].Muster {
+			return false
+		}
+		program = found[0].Path
+	}
+	return isThere(program) && !dialect.Theirs(program, isThere)
 }
 
 // split parts a normalised command line into flags and what they are followed by.

@@ -133,6 +133,16 @@ func TestShellLeavesOthersAlone(t *testing.T) {
 		"command -v deepspeed || python3 -c 'import shutil; print(\"found\", shutil.which(\"accelerate\"))'").
 		ends(0, "calls torchrun", "trained", "my own push\n", "my own long run\n", "found None\n")
 	muster(t, dir, vars, "run", "--", "bash", "-c", "ds push").ends(0, "my own push\n") // it is a worker
+	muster(t, dir, vars, "run", "--", "ds", "push").ends(0, "ds is not DeepSpeed's", "my own push\n")
+	muster(t, dir, vars, "run", "--", filepath.Join(bin, "ds"), "push").ends(0, "my own push\n")
+	muster(t, dir, vars, "ds", "--num_gpus", "1", "x.py").ends(0, "trained")
+	if err := os.WriteFile(filepath.Join(bin, "deepspeed"), []byte("#!/bin/false\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	muster(t, dir, vars, "run", "--", "ds", "--num_gpus", "1", "x.py").ends(0, "trained")
+	if err := os.Remove(filepath.Join(bin, "deepspeed")); err != nil {
+		t.Fatal(err)
+	}
 	muster(t, dir, vars, "run", "--", "bash", "-c", "accelerate launch --num_processes 1 x.py").ends(0, "calls accelerate launch", "trained")
 }
 
