@@ -45,6 +45,8 @@ type Config struct {
 	Etcd     Etcd
 	OpenEtcd func(EtcdJob) (store.Store, error) // opens a store at once, which its first call connects
 
+	Preflight string // --preflight: auto, off, strict
+
 	Tune  string // --nccl-tune: auto, off, explain
 	Rails string // --nccl-rails: tell, common, refuse
 

@@ -132,7 +132,7 @@ func inherit(c *Config, e *report.Ending) (*heritage, error) {
 	if h.World != nil {
 		c.StartTimeout, c.past = 0, &h // in time or not was up to the first
 	}
-	e.Job, e.Began = h.Plan.Spec.ID, timeOf(h.Began)
+	e.Job, e.Before, e.Began = h.Plan.Spec.ID, h.Plan.Preflight, timeOf(h.Began)
 	return &h, nil
 }
 
@@ -163,7 +163,7 @@ func prepare(c *Config, e *report.Ending) (*heritage, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.Job = plan.Spec.ID
+	e.Job, e.Before = plan.Spec.ID, plan.Preflight
 	c.lastWords("starting: " + plan.Spec.ID)
 	for _, note := range plan.Notes {
 		c.Log.Warn(note)

@@ -49,6 +49,7 @@ type Plan struct {
 	Restarts  int       // rounds that may follow the first
 	Settings  []Setting // for `muster env`
 	Notes     []string  // what a person should know
+	Preflight []string  // what was found of this machine that may stop or slow the job
 
 	machine topology.Machine
 }
@@ -70,7 +71,7 @@ func planned(c Config) (p Plan, err error) {
 	}
 	p.Notes = slices.Concat(c.Notes, warned(found))
 	for _, step := range []func(Config, discovery.Finding, *Plan) error{
-		planCommand, planFramework, planNodes, planServers, planSelf, planSlots, planCores, planVirtual, planEndpoint, planID, planToken, planRestarts, planPark,
+		planCommand, planFramework, planNodes, planServers, planSelf, planSlots, planPreflight, planCores, planVirtual, planEndpoint, planID, planToken, planRestarts, planPark,
 	} {
 		if err := step(c, found, &p); err != nil {
 			return p, err

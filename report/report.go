@@ -28,6 +28,7 @@ type Ending struct {
 	Stalls []Stall // of a job that was only observed
 
 	Stragglers []job.Straggler // of the last round, as far as this node knows
+	Before     []string        // what was found of this machine that may stop or slow a job
 
 	Began   time.Time // of this agent
 	Ended   time.Time
@@ -51,6 +52,7 @@ type verdict struct {
 	Stalls       []stall   `json:"standstills,omitempty"`
 
 	Stragglers []job.Straggler `json:"stragglers,omitempty"`
+	Before     []string        `json:"preflight,omitempty"`
 
 	Job       string `json:"job,omitempty"`
 	Node      *int   `json:"node,omitempty"`
@@ -137,7 +139,7 @@ func (e Ending) JSON() []byte {
 	for _, s := range e.Stalls {
 		v.Stalls = append(v.Stalls, stall{stamp(s.At), s.Stage, s.Message, s.Hang, s.Round, s.Over.Seconds(), s.False})
 	}
-	v.Ranks, v.Stragglers = e.ranks(), e.Stragglers
+	v.Ranks, v.Stragglers, v.Before = e.ranks(), e.Stragglers, e.Before
 	if len(e.Nodes) > 0 {
 		v.Node = &e.Node
 	}

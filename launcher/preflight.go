@@ -1,0 +1,51 @@
+package launcher
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/muster-run/muster/discovery"
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/preflight"
+)
+
+// What --preflight may say: look and tell, do not look, or take no part with a machine that lacks what the job needs.
+const (
+	preflightOff    = "off"
+	preflightStrict = "strict"
+)
+
+// planPreflight looks at a machine with accelerators before the job, as muster check does but for what takes time: nvidia-smi and name
+// servers are not asked. What is found is kept for the verdict; what lacks is told, or keeps this node out.
+func planPreflight(c Config, _ discovery.Finding, p *Plan) error {
+	if c.Preflight == preflightOff || len(p.machine.Slots()) == 0 {
+		return nil
+	}
+	h := preflight.Measure(c.Root, p.machine)
+	h.Resolve = nil
+	need := preflight.Need{Workers: p.Spec.Self.Slots, Nodes: p.Spec.Nodes}
+	if c.LogDir != "" {
+		need.Dirs = append(need.Dirs, c.LogDir)
+	}
+	var doubts []string
+	for _, f := range preflight.Check(h, need) {
+		if f.Result < preflight.Warn {
+			break // the worst come first
+		}
+		p.Preflight = append(p.Preflight, fmt.Sprintf("%v %v", f.Result, f))
+		switch {
+		case f.Result == preflight.Warn:
+			doubts = append(doubts, f.Check)
+		case c.Preflight == preflightStrict:
+			if err := p.bars(fail(job.ExitRefused, f.Hint, "%s: %s: %s", f.Check, f.Found, f.Means)); err != nil {
+				return err
+			}
+		default:
+			p.Notes = append(p.Notes, "preflight: "+f.String())
+		}
+	}
+	if doubts != nil {
+		p.Notes = append(p.Notes, fmt.Sprintf("preflight: to look at: %s (muster check)", strings.Join(doubts, ", ")))
+	}
+	return nil
+}
