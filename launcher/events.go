@@ -81,7 +81,7 @@ type state struct {
 	Quit       *job.Verdict   `json:"quit,omitempty"`       // with which this node ends, while the job goes on without it
 	Expect     int            `json:"expect,omitempty"`     // so many of them do; 0: another node says it
 	Lost       []int          `json:"lost,omitempty"`       // the others, by group rank
-	Led        bool           `json:"led,omitempty"`        // a member's: the leader lives, and says it
+	Led        bool           `json:"led,omitempty"`        // a member's: the leader lives, and comes to the next world, for all that it says
 	Meeting    bool           `json:"meeting,omitempty"`    // they do now
 
 	Charge  *charge       `json:"charge,omitempty"`  // about the leader that this world, or the one before, has lost

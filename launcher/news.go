@@ -20,9 +20,10 @@ type news struct {
 	Why     string        `json:"why,omitempty"`    // of a stop by order
 	Number  int           `json:"number,omitempty"` // of an order among the teller's, or of an answer among the hearer's orders
 	Answer  *reply        `json:"answer,omitempty"`
-	Out     string        `json:"out,omitempty"`  // the hearer takes no place in it, and why,
-	Rest    time.Duration `json:"rest,omitempty"` // for so long
-	Past    *job.Tally    `json:"past,omitempty"` // of the next world
+	Out     string        `json:"out,omitempty"`    // the hearer takes no place in it, and why,
+	Rest    time.Duration `json:"rest,omitempty"`   // for so long
+	Past    *job.Tally    `json:"past,omitempty"`   // of the next world
+	Leaves  bool          `json:"leaves,omitempty"` // the teller takes no place in it
 	Mends   []mend        `json:"mends,omitempty"`
 	Stalled *stalled      `json:"stalled,omitempty"`
 

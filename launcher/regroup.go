@@ -232,7 +232,7 @@ func (s *state) disband(p policy) []any {
 
 // farewell tells members that this world is over.
 func (s *state) farewell(p policy, to int) (todo []any) {
-	over := news{Kind: newsMeet, Past: s.Next, Why: s.Past[len(s.Past)-1].Message}
+	over := news{Kind: newsMeet, Past: s.Next, Why: s.Past[len(s.Past)-1].Message, Leaves: !s.Nodes[s.Self].comes()}
 	for n := range s.Nodes {
 		if n != s.Self && s.Nodes[n].Out != "" && (to == everyone || to == n) {
 			apart := over
@@ -248,7 +248,7 @@ func (s *state) sent(n news) []any {
 	if s.Next != nil || s.Verdict != nil {
 		return nil
 	}
-	s.Next, s.Led, s.edit(s.Self).Out = n.Past, true, n.Out
+	s.Next, s.Led, s.edit(s.Self).Out = n.Past, !n.Leaves, n.Out
 	s.past(job.Round{Number: s.last(), Message: n.Why})
 	if n.Out != "" {
 		return []any{say{leftOut(n.Out, n.Rest)}, expire{0}}

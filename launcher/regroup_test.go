@@ -257,6 +257,25 @@ func TestLeaderThatQuits(t *testing.T) {
 	}
 }
 
+// Nor does anybody who heard its goodbye take it for one of them.
+func TestLeaderThatIsTold(t *testing.T) {
+	w := elasticWorld(t, 3, 2, 3)
+	w.policy.Yields = true
+	s, todo := w.states[0], []any(nil)
+	for _, event := range []any{signalled{syscall.SIGTERM}, emptied{}, told{1, news{Kind: newsClear}}, told{2, news{Kind: newsClear}}, woken{}} {
+		var deeds []any
+		s, deeds = decide(w.policy, s, time.Minute, event)
+		todo = append(todo, deeds...)
+	}
+	i := slices.IndexFunc(todo, func(deed any) bool { t, ok := deed.(tell); return ok && t.News.Kind == newsMeet })
+	if i < 0 || s.Expect != 2 || !slices.Equal(s.Lost, []int{0}) {
+		t.Fatalf("it does %+v: %+v", todo, s)
+	}
+	if m, _ := decide(w.policy, w.states[1], time.Minute, told{0, todo[i].(tell).News}); m.Next == nil || m.Led {
+		t.Errorf("a member: %+v", m)
+	}
+}
+
 // A node that is lost as soon as it is in is not let in again at once, each time less so.
 func TestFlapping(t *testing.T) {
 	w := elasticWorld(t, 2, 1, 2)
