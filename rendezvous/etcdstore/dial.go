@@ -132,7 +132,7 @@ func asked(err error) string {
 	case during == handshakes && hungUp:
 		return why + " (does it speak TLS?)"
 	case during == greets:
-		return why + " (does it ask for TLS?)"
+		return why + " (does it ask for TLS? is it an etcd?)"
 	}
 	return why
 }
@@ -176,14 +176,19 @@ func TLS(authorities, cert, key string) (*tls.Config, error) {
 	if authorities != "" {
 		pem, err := os.ReadFile(authorities)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("authorities: %w", err)
 		}
 		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(pem) {
 			return nil, fmt.Errorf("%s holds no certificate in PEM", authorities)
 		}
 	}
-	if cert == "" && key == "" {
+	switch {
+	case cert == "" && key == "":
 		return c, nil
+	case key == "":
+		return nil, fmt.Errorf("certificate %q without its key", cert)
+	case cert == "":
+		return nil, fmt.Errorf("key %q without its certificate", key)
 	}
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {

@@ -13,6 +13,7 @@
 package etcdstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -160,7 +161,18 @@ func (s *Store) do(ctx context.Context, call func(ctx context.Context) error) er
 	case uncertain(err):
 		return fmt.Errorf("etcd: %w: %w", store.ErrUncertain, err)
 	}
-	return fmt.Errorf("etcd: %w", err)
+	return fmt.Errorf("etcd: %w", s.explain(err))
+}
+
+// explain adds to what etcd says why it does not let us do something.
+func (s *Store) explain(err error) error {
+	switch {
+	case errors.Is(err, rpctypes.ErrUserEmpty) && s.User != "" && s.Password == "": // else the client logs in
+		return fmt.Errorf("no password was given for %s: %w", s.User, err)
+	case errors.Is(err, rpctypes.ErrPermissionDenied):
+		return fmt.Errorf("%s may not read and write the keys below %s: %w", cmp.Or(s.User, "this user"), s.Prefix, err)
+	}
+	return err
 }
 
 // settle waits until etcd answers again: then what became of a request is sure, and whoever repeats it does not do so in vain.

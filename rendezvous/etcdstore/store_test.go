@@ -411,7 +411,7 @@ func TestMostMembersAreLost(t *testing.T) {
 // What is wrong is told in few words.
 func TestRefused(t *testing.T) {
 	open, locked := etcdtest.Start(t, 1), etcdtest.Start(t, 1)
-	locked.Lock("secret")
+	locked.Lock("secret", "guest")
 	private, certs := etcdtest.StartTLS(t)
 	private.Keys() // it answers
 	_, others := etcdtest.StartTLS(t)
@@ -428,10 +428,12 @@ func TestRefused(t *testing.T) {
 		{name: "password", at: locked, user: [2]string{"root", "secret"}},
 		{name: "wrong password", at: locked, user: [2]string{"root", "guess"}, why: "etcd: log in as root: etcdserver: authentication failed, invalid user ID or password"},
 		{name: "no password", at: locked, why: "etcd: etcdserver: user name is empty"},
+		{name: "no password for a user", at: locked, user: [2]string{"root", ""}, why: "etcd: no password was given for root: etcdserver: user name is empty"},
+		{name: "a user without a role", at: locked, user: [2]string{"guest", "secret"}, why: "etcd: guest may not read and write the keys below /job/: etcdserver: permission denied"},
 		{name: "TLS", at: private, tls: [3]string{certs.CA, certs.Cert, certs.Key}},
 		{name: "another authority", at: private, tls: [3]string{others.CA, certs.Cert, certs.Key}, why: "x509: certificate signed by unknown authority"},
 		{name: "no certificate", at: private, tls: [3]string{certs.CA}, why: "tls: bad certificate"},
-		{name: "no TLS", at: private, waiting: "(does it ask for TLS?)"},
+		{name: "no TLS", at: private, waiting: "(does it ask for TLS? is it an etcd?)"},
 		{name: "TLS for nobody", at: open, tls: [3]string{certs.CA}, waiting: "(does it speak TLS?)"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -463,5 +465,18 @@ func TestRefused(t *testing.T) {
 				t.Errorf("%v (told %q), want %q", err, told, c.why)
 			}
 		})
+	}
+}
+
+// Half of a pair is none.
+func TestHalfOfAPair(t *testing.T) {
+	for _, c := range []struct{ authorities, cert, key, want string }{
+		{"/no/such", "", "", "authorities: open /no/such: no such file or directory"},
+		{"", "/tls.crt", "", `certificate "/tls.crt" without its key`},
+		{"", "", "/tls.key", `key "/tls.key" without its certificate`},
+	} {
+		if _, err := TLS(c.authorities, c.cert, c.key); err == nil || err.Error() != c.want {
+			t.Errorf("%v, want %s", err, c.want)
+		}
 	}
 }

@@ -189,10 +189,12 @@ func (c *Cluster) until(want string, ok func(keys []string) bool) {
 	}
 }
 
-// Lock makes it ask for a password, which the user root has.
-func (c *Cluster) Lock(password string) {
+// Lock makes it ask for a password, which the user root has, and others, who may do nothing.
+func (c *Cluster) Lock(password string, others ...string) {
 	c.t.Helper()
-	c.Post("auth/user/add", fmt.Sprintf(`{"name":"root","password":%q}`, password), nil)
+	for _, name := range append(others, "root") {
+		c.Post("auth/user/add", fmt.Sprintf(`{"name":%q,"password":%q}`, name, password), nil)
+	}
 	c.Post("auth/role/add", `{"name":"root"}`, nil)
 	c.Post("auth/user/grant", `{"user":"root","role":"root"}`, nil)
 	c.Post("auth/enable", `{}`, nil)
