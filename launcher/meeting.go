@@ -298,7 +298,7 @@ func (m *meeting) find(ctx context.Context) error {
 	}
 	hint := "is the node that hosts it running, and is the endpoint right?"
 	if errors.Is(last, tcpstore.ErrNoAnswer) {
-		hint = "somebody accepts connections there and says nothing: is that a store of muster's or PyTorch's, or another program, a proxy or a service mesh before it?"
+		hint = "somebody accepts connections there and says nothing: is that a store of muster's or PyTorch's, an etcd (--rdzv-backend etcd), another program, or a proxy or service mesh before it?"
 	}
 	code, within := m.tooLate(job.ExitStore)
 	return fail(code, hint, "no store at %s within %v: %s", m.port, within, tcpstore.Cause(last))
