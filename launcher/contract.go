@@ -149,9 +149,6 @@ func (r *round) contract() error {
 	if err := r.plan.Framework.Check(r.session.World); err != nil {
 		return fail(job.ExitRefused, "", "%w", err)
 	}
-	if err := r.rails(); err != nil {
-		return err
-	}
 	for i, host := range r.hosts() {
 		if r.plan.Framework.IPv4 && strings.Contains(host, ":") {
 			return fail(job.ExitRefused, "give each node an IPv4 address, or a name by --local-addr", "node %d (%s) is reached at %s alone, and %s cannot read addresses of IPv6",

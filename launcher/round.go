@@ -129,6 +129,10 @@ func (r *round) begins(asked any) {
 func (r *round) open() {
 	r.store.close(r.c)
 	r.store = nil
+	if err := r.rails(); err != nil {
+		r.post(broken{r.broken(err)})
+		return
+	}
 	store, err := openWorkerStore(context.Background(), r.c, r.line.host, r.exchange())
 	if err != nil {
 		r.post(broken{r.broken(err)})

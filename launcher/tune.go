@@ -222,7 +222,7 @@ func nodesOf(w job.World) (nodes []job.Node) {
 	return nodes
 }
 
-// rails makes sure that a world's nodes have the same adapters for training, where they are to.
+// rails is the leader's: it makes sure that a world's nodes have the same adapters for training, where they are to.
 func (r *round) rails() error {
 	w := r.session.World
 	if w.Terms.Rails != nccl.RailsRefuse {

@@ -2,9 +2,13 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/muster-run/muster/topology/fixture"
 )
 
 // Where a host has more than one network, its workers are told of the one by which it reaches the others, unless the user told them, or
@@ -46,5 +50,87 @@ func TestNetworksOfWorkers(t *testing.T) {
 		if want := fmt.Sprintf("nccl: GLOO_SOCKET_IFNAME=%s: by %s this node reaches the others; it also has mine", names[host], names[host]); !strings.Contains(text, want) {
 			t.Errorf("host %d does not say %q:\n%s", host, want, text)
 		}
+	}
+}
+
+// dress makes a shell's mount namespace look like a machine: its /sys, and device nodes. Arguments are the machine's tree, a directory to
+// keep the real /dev in, and a command that runs there.
+const dress = `set -e
+tree=$1 real=$2; shift 2
+mount --make-rprivate /
+mount --rbind /dev "$real"
+mount -t tmpfs none /dev
+for f in null zero full random urandom tty ptmx; do touch /dev/$f; mount --bind "$real/$f" /dev/$f; done
+ln -s /proc/self/fd /dev/fd
+mkdir /dev/shm
+mount --bind "$real/shm" /dev/shm
+cp -r "$tree/dev/." /dev/
+mount --rbind "$tree/sys" /sys
+exec "$@"`
+
+// dressed makes two hosts, whose network has the name that their machines have for it, and returns a function that starts muster run on one of
+// them, with its machine's tree.
+func dressed(t *testing.T, network string) func(host int, tree, script string, flags ...string) *program {
+	names, _ := hosts(t)
+	for _, n := range names {
+		ip(t, fmt.Sprintf("-n %[1]s link set %[1]s down", n))
+		ip(t, fmt.Sprintf("-n %[1]s link set %[1]s name %[2]s", n, network))
+		ip(t, fmt.Sprintf("-n %s link set %s up", n, network))
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(host int, tree, script string, flags ...string) *program {
+		args := []string{"ip", "netns", "exec", names[host], "unshare", "-m", "sh", "-c", dress, "dress", tree, t.TempDir(),
+			self, "run", "--nnodes", "2", "--nproc-per-node", "1", "--node-rank", fmt.Sprint(host), "--rdzv-endpoint", "10.77.0.1:29400", "--join-timeout", "1m"}
+		return startProgram(t, t.TempDir(), nil, slices.Concat(args, flags, []string{"--", "sh", "-c", script})...)
+	}
+}
+
+func described(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../topology/testdata/machines/" + name + ".txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// Two hosts, each of which looks like a DGX, and the second has lost an adapter: they tell each other in their meeting, and what comes of that
+// is what --nccl-rails says.
+func TestRailsOfTwoHosts(t *testing.T) {
+	run, text := dressed(t, "enp3s0"), described(t, "dgx-h100")
+	trees := []string{fixture.Tree(t, text), fixture.Tree(t, fixture.Edit(t, text, "port mlx5_3 1 ", "4: ACTIVE", "1: DOWN", "5: LinkUp", "2: Polling"))}
+	const odd = "1 of 2 nodes have 8 adapters for training, but "
+	for _, c := range []struct {
+		rails string
+		code  int
+		hcas  string
+	}{
+		{"tell", 0, ""}, {"common", 0, "=mlx5_0,mlx5_4,mlx5_5,mlx5_6,mlx5_9,mlx5_10,mlx5_11"}, {"refuse", 67, ""},
+	} {
+		var all []*program
+		for host, tree := range trees {
+			all = append(all, run(host, tree, `echo "hcas '$NCCL_IB_HCA' by '$NCCL_SOCKET_IFNAME' '$NCCL_DEBUG'"`, "--nccl-rails", c.rails))
+		}
+		for host, p := range all {
+			want := fmt.Sprintf("hcas '%s' by '=enp3s0' 'WARN'", c.hcas)
+			if c.code != 0 {
+				want = odd
+			}
+			p.ends(c.code, want)
+			if said := strings.Contains(p.out.String(), odd) && strings.Contains(p.out.String(), "mlx5_3: DOWN, Polling"); said != (host == 0 || c.code != 0) {
+				t.Errorf("--nccl-rails %s: host %d says %t which node has lost an adapter:\n%s", c.rails, host, said, p.out.String())
+			}
+		}
+	}
+}
+
+// On virtual machines that hide how they are built workers find it in a file.
+func TestTopologyOfTwoHosts(t *testing.T) {
+	run, tree := dressed(t, "eth0"), fixture.Tree(t, described(t, "azure-nd96isr-h100-v5"))
+	for _, p := range []*program{run(0, tree, `grep -c 'busid="0[01]' "$NCCL_TOPO_FILE"`), run(1, tree, `grep -c 'busid="0[01]' "$NCCL_TOPO_FILE"`)} {
+		p.ends(0, "] 16\n")
 	}
 }
