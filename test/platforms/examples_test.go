@@ -27,7 +27,8 @@ type example struct {
 	roles  []string       // of each
 	play   *play
 
-	assigned bool // the ranks are those by name, which the pods learn when they meet
+	made     func(t testing.TB, c *cluster, example string) // who makes its pods, where that is none of Kubernetes' operators
+	assigned bool                                           // the ranks are those by name, which the pods learn when they meet
 }
 
 // rule is what all pods of an example are to understand.
@@ -108,6 +109,31 @@ var all = []example{
 		play: &play{long: true, files: map[string]string{"/app/train.py": torch}},
 	},
 	{
+		name: "lws", gpus: 8, ranks: []int{0, 1, 2}, expect: rule("lws", 3, "llm-0.llm.default", nil),
+		play: &play{long: true, parks: true, files: map[string]string{"/app/train.py": torch}},
+	},
+	{
+		name: "statefulset", gpus: 8, ranks: []int{0, 1, 2}, expect: rule("ordinal", 3, "llm-0.llm", nil),
+		play: &play{parks: true, files: map[string]string{"/app/train.py": torch}},
+	},
+	{
+		name: "mpijob", gpus: 2, ranks: []int{-1, -1, -1}, roles: []string{"launcher", "worker", "worker"}, expect: map[string]any{},
+		play: &play{
+			long: true, files: map[string]string{"/app/train.py": "testdata/mpi.py"}, served: []int{1, 2},
+			links: map[string]string{"/usr/sbin/sshd": "/usr/local/bin/muster", "/usr/bin/ssh": "/usr/local/bin/muster", "/usr/local/bin/mpirun": "/usr/bin/mpirun.openmpi"},
+			says: func(nth int) []string {
+				if nth > 0 {
+					return nil // it comes through the launcher
+				}
+				return together(4, 0, 1, 2, 3)
+			},
+		},
+	},
+	{
+		name: "systemd", ranks: []int{0, 1}, expect: rule("generic", 2, "host0", 29400), made: units,
+		play: &play{long: true, files: map[string]string{"/srv/train/train.py": torch}, check: []string{"systemd-analyze", "verify", "/etc/systemd/system/muster-train.service"}},
+	},
+	{
 		name: "indexed-job", gpus: 8, ranks: []int{0, 1, 2}, expect: rule("indexed", 3, "llm-0.llm", nil),
 		play: one("/app/train.py", torch),
 	},
@@ -120,9 +146,11 @@ var all = []example{
 // pods are those that the operator would make of an example's manifest.
 func (e example) pods(t testing.TB, c *cluster) []*pod {
 	t.Helper()
-	manifests := read(t, e.name)
 	c.namespace, c.node, c.port = "default", func(nth int) string { return fmt.Sprintf("gpu-node-%d", nth+1) }, 41233
-	for _, m := range manifests {
+	if e.made != nil {
+		e.made(t, c, e.name)
+	}
+	for _, m := range read(t, e.name) {
 		if m.Metadata.Namespace != "" {
 			c.namespace = m.Metadata.Namespace
 		}

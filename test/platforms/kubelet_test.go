@@ -21,6 +21,7 @@ type pod struct {
 
 	names []string // under which DNS has its address, in its namespace
 	meta  meta
+	bare  bool // this is a host without Kubernetes
 }
 
 // A cluster gives to pods what no manifest says.
@@ -106,6 +107,8 @@ func (p *pod) value(v variable) string {
 func (p *pod) hosts() string {
 	names := p.Hostname
 	switch {
+	case p.bare:
+		return fmt.Sprintf("127.0.0.1\tlocalhost\n%s\t%s\n", p.IP, p.Hostname)
 	case p.HostNetwork:
 		return fmt.Sprintf("# Kubernetes-managed hosts file (host network).\n127.0.0.1\tlocalhost\n%s\t%s\n", p.IP, p.Hostname)
 	case p.Subdomain != "":

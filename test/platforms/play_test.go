@@ -49,6 +49,7 @@ type play struct {
 	links  map[string]string      // and what links
 	says   func(nth int) []string // what a pod says, if not what together.py does
 	env    []string               // what an image has
+	check  []string               // a command that has nothing to say of what is in its place
 	byIP   bool                   // that the platform tells addresses, and no names
 	parks  bool                   // pods stay when the training is over, until they are told to end
 	served []int                  // pods that end when they are told to, after the others
@@ -183,7 +184,9 @@ func (e example) start(t *testing.T, m *stage.Machine, p *pod, muster string) *s
 	put("/etc/hosts", p.hosts())
 	put("/etc/hostname", p.Hostname+"\n")
 	put("/etc/resolv.conf", fmt.Sprintf("nameserver %s\nsearch %s.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5\n", nameserver, p.Namespace))
-	put("/run/secrets/kubernetes.io/serviceaccount/namespace", p.Namespace)
+	if !p.bare {
+		put("/run/secrets/kubernetes.io/serviceaccount/namespace", p.Namespace)
+	}
 	for name, file := range e.play.files {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -197,6 +200,11 @@ func (e example) start(t *testing.T, m *stage.Machine, p *pod, muster string) *s
 	for _, path := range slices.Sorted(maps.Keys(e.play.links)) {
 		if said := m.Ask("ln", "-sf", e.play.links[path], m.Dir+"/root"+path); said != "" {
 			t.Fatalf("%s: %s", p.Name, said)
+		}
+	}
+	if e.play.check != nil {
+		if said := m.Ask(append([]string{"chroot", m.Dir + "/root"}, e.play.check...)...); said != "" {
+			t.Errorf("%q: %s", e.play.check, said)
 		}
 	}
 	argv := []string{"unshare", "--pid", "--fork", "sh", "-euc", contained, "sh", m.Dir + "/root", "env", "-i", "-C", cmp.Or(p.WorkingDir, "/"), "PATH=" + filepath.Dir(e.python(t)) + ":/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
