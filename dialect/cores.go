@@ -13,6 +13,7 @@ import (
 type Cores struct {
 	Asked bool
 	List  string // of cores, 1,3-5,7; "": all of the machine
+	Near  string // which CPUs near its GPU each worker is to have: node, socket, exclusive, core-complex; "": List says
 	From  string // as the user knows it
 }
 

@@ -89,7 +89,7 @@ func told(words []string) string {
 		fmt.Fprintf(&b, "  %s\n", r.Tuning)
 	}
 	if r.Cores.Asked {
-		fmt.Fprintf(&b, "  cores %q\t(%s)\n", r.Cores.List, r.Cores.From)
+		fmt.Fprintf(&b, "  cores %q\t(%s)\n", r.Cores.List+r.Cores.Near, r.Cores.From)
 	}
 	if len(r.Without) > 0 {
 		fmt.Fprintf(&b, "  without %s\n", strings.Join(r.Without, " "))

@@ -46,8 +46,6 @@ var sameWords = strings.Fields("nnodes nproc-per-node node-rank rdzv-backend rdz
 
 // notInMuster are options that would change what a job does, and what to do without them.
 var notInMuster = map[string]string{
-	"logs_specs":               "leave it out: it names a class of Python's that lays out log files; --log-dir, --tee and --redirects are understood",
-	"numa_binding":             "leave it out: it binds to the CPUs near the GPU that PyTorch counts as the local rank, and that order is its driver's, which muster does not ask",
 	"duplicate_stdout_filters": "leave it out and use grep on what --tee keeps",
 	"duplicate_stderr_filters": "leave it out and use grep on what --tee keeps",
 }
@@ -72,8 +70,14 @@ func parseTorchrun(_ job.Host, as string, args []string) (r Request, err error) 
 			return r, fmt.Errorf("%s is not in muster: %s", s.as, instead)
 		}
 	}
+	if s, ok := l.last("logs_specs"); ok && s.value != "default" {
+		return r, fmt.Errorf("%s is not in muster: leave it out: only default can be, for others are classes of Python's that lay out log files; --log-dir, --tee and --redirects are understood", s.as)
+	}
 	r.Command, r.Template = l.rest, true
 	r.Script = !l.has("module") && !l.has("no_python")
+	if s, ok := l.last("numa_binding"); ok {
+		r.Cores = Cores{Asked: true, Near: s.value, From: s.as}
+	}
 	if s, ok := l.last("virtual_local_rank"); ok {
 		r.Virtual = s.as
 	}

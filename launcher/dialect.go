@@ -41,6 +41,9 @@ func planCores(c Config, _ discovery.Finding, p *Plan) (err error) {
 	if !b.Asked || p.Spec.Self.Slots == 0 {
 		return nil
 	}
+	if b.Near != "" {
+		return planNear(c, p)
+	}
 	if value, set := c.getenv("KMP_AFFINITY"); set { // which DeepSpeed refuses, too: OpenMP would bind otherwise
 		return fail(job.ExitUsage, "unset it, or leave the flag out", "KMP_AFFINITY=%s and %s both say where threads run", value, b.From)
 	}
@@ -56,12 +59,34 @@ func planCores(c Config, _ discovery.Finding, p *Plan) (err error) {
 	return nil
 }
 
+// planNear decides on which cores near its GPU each worker runs. PyTorch counts GPUs as their driver does: by their place, where all are of one kind.
+func planNear(c Config, p *Plan) (err error) {
+	var nodes []int
+	gpus := p.machine.Seen(c.getenv)
+	for _, g := range gpus {
+		order, _ := c.getenv("CUDA_DEVICE_ORDER")
+		if g.PCI.Address == (topology.Address{}) || g.Vendor != "nvidia" || g.Model != gpus[0].Model && order != "PCI_BUS_ID" {
+			return p.bars(fail(job.ExitRefused, "leave it out, or set CUDA_DEVICE_ORDER=PCI_BUS_ID where GPUs of NVIDIA are of several kinds",
+				"%s: which of this node's GPUs is whose is their driver's choice, which muster does not know", c.Dialect.Cores.From))
+		}
+		nodes = append(nodes, g.PCI.NUMA)
+	}
+	if p.Bindings, err = c.Dialect.Cores.NearGPUs(c.Host, nodes, p.Spec.Self.Slots); err != nil {
+		return p.bars(fail(job.ExitRefused, "", "%w", err))
+	}
+	p.Settings = append(p.Settings, Setting{Name: "cores", Value: "near each worker's GPU (" + c.Dialect.Cores.Near + ")", From: c.Dialect.Cores.From})
+	return nil
+}
+
 // bind gives a task its cores, and threads for them.
 func (c Config) bind(t *job.Task, bindings []job.Binding) {
 	if t.LocalRank >= len(bindings) {
 		return
 	}
 	t.Binding = bindings[t.LocalRank]
+	if c.Dialect.Cores.Near != "" { // torchrun leaves the threads as they are
+		return
+	}
 	t.Env = append(t.Env, job.Var{Name: "OMP_NUM_THREADS", Value: strconv.Itoa(len(t.Binding.CPUs)), Why: "this worker's cores by " + c.Dialect.Cores.From})
 }
 

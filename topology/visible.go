@@ -9,17 +9,24 @@ import (
 // Visible is how many places for workers a process with an environment sees: Slots, less what the variables of their vendor's runtime hide.
 // The last text is what hides some.
 func (m Machine) Visible(getenv func(string) (string, bool)) (int, string) {
-	return visible(m.Slots(), getenv)
+	gpus, why := visible(m.Slots(), getenv)
+	return len(gpus), why
 }
 
-func visible(gpus []GPU, getenv func(string) (string, bool)) (n int, why string) {
+// Seen are those places, in the order of the lists.
+func (m Machine) Seen(getenv func(string) (string, bool)) []GPU {
+	gpus, _ := visible(m.Slots(), getenv)
+	return gpus
+}
+
+func visible(gpus []GPU, getenv func(string) (string, bool)) (seen []GPU, why string) {
 	for _, name := range lists(gpus, getenv) {
 		list, _ := getenv(name)
 		if all := listed(list, gpus); len(all) < len(gpus) {
 			gpus, why = all, strings.TrimPrefix(why+" "+name+"="+list, " ")
 		}
 	}
-	return len(gpus), why
+	return gpus, why
 }
 
 // lists are the variables that are set and obeyed, in order: each counts among what the one before leaves. HIP's is another name for CUDA's

@@ -173,8 +173,8 @@ func TestVisible(t *testing.T) {
 			}
 		}
 		got, why := visible(c.gpus, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
-		if got != c.want || (why == "") != (c.want == len(c.gpus)) {
-			t.Errorf("%s: %d because of %q, want %d", c.env, got, why, c.want)
+		if len(got) != c.want || (why == "") != (c.want == len(c.gpus)) {
+			t.Errorf("%s: %d because of %q, want %d", c.env, len(got), why, c.want)
 		}
 	}
 }
