@@ -46,6 +46,8 @@ type Finding struct {
 	ToldBy  string // who tells the number of nodes to this one, which cannot know it
 	Park    bool   // what ends well is started again by the platform, unless it stays
 	Decider bool   // this node's end is the job's
+	Outside bool   // this node does its work beside the world of those who train, and meets nobody
+	LastArg string // what the platform puts behind the command's own arguments; "": nothing
 
 	PerProcess  bool   // there is one agent for each process, not for each node
 	Processes   int    // how many there are on all nodes; 0: there is one for each node
@@ -194,7 +196,7 @@ func (f Finding) witnessed(h job.Host, over []string, others []platform) Finding
 				f.Rule, f.count(), strings.Join(f.Evidence, ", "), w.Rule, w.count(), strings.Join(r.evidence, ", "))
 		}
 	}
-	if numbers := ofSeveral(&reader{host: h}); f.Nodes == 1 && f.Least == 0 && f.Barred == nil && !f.Serves && !f.PerProcess && f.Problem == nil && len(numbers) > 0 {
+	if numbers := ofSeveral(&reader{host: h}); f.Nodes == 1 && f.Least == 0 && f.Barred == nil && !f.Serves && !f.PerProcess && !f.Outside && f.Problem == nil && len(numbers) > 0 {
 		f.Problem = fmt.Errorf("%s says 1 node (%s), but there is %s as one of several has it: correct one of them, or say --nnodes (1 for a run of this node alone), "+
 			"--node-rank and --rdzv-endpoint", f.Rule, strings.Join(f.Evidence, ", "), strings.Join(numbers, ", "))
 	}
@@ -216,6 +218,9 @@ func (f Finding) solo(w Finding) bool {
 // agrees reports whether another platform says the same, or would if its numbers were of processes and not of nodes. The processes of one
 // node meet on it, and what is started once for them all is the first.
 func (f Finding) agrees(r *reader, w Finding) bool {
+	if f.Outside || w.Outside {
+		return true
+	}
 	if f.PerProcess && w.counts != "" && w.Nodes == f.Processes && (w.Rank < 0 || w.Rank == f.ProcessRank) {
 		return true
 	}

@@ -24,6 +24,7 @@ type Reading struct {
 	PortIsExclusive bool     `json:"portIsExclusive"`
 	FixPort         *int     `json:"fixPort"`
 	NProc           *int     `json:"nproc"`
+	Workers         *int     `json:"workers"` // that muster run would start here, unless flags say otherwise; the caller's to fill in
 	Role            *string  `json:"role"`
 	Index           *int     `json:"index"`
 	Hosts           []string `json:"hosts"`
@@ -103,7 +104,7 @@ func (f Finding) rank() any {
 	switch {
 	case f.Rank >= 0:
 		return f.Rank
-	case f.Trouble() != nil || f.Barred != nil || f.Serves:
+	case f.Trouble() != nil || f.Barred != nil || f.Serves || f.Outside:
 		return nil
 	case f.Nodes == 1 && f.Least == 0:
 		return 0

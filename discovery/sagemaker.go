@@ -31,6 +31,9 @@ var sagemaker = platform{
 		if f.Port = 0; f.Nodes > 1 {
 			f.Port = 7777
 		}
+		if r.file(sagemakerConfig) != "" {
+			f.LastArg = "train"
+		}
 		return r.at(sagemakerConfig, names[0], f)
 	},
 }

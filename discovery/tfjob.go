@@ -114,6 +114,8 @@ func (c tfConfig) fill(f *Finding) (err error) {
 		f.Rank = len(cluster[lead].list) + f.Index
 	case "ps":
 		f.Serves = true
+	case "evaluator": // it reads checkpoints
+		f.Outside = true
 	default:
 		f.Barred = fmt.Errorf("this node is %s %d of the job, which does not train", f.Role, f.Index)
 	}

@@ -302,6 +302,7 @@ func volcanoTensorFlow(r *reader, f *Finding) error {
 	}
 	r.text("TF_CONFIG")
 	f.Nodes, f.Rank, f.Host, f.Port, f.Taken, f.Hosts, f.Servers, f.Serves, f.Barred = t.Nodes, t.Rank, t.Host, t.Port, true, t.Hosts, t.Servers, t.Serves, t.Barred
+	f.Outside = t.Outside
 	f.Role, f.Index, f.Decider = t.Role, t.Index, t.Decider
 	f.Framework, f.FrameworkBy = "tensorflow", "TF_CONFIG"
 	return nil

@@ -25,6 +25,8 @@ import (
 func planFramework(c Config, found discovery.Finding, p *Plan) (err error) {
 	name, from := c.Framework, ""
 	switch {
+	case found.Outside:
+		name, from = found.Framework, found.FrameworkBy
 	case name != "":
 	case c.Dialect.Command != nil:
 		from = "the launcher in whose words it was called"

@@ -104,17 +104,30 @@ func find(c Config) (discovery.Finding, error) {
 	if found.PerProcess && found.Barred == nil {
 		found.Barred = found.AsProcess()
 	}
+	if found.Outside && found.Problem == nil {
+		if c.Nodes+c.Servers+c.Spares == 0 && c.Endpoint+c.MasterAddr == "" {
+			return outside(found), nil
+		}
+		found.Barred = fmt.Errorf("this node is %s %d of the job, beside those who train", found.Role, found.Index)
+	}
 	if found.Barred != nil && found.Problem == nil && !c.settles() {
 		return found, fail(job.ExitUsage, "", "%s: %w (%s)", found.Rule, found.Barred, strings.Join(found.Evidence, ", "))
 	}
 	if why := cmp.Or(found.Problem, found.Barred); why != nil { // half of a platform's word is no word
 		warnings := append(found.Warnings, discovery.Warning{Text: fmt.Sprintf("%v (flags decide)", why)})
-		found = discovery.Finding{Rule: found.Rule, Rank: -1, Prefer: -1, Restarts: -1, Framework: found.Framework, FrameworkBy: found.FrameworkBy, Park: found.Park, Warnings: warnings}
+		found = discovery.Finding{Rule: found.Rule, Rank: -1, Prefer: -1, Restarts: -1, Framework: found.Framework, FrameworkBy: found.FrameworkBy, Park: found.Park, LastArg: found.LastArg, Warnings: warnings}
 	}
 	if len(found.Leftover) > 0 && c.Nodes == 0 {
 		return found, fail(job.ExitUsage, "say --nnodes N --rdzv-endpoint HOST:PORT, or --nnodes 1 for a run of this node alone", "%w", found.Trouble())
 	}
 	return found, nil
+}
+
+// outside is a node that does its part of the job alone: what the platform tells its program stays as it is.
+func outside(found discovery.Finding) discovery.Finding {
+	text := fmt.Sprintf("this node is %s %d of the job: it runs beside the %d nodes that train, and meets nobody", found.Role, found.Index, found.Nodes)
+	return discovery.Finding{Rule: found.Rule, Nodes: 1, Rank: -1, Prefer: -1, Restarts: -1, NProc: "1", NProcBy: found.FrameworkBy, Framework: "none", FrameworkBy: found.FrameworkBy + ", in which this is " + found.Role,
+		Outside: true, Park: found.Park, Warnings: append(found.Warnings, discovery.Warning{Text: text})}
 }
 
 // warned are a platform's warnings, for people.
@@ -160,7 +173,14 @@ func (p *Plan) set(c Config, flag, value, otherwise string) {
 	p.Settings = append(p.Settings, Setting{Name: flag, Value: value, From: cmp.Or(c.From[flag], otherwise)})
 }
 
-func planCommand(c Config, _ discovery.Finding, p *Plan) (err error) {
+func planCommand(c Config, found discovery.Finding, p *Plan) (err error) {
+	if n := len(c.Argv) - 1; found.LastArg != "" && c.Dialect.Command == nil && n >= 0 && c.Argv[n] == found.LastArg {
+		if n == 0 {
+			return fail(job.ExitUsage, "name the script in the image's ENTRYPOINT: [\"muster\", \"run\", \"train.py\"]", "nothing to run: %q is what %s puts behind the entrypoint", found.LastArg, found.Rule)
+		}
+		c.Argv = c.Argv[:n]
+		p.Notes = append(p.Notes, fmt.Sprintf("%q, the last argument, is what %s puts behind an image's entrypoint: it is not handed on; if it is the script's own, give it twice", found.LastArg, found.Rule))
+	}
 	p.Command, err = command(c)
 	if c.Debug == "" {
 		return p.bars(err)

@@ -66,6 +66,7 @@ func discoverCommand() *cli.Command {
 func discover(w io.Writer, h job.Host, asJSON bool) error {
 	found := discovery.Detect(h)
 	reading := found.Reading(h)
+	reading.Workers = workers(found, reading)
 	if asJSON {
 		e := json.NewEncoder(w)
 		e.SetEscapeHTML(false)
@@ -319,6 +320,18 @@ func meetingOf(r discovery.Reading) string {
 		at += " port " + strconv.Itoa(*r.Port)
 	}
 	return at
+}
+
+// workers is how many muster run would start here: a framework may have one for all GPUs.
+func workers(found discovery.Finding, r discovery.Reading) *int {
+	if r.NProc == nil || r.NotRun != nil || r.Error != nil {
+		return nil
+	}
+	n := *r.NProc
+	if f, err := framework.Lookup(found.Framework); found.Outside || err == nil && f.Whole {
+		n = 1
+	}
+	return &n
 }
 
 // workersOf is how many workers this node would have: a framework may have one for all GPUs.

@@ -63,6 +63,9 @@ func TestDiscoverFiles(t *testing.T) {
 	}
 	muster(t, dir, nil, "discover", "--env-file", "half").ends(2, "muster run would refuse:", "WORLD_SIZE=4, RANK=1")
 	muster(t, dir, nil, "discover", "--env-file", "tensorflow", "--gpus", "8").ends(0, "workers here     1 for all GPUs\n")
+	muster(t, dir, nil, "discover", "--env-file", "tensorflow", "--gpus", "8", "--json").ends(0, `"nproc":8,"workers":1,`)
+	muster(t, dir, nil, "discover", "--env-file", "lines", "--gpus", "8", "--json").ends(0, `"nproc":8,"workers":8,`)
+	muster(t, dir, nil, "discover", "--env-file", "half", "--gpus", "8", "--json").ends(2, `"nproc":8,"workers":null,`)
 	muster(t, dir, nil, "discover", "--env-file", "none").ends(2, "open none: no such file")
 	if err := os.WriteFile(filepath.Join(dir, "prose"), []byte("WORLD_SIZE is 4\n"), 0o644); err != nil {
 		t.Fatal(err)
