@@ -174,6 +174,11 @@ func agree(known []cli.Flag, flags []string, given map[string]string, f dialect.
 	}
 	if by := given[f.Name]; by != "" {
 		if !slices.Contains(flags, by+"="+value) {
+			for _, own := range flags { // the last one counts
+				if value, is := strings.CutPrefix(own, given[f.Name]+"="); is {
+					by = given[f.Name] + " " + value
+				}
+			}
 			return flags, fmt.Errorf("%s %s and muster's own %s say different things; drop one of them", f.From, f.Value, by)
 		}
 		return flags, nil

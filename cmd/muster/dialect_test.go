@@ -100,7 +100,7 @@ func TestWrongWords(t *testing.T) {
 		{nil, []string{"torchrun"}, "torchrun: no script"},
 		{nil, []string{"torchrun", "--nproc_per_nodes", "2", "train"}, "torchrun: there is no flag --nproc_per_nodes; did you mean --nproc-per-node?"},
 		{nil, []string{"torchrun", "--nproc_per_node", "many", "train"}, "--nproc_per_node many is no number of workers"},
-		{nil, []string{"run", "--nnodes", "2", "--", "torchrun", "--nnodes", "4", "train"}, "--nnodes 4 and muster's own --nnodes say different things"},
+		{nil, []string{"run", "--nnodes", "2", "--", "torchrun", "--nnodes", "4", "train"}, "--nnodes 4 and muster's own --nnodes 2 say different things"},
 		{platform, []string{"torchrun", "--nnodes", "2", "train"}, "--nnodes 2, but the platform says 4 nodes (PET_NNODES=4"},
 		{platform, []string{"torchrun", "--nnodes", "4", "--node-rank", "2", "train"}, "--node-rank 2, but the platform says this is node 1"},
 		{[]string{"CUDA_VISIBLE_DEVICES=3"}, []string{"torchrun", "--nproc-per-node", "2", "--virtual-local-rank", "train"}, "--virtual-local-rank: CUDA_VISIBLE_DEVICES=3 has 1 GPUs for 2 workers"},

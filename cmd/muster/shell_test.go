@@ -174,7 +174,7 @@ func TestFlagsBeforeShell(t *testing.T) {
 	run("torchrun --nproc-per-node 2 train.py", "--max_restarts", "3").ends(0, "rank 1 2 3 None")
 	run("torchrun --nproc-per-node 2 train.py", "--nproc_per_node=2").ends(0, "rank 1 2 0 None")
 	run("torchrun --nproc_per_node 2 train.py", "--nproc-per-node", "1").
-		ends(2, "--nproc_per_node 2 and muster's own --nproc-per-node say different things")
+		ends(2, "--nproc_per_node 2 and muster's own --nproc-per-node 1 say different things")
 	run("muster run --nproc-per-node 2 train.py; exit $?", "--nproc-per-node", "2").ends(0, "rank 0 2 0 None")
 	run("muster run --nproc-per-node 2 train.py", "--nproc-per-node", "1").
 		ends(2, "--nproc-per-node here and --nproc-per-node 1 before the script say different things")
@@ -189,7 +189,7 @@ func TestEnvOfShell(t *testing.T) {
 	}
 	muster(t, dir, nil, "env", "--rank", "1", "--max-restarts", "4", "--", "bash", "s.sh").
 		ends(0, "# note: as s.sh calls torchrun", "WORLD_SIZE=2 ", "ROLE_NAME=r ", "TORCHELASTIC_MAX_RESTARTS=4 ", `"train" "a"]`)
-	muster(t, dir, nil, "env", "--nproc-per-node", "3", "--", "bash", "s.sh").ends(2, "--nproc-per-node 2 and muster's own --nproc-per-node say different things")
+	muster(t, dir, nil, "env", "--nproc-per-node", "3", "--", "bash", "s.sh").ends(2, "--nproc-per-node 2 and muster's own --nproc-per-node 3 say different things")
 	muster(t, dir, nil, "env", "--", "bash", "-c", "muster run --nproc-per-node 2 -- train").ends(127, "train")
 	muster(t, dir, nil, "env", "--", "bash", "-c", "torchrun --nnodes $N train").ends(2, "calls torchrun with $N, of which only the shell knows what it is")
 }
