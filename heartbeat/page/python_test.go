@@ -73,6 +73,22 @@ var scenes = []scene{
 	{name: "standard input", argv: "bash -c '%py - <main.py'", script: "import torch; look()", claims: 1},
 	{name: "home", argv: "bash -c 'PYTHONHOME=$(%py -c \"import sys; print(sys.base_prefix)\") %py main.py'", script: "import torch; look()", claims: 1},
 	{
+		// What conda makes: an installation of its own, scripts that are read when it is activated, and a launcher in Python that runs a shell that runs the program.
+		name: "conda's layout",
+		argv: "%py make.py",
+		files: map[string]string{
+			"make.py": `import os, shutil, sys
+for d in "bin", "lib", "conda-meta", "etc/conda/activate.d": os.makedirs("e/" + d)
+shutil.copy(os.path.realpath(sys.executable), "e/bin/python")
+std = os.path.dirname(os.__file__)
+shutil.copytree(std, "e/lib/" + os.path.basename(std), copy_function=os.symlink, dirs_exist_ok=True)
+open("e/etc/conda/activate.d/env.sh", "w").write("export CONDA_PREFIX=e PYTHONNOUSERSITE=1 PYTHONPATH=/channel:$PYTHONPATH")
+os.execv("e/bin/python", ["e/bin/python", "run.py"])`,
+			"run.py": "import subprocess\nsubprocess.call(['bash', '-c', 'for f in e/etc/conda/activate.d/*.sh; do . $f; done; e/bin/python main.py'])",
+		},
+		script: "assert os.path.basename(sys.prefix) == 'e'; import torch; look(os.environ['CONDA_PREFIX'])", claims: 1,
+	},
+	{
 		name: "virtual environment", argv: "bash -c '%py -m venv --without-pip v && v/bin/python main.py'", script: "import torch; look(sys.prefix != sys.base_prefix)",
 		claims: 1,
 	},

@@ -87,7 +87,7 @@ func (c *costs) column() []string {
 // play adds what fresh processes say.
 func (c *costs) play(g *gym, z size) error {
 	alone := func(all []*training) error {
-		return all[0].within(&c.calls, &c.callsNone, func(with, without float64) float64 { return with - without })
+		return all[0].within(withinTime, &c.calls, &c.callsNone, func(with, without float64) float64 { return with - without })
 	}
 	if err := g.play(tiny, 1, 1, alone); err != nil {
 		return err
@@ -96,7 +96,7 @@ func (c *costs) play(g *gym, z size) error {
 		cpu, since := all[0].spent()
 		err := c.beside(all)
 		if err == nil {
-			err = all[0].within(&c.timeWithin, &c.timeWithinNone, ratio)
+			err = all[0].within(withinTime, &c.timeWithin, &c.timeWithinNone, ratio)
 		}
 		used, now := all[0].spent()
 		c.threads = append(c.threads, float64(used-cpu)/float64(now-since))
@@ -104,22 +104,25 @@ func (c *costs) play(g *gym, z size) error {
 	})
 }
 
-// within does steps with and without what the hook does in the training's threads, in turns, and compares the time of those that the
-// machine disturbed least: a quarter of each kind.
-func (t *training) within(with, none *[]float64, difference func(with, without float64) float64) error {
-	took := map[byte][]float64{}
-	for end := time.Now().Add(withinTime); time.Now().Before(end); {
+// within does steps with and without what the hook does in the training's threads, in turns, and compares each with those beside it:
+// what else the machine does lasts longer than three steps. The median of all threes counts.
+func (t *training) within(long time.Duration, with, none *[]float64, difference func(with, without float64) float64) error {
+	var w, n []float64
+	for end := time.Now().Add(long); len(w) == 0 || time.Now().Before(end); {
 		letters := order(30)
 		s, err := t.steps(letters)
 		if err != nil {
 			return err
 		}
-		for i := warm; i < len(letters); i++ {
-			took[letters[i]] = append(took[letters[i]], s.time[i])
+		for i := 3; i < len(letters); i += 3 { // the first find the caches cold
+			took := map[byte]float64{}
+			for k := i; k < i+3; k++ {
+				took[letters[k]] = s.time[k]
+			}
+			w, n = append(w, difference(took['w'], (took['a']+took['b'])/2)), append(n, difference(took['a'], took['b']))
 		}
 	}
-	w, a, b := quartile(took['w']), quartile(took['a']), quartile(took['b'])
-	*with, *none = append(*with, difference(w, (a+b)/2)), append(*none, difference(a, b))
+	*with, *none = append(*with, quantile(w, 0.5)), append(*none, quantile(n, 0.5))
 	return nil
 }
 
@@ -177,14 +180,19 @@ func quantile(all []float64, part float64) float64 {
 	return all[int(part*float64(len(all)))]
 }
 
-// interval is the mean of what plays say and, by the bootstrap over them, between which two it is with 95 %.
+// interval is the mean of what plays say and between which two it is with 95 %, if plays differ as chance does. It goes by Student's
+// t: of five plays the bootstrap, which draws from no others, says too little.
 func interval(plays []float64, unit float64, format, name string) string {
-	rng := rand.New(rand.NewPCG(1, 2)) // the same plays always say the same
-	means := make([]float64, 10_000)
-	for i := range means {
-		for range plays {
-			means[i] += plays[rng.IntN(len(plays))] / float64(len(plays))
-		}
+	m, squares, n := mean(plays), 0.0, len(plays)
+	for _, x := range plays {
+		squares += (x - m) * (x - m)
 	}
-	return fmt.Sprintf(format+" %s ("+format+" to "+format+", n %d)", mean(plays)*unit, name, quantile(means, 0.025)*unit, quantile(means, 0.975)*unit, len(plays))
+	off := math.Inf(1) // one play says nothing of others
+	if n > 1 {
+		off = student[min(n-2, len(student)-1)] * math.Sqrt(squares/float64(n-1)/float64(n))
+	}
+	return fmt.Sprintf(format+" %s ("+format+" to "+format+", n %d)", m*unit, name, (m-off)*unit, (m+off)*unit, n)
 }
+
+// student is how many standard errors are 95 %, by degrees of freedom, from 1.
+var student = []float64{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086}

@@ -19,12 +19,21 @@ import (
 // default, is an error under Python 3.11; to redirect a rank that is not there is none.
 const launcher = "-m torch.distributed.run --nnodes=2 --nproc_per_node 2 --rdzv_backend c10d --rdzv_endpoint h0:29500 --rdzv_id job -r 9:1 -t 9:1"
 
+// resiliency is that of NVIDIA's ft_launcher, a torchrun that has a process beside each rank, which hears from it. What has never heard from it
+// waits for ten minutes.
+const resiliency = "--nnodes=2 --nproc-per-node 2 --rdzv-backend c10d --rdzv-endpoint h0:29500 --rdzv-id job --ft-initial-rank-heartbeat-timeout 600 --ft-rank-heartbeat-timeout 600"
+
 // observe starts torchrun under muster init --observe on both nodes; it may start its workers again so often.
 func (j *job) observe(muster, torch string, restarts int, args ...string) {
 	for i := range j.nodes {
 		line := []string{muster, "init", "-s", "--observe", "--hang-floor", floor.String(), "--hang-busy-after", busy.String(), "--verdict", j.verdictFile(i)}
-		line = append(line, "--", stage.Python(j.t, torch))
-		line = slices.Concat(line, strings.Fields(launcher), []string{"--max_restarts", fmt.Sprint(restarts), stage.File(j.t, script)}, args)
+		line = append(line, "--")
+		if python := stage.Python(j.t, torch); torch == "resiliency" {
+			line = append(append(line, filepath.Join(filepath.Dir(python), "ft_launcher")), strings.Fields(resiliency)...)
+		} else {
+			line = append(append(line, python), strings.Fields(launcher)...)
+		}
+		line = slices.Concat(line, []string{"--max_restarts", fmt.Sprint(restarts), stage.File(j.t, script)}, args)
 		// In the agent's store torchrun 2.15 leaves the addresses of the round before, and no other round comes about.
 		j.run(i, []string{"PYTHONUNBUFFERED=1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"}, line...)
 	}
@@ -91,8 +100,8 @@ func (j *job) verdicts() (all [2]ended) {
 func TestObserve(t *testing.T) {
 	t.Parallel()
 	muster := stage.Build(t)
-	for _, c := range []struct{ scene, torch string }{{"nap", "debian"}, {"stop", "newest"}} {
-		t.Run(c.scene, func(t *testing.T) {
+	for _, c := range []struct{ scene, torch string }{{"nap", "debian"}, {"stop", "newest"}, {"nap", "resiliency"}} {
+		t.Run(c.scene+", "+c.torch, func(t *testing.T) {
 			t.Parallel()
 			j := open(t, muster)
 			j.observe(muster, c.torch, 3, c.scene, "--rank", "2", "--at", "50", "--steps", "70", "--long", "40")
