@@ -85,11 +85,13 @@ func (r *reading) script(t text) {
 		r.parsed += len(t.code)
 		taken, whole := 0, true
 		for statement, err := range parser.StmtsSeq(strings.NewReader(t.code)) {
-			if whole = err == nil; !whole || len(r.all) >= maxCalls {
-				break
+			switch { // the loop is not left: behind an error the parser may call for it once more
+			case err != nil:
+				whole = false
+			case whole && len(r.all) < maxCalls:
+				taken = int(statement.End().Offset())
+				r.statement(&t, statement)
 			}
-			taken = int(statement.End().Offset())
-			r.statement(&t, statement)
 		}
 		if whole {
 			return

@@ -140,3 +140,19 @@ func TestWordsInShell(t *testing.T) {
 		}
 	}
 }
+
+// Whatever a script is, it is read to an end, and a launcher's words are those of its text.
+func FuzzInShell(f *testing.F) {
+	for _, script := range []string{
+		"set -e\nexport A=1 B=(x y)\nfor i in 1 2; do if ! torchrun $A \"${B[@]}\" x; then exit 1; fi; done", "eval \"$(which torchrun) $1\"; cat <<E | sh -c 'torchrun x'\n$x\nE",
+		"L=${L:-torchrun}; L+=' a'; case $x in a|b) sudo -u x $L {a,b} ~/x ;; esac; ((i++)); [[ a == b* ]] && bash -s <<-'E'\n\ttorchrun x\n\tE\n",
+	} {
+		f.Add(script)
+	}
+	f.Fuzz(func(t *testing.T, script string) {
+		in, ok := InShell(host("h", nil, map[string]string{"s.sh": script}), []string{"bash", "s.sh", "a", "b"})
+		if ok && (in.Call == "" || in.Words != nil && in.Unknown != "" || in.Words != nil && !strings.HasPrefix(strings.Join(in.Words, " "), in.Call)) {
+			t.Errorf("%+v", in)
+		}
+	})
+}
