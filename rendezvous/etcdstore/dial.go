@@ -124,11 +124,14 @@ func (s *Store) try(ctx context.Context, client *clientv3.Client) error {
 // `connection error: desc = "transport: Error while dialing: dial tcp 10.0.0.1:2379: connect: connection refused"`.
 func because(err error) string { why, _ := split(err); return why }
 
-// asked is the cause, with a question where one side may speak TLS and the other not, which looks like a server that hangs up.
+// asked is the cause, with a question: where one side may speak TLS and the other not, which looks like a server that hangs up, and where it is the
+// other side that refuses.
 func asked(err error) string {
 	why, during := split(err)
 	hungUp := strings.HasSuffix(why, "EOF") || strings.HasSuffix(why, "connection reset by peer")
 	switch {
+	case strings.HasPrefix(why, "remote error: tls: "):
+		return why + " (does it ask for a certificate of this node's?)"
 	case during == handshakes && hungUp:
 		return why + " (does it speak TLS?)"
 	case during == greets:

@@ -432,7 +432,7 @@ func TestRefused(t *testing.T) {
 		{name: "a user without a role", at: locked, user: [2]string{"guest", "secret"}, why: "etcd: guest may not read and write the keys below /job/: etcdserver: permission denied"},
 		{name: "TLS", at: private, tls: [3]string{certs.CA, certs.Cert, certs.Key}},
 		{name: "another authority", at: private, tls: [3]string{others.CA, certs.Cert, certs.Key}, why: "x509: certificate signed by unknown authority"},
-		{name: "no certificate", at: private, tls: [3]string{certs.CA}, why: "tls: bad certificate"},
+		{name: "no certificate", at: private, tls: [3]string{certs.CA}, why: "tls: bad certificate (does it ask for a certificate of this node's?)"},
 		{name: "no TLS", at: private, waiting: "(does it ask for TLS? is it an etcd?)"},
 		{name: "TLS for nobody", at: open, tls: [3]string{certs.CA}, waiting: "(does it speak TLS?)"},
 	} {
