@@ -256,7 +256,7 @@ func etcdPassword(t *testing.T, exe string) {
 	at.Lock("secret")
 	for user, why := range map[string]string{
 		"root:guess":    "log in as root: etcdserver: authentication failed, invalid user ID or password; ",
-		"reader:secret": "etcd: etcdserver: permission denied; ",
+		"reader:secret": "etcd: reader may not read and write the keys below /muster/job7/: etcdserver: permission denied; ",
 	} {
 		for _, p := range viaEtcd(t, exe, at, nil, "--etcd-user", user, "true") {
 			p.ends(job.ExitStore, "etcd at "+at.Endpoints()[0]+": ", why)
