@@ -29,7 +29,8 @@ type Server struct {
 	fresh   []Arg // put here since the last barrier
 	bytes   int   // that were put here
 	waiting map[int]net.Conn
-	epoch   int // barriers so far
+	epoch   int  // barriers so far
+	left    bool // a process has called MPI_Finalize: there will be no other barrier
 
 	begun   bool       // a process has called MPI_Init
 	aborted []int      // local ranks
@@ -113,8 +114,42 @@ func (s *Server) serve(ctx context.Context, conn net.Conn) error {
 		if _, err := io.WriteString(conn, answer); err != nil {
 			return nil
 		}
+		if m.Cmd == "finalize" {
+			s.leave(ctx)
+		}
 	}
 }
+
+// leave ends the barrier in which others wait for a process that has called MPI_Finalize, here and on other nodes: else they would wait for ever. MPI's own
+// finalizing has a barrier before this, after which nobody waits.
+func (s *Server) leave(ctx context.Context) {
+	s.mu.Lock()
+	again, epoch := s.left, s.epoch
+	s.left = true
+	s.give(s.waiting)
+	s.waiting = nil
+	s.mu.Unlock()
+	if again || s.World.Nodes() == 1 {
+		return
+	}
+	of := strconv.Itoa(s.Node)
+	if s.Node == 0 {
+		of = "all"
+	}
+	_ = s.Store.Set(ctx, s.key(epoch, of), []byte(gone)) // who needs the store will say so
+}
+
+// give lets processes that wait go without an answer, with which their MPI fails.
+func (s *Server) give(waiting map[int]net.Conn) {
+	for _, conn := range waiting {
+		conn.Close()
+	}
+}
+
+// gone stands in the store in place of what a node puts, when one of its processes comes to no barrier any more.
+const gone = "gone"
+
+var errGone = errors.New("a process of another node has left")
 
 // handlers answer a request of the process with this local rank.
 var handlers = map[string]func(s *Server, local int, m Message) string{
@@ -287,6 +322,10 @@ func (s *Server) arrive(ctx context.Context, local int, conn net.Conn) error {
 		s.waiting = map[int]net.Conn{}
 	}
 	s.waiting[local] = conn
+	if s.left {
+		s.give(s.waiting)
+		s.waiting = nil
+	}
 	if len(s.waiting) < s.World.Procs(s.Node) {
 		s.mu.Unlock()
 		return nil
@@ -296,6 +335,10 @@ func (s *Server) arrive(ctx context.Context, local int, conn net.Conn) error {
 	s.waiting, s.fresh, s.epoch = nil, nil, s.epoch+1
 	s.mu.Unlock()
 	all, err := s.exchange(ctx, epoch, fresh)
+	if errors.Is(err, errGone) {
+		s.give(waiting)
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("pmi: barrier %d: %w", epoch, err)
 	}
@@ -341,6 +384,9 @@ func (s *Server) exchange(ctx context.Context, epoch int, own []Arg) ([]Arg, err
 		return nil, err
 	}
 	others, err := unpack(values)
+	if errors.Is(err, errGone) {
+		return nil, errors.Join(err, s.Store.Set(ctx, key("all"), []byte(gone)))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -367,6 +413,9 @@ var errPacked = errors.New("what another node left is of another form: does it r
 // unpack reads what pack wrote.
 func unpack(values [][]byte) (put []Arg, err error) {
 	for _, v := range values {
+		if string(v) == gone {
+			return nil, errGone
+		}
 		for line := range strings.Lines(string(v)) {
 			key, value, ok := strings.Cut(line, "=")
 			value, whole := strings.CutSuffix(value, "\n")

@@ -202,6 +202,20 @@ func TestMPIUnspoken(t *testing.T) {
 		"MPICH, Intel MPI and MVAPICH, each of them is a world of one rank. Open MPI's programs are started")
 }
 
+// A rank that calls MPI_Finalize while others wait for it in a barrier leaves nobody waiting: not on its node, and not on another.
+func TestMPILeft(t *testing.T) {
+	t.Parallel()
+	for nodes := 1; nodes <= 3; nodes++ {
+		script := fmt.Sprintf(speak+`init; [ $RANK -lt %d ] || { say finalize; exit 0; }; say barrier_in`, 2*nodes-1)
+		t.Run(fmt.Sprintf("%d nodes", nodes), func(t *testing.T) {
+			t.Parallel()
+			for _, p := range startNodes(t, nodes, nil, "--framework", "mpi", "--", "sh", "-c", script) {
+				p.ends(1, "it ended with 0, but without MPI_Finalize")
+			}
+		})
+	}
+}
+
 // A socket's path may be longer than the kernel takes.
 func TestMPILongPath(t *testing.T) {
 	t.Parallel()
