@@ -240,7 +240,7 @@ var table = regexp.MustCompile(`(?m)^    pod .*\n(    .*\n)*`)
 
 // Every directory with a manifest is here.
 func TestAll(t *testing.T) {
-	here := map[string]bool{"pytorch-ddp": true} // a script, for all of them
+	here := map[string]bool{"pytorch-ddp": true, "slurm": true} // a script, for all of them, and TestSlurm
 	for _, e := range all {
 		here[e.name] = true
 	}

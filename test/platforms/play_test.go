@@ -166,8 +166,8 @@ cp -r $3/. $dir/root/
 // contained makes a command the first process of a container, with which all others end.
 const contained = `mount -t proc proc $1/proc; exec chroot "$@"`
 
-// start makes a container of a machine, and runs the pod's command in it.
-func (e example) start(t *testing.T, m *stage.Machine, p *pod, muster string) *stage.Program {
+// image makes a machine's image: what this one has, and what the pod's is to have.
+func (e example) image(t *testing.T, m *stage.Machine, p *pod, muster string) {
 	files := t.TempDir()
 	put := func(name, text string) {
 		path := filepath.Join(files, name)
@@ -207,6 +207,11 @@ func (e example) start(t *testing.T, m *stage.Machine, p *pod, muster string) *s
 			t.Errorf("%q: %s", e.play.check, said)
 		}
 	}
+}
+
+// start makes a container of a machine, and runs the pod's command in it.
+func (e example) start(t *testing.T, m *stage.Machine, p *pod, muster string) *stage.Program {
+	e.image(t, m, p, muster)
 	argv := []string{"unshare", "--pid", "--fork", "sh", "-euc", contained, "sh", m.Dir + "/root", "env", "-i", "-C", cmp.Or(p.WorkingDir, "/"), "PATH=" + filepath.Dir(e.python(t)) + ":/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
 		"HOME=/root", "OMP_NUM_THREADS=1", "CUDA_VISIBLE_DEVICES="}
 	if n := e.play.nproc; n >= 0 {
