@@ -1,6 +1,6 @@
 """A training in small, gloo on CPU, in which something goes wrong, or only looks as if it did.
 
-train.py SCENE [--rank R] [--at STEP] [--steps N] [--pause SECONDS] [--long SECONDS] [--model ddp|fsdp]
+train.py SCENE [--rank R] [--at STEP] [--steps N] [--pause SECONDS] [--long SECONDS] [--model ddp|fsdp|fsdp1]
 
 SCENE is a function of this file below, or "well". What it does, it does in rank R before step STEP, in the first round only:
 after a restart all goes well. Each rank says a line for each step, and "done" at the end.
@@ -378,6 +378,9 @@ def end():
 def shard(model):
     if args.model == "ddp":
         return nn.parallel.DistributedDataParallel(model)
+    if args.model == "fsdp1":
+        from torch.distributed.fsdp import FullyShardedDataParallel
+        return FullyShardedDataParallel(model, device_id=torch.device("cpu"))
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
     mesh = init_device_mesh("cpu", (size,))
