@@ -125,7 +125,7 @@ func checked(f cli.Flag, by, value string) (string, error) {
 		err = f.Value.Set(value)
 	case *cli.BoolFlag:
 		value, err = truth(value)
-	case *cli.StringFlag:
+	case *cli.StringFlag, *cli.StringSliceFlag:
 		if value == "" {
 			err = errors.New("the value is empty")
 		}
