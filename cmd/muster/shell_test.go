@@ -323,7 +323,7 @@ func TestShellLeavesNothing(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "train.py"), []byte("raise SystemExit(7)\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	muster(t, dir, nil, "run", "--", "bash", "-c", "if false; then torchrun x; fi; { sleep 600; } >/dev/null 2>&1 & echo $! >pid").ends(2, "never called torchrun by the link to muster")
+	muster(t, dir, nil, "run", "--", "bash", "-c", "if false; then torchrun x; fi; sleep 600 >/dev/null 2>&1 & echo $! >pid").ends(2, "never called torchrun by the link to muster")
 	pid, err := os.ReadFile(filepath.Join(dir, "pid"))
 	if err != nil {
 		t.Fatal(err)
