@@ -26,7 +26,7 @@ func (p Plan) Tasks(place framework.Place, c Config) []job.Task {
 	tasks := p.Framework.Tasks(place, p.Command, c.given)
 	for i := range tasks {
 		local, _ := place.Local(tasks[i].LocalRank)
-		tasks[i].Env = slices.Concat(place.Networks, tasks[i].Env, c.Dialect.Env, c.virtual(local, p.amd()))
+		tasks[i].Env = slices.Concat(place.Networks, tasks[i].Env, c.Dialect.Env, c.virtual(local, hip(p.machine)))
 		c.bind(&tasks[i], p.Bindings)
 		if c.Debug == "" {
 			tasks[i].Argv = c.arguments(tasks[i].Argv, strconv.Itoa(local))
@@ -92,7 +92,7 @@ func (c Config) bind(t *job.Task, bindings []job.Binding) {
 
 // planVirtual makes sure that there is a GPU for each worker that is to see one alone.
 func planVirtual(c Config, _ discovery.Finding, p *Plan) error {
-	name, list := c.visible(p.amd())
+	name, list := c.visible(hip(p.machine))
 	if n := len(strings.Split(list, ",")); c.Dialect.Virtual != "" && list != "" && n < p.Spec.Self.Slots {
 		return fail(job.ExitUsage, "", "%s: %s=%s has %d GPUs for %d workers", c.Dialect.Virtual, name, list, n, p.Spec.Self.Slots)
 	}
@@ -101,11 +101,11 @@ func planVirtual(c Config, _ discovery.Finding, p *Plan) error {
 
 // virtual is what a worker is told that sees one GPU alone (torch/distributed/elastic/agent/server/local_elastic_agent.py,
 // _set_local_rank_env).
-func (c Config) virtual(local int, amd bool) job.Env {
+func (c Config) virtual(local int, hip bool) job.Env {
 	if c.Dialect.Virtual == "" {
 		return nil
 	}
-	name, list := c.visible(amd)
+	name, list := c.visible(hip)
 	device := strconv.Itoa(local)
 	if all := strings.Split(list, ","); list != "" && local < len(all) {
 		device = strings.TrimSpace(all[local])
@@ -120,12 +120,15 @@ func (c Config) virtual(local int, amd bool) job.Env {
 	return e
 }
 
-// amd reports whether this node's GPUs are AMD's, whose device nodes have names of their own.
-func (p Plan) amd() bool { return len(p.Devices) > 0 && strings.HasPrefix(p.Devices[0], "/dev/dri/") }
+// hip reports whether HIP's list may count, as it does for PyTorch: where no GPU of another vendor is seen.
+func hip(m topology.Machine) bool {
+	gpus := m.Slots()
+	return len(gpus) == 0 || gpus[0].Vendor == "amd"
+}
 
 // visible is the variable that says which GPUs can be seen, and its value. HIP's means nothing to CUDA.
-func (c Config) visible(amd bool) (name, list string) {
-	if list, _ = c.getenv("HIP_VISIBLE_DEVICES"); list != "" && amd {
+func (c Config) visible(hip bool) (name, list string) {
+	if list, _ = c.getenv("HIP_VISIBLE_DEVICES"); list != "" && hip {
 		return "HIP_VISIBLE_DEVICES", list
 	}
 	list, _ = c.getenv("CUDA_VISIBLE_DEVICES")
@@ -162,13 +165,11 @@ func Become(c Config, local string) (argv, environ []string, err error) {
 		return nil, nil, err
 	}
 	rank, _ := strconv.Atoi(local) // else it is no worker's, and 0 does no harm
-	amd := false
+	var machine topology.Machine
 	if c.Dialect.Virtual != "" {
-		m, _ := topology.Probe(c.Root) // without one it has no GPUs
-		gpus := m.Slots()
-		amd = len(gpus) > 0 && gpus[0].Vendor == "amd"
+		machine, _ = topology.Probe(c.Root) // without one it has no GPUs
 	}
-	return argv, slices.Concat(c.Dialect.Env, c.virtual(rank, amd)).Over(c.Environ), nil
+	return argv, slices.Concat(c.Dialect.Env, c.virtual(rank, hip(machine))).Over(c.Environ), nil
 }
 
 // worldOf is which variable of a worker says what a flag asks for, and what it counts. Frameworks other than torch say it otherwise, or not.

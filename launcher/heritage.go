@@ -27,6 +27,7 @@ import (
 	"github.com/muster-run/muster/rendezvous"
 	"github.com/muster-run/muster/rendezvous/tcpstore"
 	"github.com/muster-run/muster/report"
+	"github.com/muster-run/muster/topology"
 	"github.com/muster-run/muster/worker"
 )
 
@@ -129,6 +130,7 @@ func inherit(c *Config, e *report.Ending) (*heritage, error) {
 		return nil, err
 	}
 	c.Output.Dir = h.LogDir
+	h.Plan.machine, _ = topology.Probe(c.Root) // a root that is none was refused then
 	if h.World != nil {
 		c.StartTimeout, c.past = 0, &h // in time or not was up to the first
 	}

@@ -138,9 +138,6 @@ func (r *round) tune() {
 	if r.c.Tune == tuneOff {
 		return
 	}
-	if r.plan.machine.Processor.Online == nil { // another agent of this node looked at it
-		r.plan.machine, _ = topology.Probe(r.c.Root) // a root that is none was refused then
-	}
 	host, unknown := r.line.host, ""
 	if r.session.Rank == 0 { // what others reach is not the address by which we reach ourselves
 		if host = hostOf(r.plan.Endpoint); r.plan.Etcd != nil {
