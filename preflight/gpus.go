@@ -92,10 +92,6 @@ func driver(h Host, _ Need) []Finding {
 
 // gpuLink looks at the lanes of each GPU: they do not become fewer when it is idle, as the speed of some does.
 func gpuLink(h Host, _ Need) (all []Finding) {
-	most := 0
-	for _, g := range h.Machine.GPUs {
-		most = max(most, g.PCI.Link.Width)
-	}
 	looked := false
 	for _, g := range h.Machine.GPUs {
 		l := g.PCI.Link
@@ -103,17 +99,35 @@ func gpuLink(h Host, _ Need) (all []Finding) {
 			continue
 		}
 		looked = true
-		switch full := min(max(l.MaxWidth, l.Width), max(most, l.Width)); { // a slot may have fewer lanes than the card, but then all of them have
+		switch full := h.lanes(g); {
 		case l.Width*2 < full:
-			all = append(all, found(Fail, "its PCIe link has lost lanes", "reseat or replace the GPU or its riser", "%s has %d lanes of %d", gpuName(g.Index), l.Width, l.MaxWidth)...)
+			all = append(all, found(Fail, "its PCIe link has lost lanes", "reseat or replace the GPU or its riser", "%s has %d lanes of %d", gpuName(g.Index), l.Width, full)...)
 		case l.Width < full:
-			all = append(all, found(Warn, "copies from and to it take twice the time", "reseat or replace the GPU or its riser", "%s has %d lanes of %d", gpuName(g.Index), l.Width, l.MaxWidth)...)
+			all = append(all, found(Warn, "copies from and to it take twice the time", "reseat or replace the GPU or its riser", "%s has %d lanes of %d", gpuName(g.Index), l.Width, full)...)
 		}
 	}
 	if all == nil && looked {
 		return pass("each GPU has all its PCIe lanes")
 	}
 	return all
+}
+
+// lanes is how many a GPU should have: no more than its slot, which the bridge above it knows, else no more than its equals have.
+func (h Host) lanes(g topology.GPU) int {
+	l, above := g.PCI.Link, ""
+	if n := len(g.PCI.Path); n > 1 {
+		above = g.PCI.Path[n-2]
+	}
+	if slot, err := strconv.Atoi(h.Root.Line("sys/bus/pci/devices/" + above + "/max_link_width")); above != "" && err == nil && slot > 0 {
+		return min(l.MaxWidth, slot)
+	}
+	most := l.Width
+	for _, o := range h.Machine.GPUs {
+		if o.Visible && o.Model == g.Model {
+			most = max(most, o.PCI.Link.Width)
+		}
+	}
+	return min(l.MaxWidth, most)
 }
 
 const freeMemory = 1024 // MiB that may be taken before a job: contexts of monitors
@@ -129,7 +143,7 @@ func gpuMemory(h Host, _ Need) (all []Finding) {
 		case t.RemapFailed == "Yes":
 			all = append(all, found(Fail, "its memory has an error that cannot be worked round", "have the GPU replaced", "%s could not remap a row of its memory", name)...)
 		case t.RemapPending == "Yes":
-			all = append(all, found(Fail, "processes on it fail with an uncorrectable ECC error", replace, "%s has to be reset to remap a row of its memory", name)...)
+			all = append(all, found(Warn, "a row of its memory had an error, and is replaced at the next reset", replace, "%s is to be reset, to remap a row of its memory", name)...)
 		case t.Uncorrected != nil && *t.Uncorrected > 0:
 			all = append(all, found(Warn, "processes that met one were killed", replace, "%s: %s of memory since its driver was loaded", name, plural(*t.Uncorrected, "uncorrected error"))...)
 		}
@@ -199,9 +213,9 @@ func fabric(h Host, _ Need) (all []Finding) {
 
 // fatalXIDs are numbers of NVIDIA's driver after which a GPU is not to be used; others come of the program that ran on it.
 var fatalXIDs = map[int]string{
-	48: "an uncorrectable memory error", 56: "the display engine", 57: "memory of the adapter", 58: "a memory error", 62: "the GPU's own processor halted", 63: "a row of memory was remapped",
+	48: "an uncorrectable memory error", 56: "the display engine", 57: "memory of the adapter", 58: "a memory error", 62: "the GPU's own processor halted",
 	64: "a row of memory could not be remapped", 65: "the video processor", 68: "the video processor", 69: "the graphics engine", 73: "the encoder", 74: "an error of NVLink",
-	79: "the GPU fell off the bus", 80: "corrupted data was sent to it", 81: "the display engine", 92: "many corrected memory errors", 119: "the GPU's system processor does not answer",
+	79: "the GPU fell off the bus", 80: "corrupted data was sent to it", 81: "the display engine", 119: "the GPU's system processor does not answer",
 	120: "the GPU's system processor failed", 140: "an unrecovered memory error", 144: "an error of NVLink", 145: "an error of NVLink", 146: "an error of NVLink", 147: "an error of NVLink",
 	148: "an error of NVLink", 149: "an error of NVLink", 150: "an error of NVLink",
 }
@@ -211,7 +225,10 @@ var (
 	sxidLine = regexp.MustCompile(`SXid \(PCI:([0-9a-fA-F:.]+)\): (\d+), Fatal`)
 )
 
-// xid looks for what the driver said of broken hardware since yesterday.
+// after is how long a word of the driver keeps a machine out: one that is older may be of before a reset, of which the log says nothing.
+const after = time.Hour
+
+// xid looks for what the driver said of broken hardware since yesterday: NVSwitches', and GPUs' that this container may use.
 func xid(h Host, _ Need) (all []Finding) {
 	if len(nvidia(h)) == 0 {
 		return nil
@@ -230,7 +247,7 @@ func xid(h Host, _ Need) (all []Finding) {
 		if words == nil {
 			words = sxidLine.FindStringSubmatch(r.Text)
 		}
-		if words == nil || r.Age > 24*time.Hour {
+		if words == nil || r.Age > 24*time.Hour || !h.ours(words[1]) {
 			continue
 		}
 		number, _ := strconv.Atoi(words[2])
@@ -246,7 +263,7 @@ func xid(h Host, _ Need) (all []Finding) {
 			why, fatal = "a fatal error of an NVSwitch", true
 		}
 		if fatal {
-			all = append(all, found(Fail, why, "reset or replace the GPU, or start the machine again", "%s: Xid %d, %v ago", nameAt(h, k.at), k.number, last[k].Round(time.Minute))...)
+			all = append(all, found(needed(last[k] < after), why, "reset or replace the GPU, or start the machine again, if that was not done since", "%s: Xid %d, %v ago", nameAt(h, k.at), k.number, last[k].Round(time.Minute))...)
 		}
 	}
 	if all == nil {
@@ -255,14 +272,27 @@ func xid(h Host, _ Need) (all []Finding) {
 	return all
 }
 
+// at is the GPU at a PCI address; nil: there is none, or it is an NVSwitch's.
+func (h Host) at(text string) *topology.GPU {
+	a, err := topology.ParseAddress(strings.TrimSuffix(text, ".0") + ".0")
+	for i := range h.Machine.GPUs {
+		if err == nil && h.Machine.GPUs[i].PCI.Address == a {
+			return &h.Machine.GPUs[i]
+		}
+	}
+	return nil
+}
+
+// ours reports whether what happens at a PCI address is of interest here: it is not at a GPU that another container has.
+func (h Host) ours(text string) bool {
+	g := h.at(text)
+	return g == nil || g.Visible
+}
+
 // nameAt is the GPU at a PCI address.
 func nameAt(h Host, text string) string {
-	if a, err := topology.ParseAddress(strings.TrimSuffix(text, ".0") + ".0"); err == nil {
-		for _, g := range h.Machine.GPUs {
-			if g.PCI.Address == a {
-				return gpuName(g.Index) + " (" + text + ")"
-			}
-		}
+	if g := h.at(text); g != nil {
+		return gpuName(g.Index) + " (" + text + ")"
 	}
 	return text
 }

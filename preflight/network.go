@@ -120,12 +120,12 @@ func hcaErrors(h Host, _ Need) (all []Finding) {
 var providers = map[string]string{"mlx5_core": "libmlx5.so", "efa": "libefa.so", "bnxt_en": "libbnxt_re-rdmav", "irdma": "libirdma-rdmav", "erdma": "liberdma-rdmav", "hns_roce": "libhns.so"}
 
 // verbs is whether the image has the library by which NCCL talks to adapters: without it NCCL takes sockets, and says so at INFO alone.
-func verbs(h Host, n Need) []Finding {
+func verbs(h Host, _ Need) []Finding {
 	if len(h.Machine.Compute()) == 0 || h.Space == nil {
 		return nil
 	}
 	var names []string
-	for _, dir := range append(libraries, "usr/lib/x86_64-linux-gnu/libibverbs", "usr/lib64/libibverbs", "usr/lib/aarch64-linux-gnu/libibverbs", "lib/x86_64-linux-gnu", "lib64", "opt/amazon/efa/lib") {
+	for _, dir := range append(libraries, "usr/lib/x86_64-linux-gnu/libibverbs", "usr/lib64/libibverbs", "usr/lib/aarch64-linux-gnu/libibverbs", "lib/x86_64-linux-gnu", "lib64", "opt/amazon/efa/lib", "usr/local/lib", "opt/conda/lib") {
 		names = append(names, h.Root.Names(dir)...)
 	}
 	has := func(prefix string) bool {
@@ -133,12 +133,12 @@ func verbs(h Host, n Need) []Finding {
 	}
 	const slow = "NCCL takes TCP without a word, at a fraction of the bandwidth"
 	const install = "install rdma-core (Debian: libibverbs1 ibverbs-providers) in the image"
-	if !has("libibverbs.so.1") {
-		return found(needed(n.network(h)), slow, install, "no libibverbs.so.1 in the usual places")
+	if !has("libibverbs.so.1") { // it may be where only the workers' environment leads
+		return found(Warn, slow, install, "no libibverbs.so.1 in the usual places")
 	}
 	for _, r := range h.Machine.Compute() {
 		if lib := providers[r.HCA.PCI.Driver]; lib != "" && !has(lib) {
-			return found(needed(n.network(h)), slow, install, "libibverbs is there, and no %s, which %s needs", lib, r.Name())
+			return found(Warn, slow, install, "libibverbs is there, and no %s, which %s needs", lib, r.Name())
 		}
 	}
 	return pass("libibverbs and what it needs for the adapters are there")

@@ -103,6 +103,10 @@ func TestVariants(t *testing.T) {
 		{name: "a GPU with a quarter of its lanes", machine: "dgx-h100", want: []string{"fail gpu-link: GPU1 has 4 lanes of 16"}, text: func(t testing.TB, s string) string {
 			return fixture.Edit(t, s, "pci 0000:43:00.0", "cur=32.0/16", "cur=32.0/4")
 		}},
+		{name: "a GPU in a slot with a quarter of its lanes", machine: "dgx-h100", text: func(t testing.TB, s string) string {
+			s = fixture.Edit(t, s, "pci 0000:43:00.0", "cur=32.0/16", "cur=32.0/4")
+			return fixture.Edit(t, s, "pci 0000:42:00.0", "max=32.0/16", "max=32.0/4")
+		}},
 		{name: "no device of an adapter", machine: "dgx-a100", without: []string{"dev/infiniband/uverbs6"}, want: []string{"fail hca: mlx5_6: no /dev/infiniband/uverbs6 in this container"}},
 		{name: "no devices of adapters", machine: "dgx-h100", without: []string{"dev/infiniband"}, want: []string{"fail rdma: the machine has 12 adapters, and this container may use none"}},
 		{name: "GIDs of other network namespaces", machine: "roce-8xa800-4nic", text: func(_ testing.TB, s string) string { return fixture.PodGIDs(s) }},
@@ -177,6 +181,9 @@ func TestLive(t *testing.T) {
 	const gib = 1 << 30
 	gpus := topology.Machine{GPUs: []topology.GPU{{Vendor: "nvidia", Visible: true}, {Index: 1, Vendor: "nvidia", Visible: true}}}
 	gpus.GPUs[0].PCI.Address, _ = topology.ParseAddress("0000:1b:00.0")
+	others := topology.GPU{Index: 2, Vendor: "nvidia"}
+	others.PCI.Address, _ = topology.ParseAddress("0000:df:00.0")
+	gpus.GPUs = append(gpus.GPUs, others)
 	told := func(edit func(*topology.Told)) topology.Machine {
 		m := gpus
 		m.GPUs = slices.Clone(gpus.GPUs)
@@ -209,7 +216,7 @@ func TestLive(t *testing.T) {
 		{gpuMemory, Host{Machine: gpus}, "unknown nvidia-smi says nothing"},
 		{gpuMemory, Host{Machine: told(func(t *topology.Told) { t.Uncorrected = new(int) })}, "pass no uncorrected"},
 		{gpuMemory, Host{Machine: told(func(t *topology.Told) { t.Uncorrected = &one })}, "warn GPU1: 1 uncorrected error of memory"},
-		{gpuMemory, Host{Machine: told(func(t *topology.Told) { t.RemapPending = "Yes" })}, "fail GPU1 has to be reset"},
+		{gpuMemory, Host{Machine: told(func(t *topology.Told) { t.RemapPending = "Yes" })}, "warn GPU1 is to be reset"},
 		{gpuMemory, Host{Machine: told(func(t *topology.Told) { t.RemapFailed = "Yes" })}, "fail GPU1 could not remap"},
 		{gpuMemory, Host{Machine: told(func(t *topology.Told) { t.Used = 40000 })}, "warn GPU1: 40000 MiB of memory are taken"},
 		{gpuClocks, Host{Machine: told(func(t *topology.Told) { t.Throttled = 0x4 | 0x40 })}, "warn GPU1 is slowed down: too hot, by the hardware"},
@@ -218,7 +225,9 @@ func TestLive(t *testing.T) {
 		{gpuMode, Host{Machine: told(func(t *topology.Told) { t.Compute = "Default" })}, ""},
 		{fabric, Host{Machine: told(func(t *topology.Told) { t.Fabric = "In Progress" })}, "fail GPU1: its NVLink fabric is In Progress"},
 		{fabric, Host{Machine: told(func(t *topology.Told) { t.Fabric, t.FabricStatus = "Completed", "Success" })}, ""},
-		{xid, log(time.Hour, "NVRM: Xid (PCI:0000:1b:00): 79, pid=1234, GPU has fallen off the bus."), "fail GPU0 (0000:1b:00): Xid 79, 1h0m0s ago"},
+		{xid, log(59*time.Minute, "NVRM: Xid (PCI:0000:1b:00): 79, pid=1234, GPU has fallen off the bus."), "fail GPU0 (0000:1b:00): Xid 79, 59m0s ago"},
+		{xid, log(20*time.Hour, "NVRM: Xid (PCI:0000:1b:00): 79, pid=1234, GPU has fallen off the bus."), "warn GPU0 (0000:1b:00): Xid 79, 20h0m0s ago"},
+		{xid, log(time.Minute, "NVRM: Xid (PCI:0000:df:00): 79, pid=1234, GPU has fallen off the bus."), "pass"},
 		{xid, log(time.Hour, "NVRM: Xid (PCI:0000:1b:00): 31, pid=1234, MMU fault"), "pass the kernel's log has no fatal Xid"},
 		{xid, log(25*time.Hour, "NVRM: Xid (PCI:0000:1b:00): 79, pid=1234"), "pass"},
 		{xid, log(time.Minute, "nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30"), "fail 0000:05:00.0: Xid 20034"},

@@ -40,6 +40,9 @@ func checkCommand() *cli.Command {
 			if x.Args().Present() {
 				return wrong("check: takes no arguments, not %q", x.Args().First())
 			}
+			if x.Bool("peers") { // those are started as a job
+				return wrong("check: --peers has no value, and stands in the command line")
+			}
 			need, err := needOf(workers, nodes)
 			if err != nil {
 				return wrong("check: %v", err)

@@ -27,7 +27,7 @@ import (
 // checkPeers is muster check --peers as a job with one worker a node, which is the hidden command below: nodes find each other as they do to train. What follows
 // --peers are flags of muster run. It returns nil if that is not what was asked for.
 func checkPeers(args []string) []string {
-	i := slices.Index(args, "--peers")
+	i := slices.IndexFunc(args, func(a string) bool { return a == "--peers" || a == "--peers=true" || a == "-peers" })
 	if i < 0 {
 		return nil
 	}
@@ -75,11 +75,11 @@ func measurePeers(ctx context.Context, plan peers.Plan, asJSON bool) error {
 	if err != nil || rank != 0 {
 		return err
 	}
-	faults := peers.Judge(nodes, pairs)
+	faults, differences := peers.Judge(nodes, pairs)
 	if asJSON {
-		err = peersJSON(os.Stdout, nodes, pairs, faults)
+		err = peersJSON(os.Stdout, nodes, pairs, faults, differences)
 	} else {
-		err = peersTable(os.Stdout, nodes, pairs, faults)
+		err = peersTable(os.Stdout, nodes, pairs, faults, differences)
 	}
 	if err == nil && len(faults) > 0 {
 		leaveWord(faults[0])
@@ -116,23 +116,29 @@ func ownNode(ctx context.Context, rank, size int, master string) (peers.Node, er
 	return n, nil
 }
 
-// facts are what should be equal on all nodes of a job.
+// facts are what should be equal on all nodes of a job, whatever its devices are called there.
 func facts(m topology.Machine) map[string]string {
+	compute := m.Compute()
 	f := map[string]string{
 		"muster": version(), "Linux": topology.Root("/").Line("proc/sys/kernel/osrelease"), "NVIDIA's driver": m.NVIDIA.Driver,
-		"number of GPUs": strconv.Itoa(len(m.Slots())), "adapters for training": strings.Join(topology.Names(m.Compute()), " "),
+		"the number of GPUs": strconv.Itoa(len(m.Slots())), "the number of adapters for training": strconv.Itoa(len(compute)),
 	}
 	for _, g := range m.Slots() {
-		f["GPU"] = g.Model
+		f["the GPU"] = g.Model
 	}
-	for _, r := range m.Compute() {
-		f["firmware of "+r.HCA.Board] = r.HCA.Firmware
-		f["rate of "+r.Name()] = strconv.FormatFloat(r.Port.Rate, 'g', -1, 64)
+	var rates, mtus []string
+	for _, r := range compute {
+		f["the firmware of "+r.HCA.Board] = r.HCA.Firmware
+		rates = append(rates, strconv.FormatFloat(r.Port.Rate, 'g', -1, 64))
 		for _, n := range m.Nets {
 			if n.Name == r.Port.Net {
-				f["MTU of "+r.Name()] = strconv.Itoa(n.MTU)
+				mtus = append(mtus, strconv.Itoa(n.MTU))
 			}
 		}
+	}
+	for name, all := range map[string][]string{"the rate of the adapters, in Gb/s,": rates, "the MTU of the adapters": mtus} {
+		slices.Sort(all)
+		f[name] = strings.Join(slices.Compact(all), ", ")
 	}
 	return f
 }
@@ -145,18 +151,19 @@ func leaveWord(sentence string) {
 	}
 }
 
-func peersJSON(w io.Writer, nodes []peers.Node, pairs []peers.Pair, faults []string) error {
+func peersJSON(w io.Writer, nodes []peers.Node, pairs []peers.Pair, faults, differences []string) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	return e.Encode(struct {
-		Nodes  []peers.Node `json:"nodes"`
-		Pairs  []peers.Pair `json:"pairs"`
-		Faults []string     `json:"faults"`
-	}{nodes, pairs, append([]string{}, faults...)})
+		Nodes       []peers.Node `json:"nodes"`
+		Pairs       []peers.Pair `json:"pairs"`
+		Faults      []string     `json:"faults"`
+		Differences []string     `json:"differences"`
+	}{nodes, pairs, append([]string{}, faults...), append([]string{}, differences...)})
 }
 
 // peersTable shows a row for each pair, the slowest first, as far as they are of interest.
-func peersTable(w io.Writer, nodes []peers.Node, pairs []peers.Pair, faults []string) error {
+func peersTable(w io.Writer, nodes []peers.Node, pairs []peers.Pair, faults, differences []string) error {
 	const most = 20
 	slices.SortStableFunc(pairs, func(a, b peers.Pair) int { return cmp.Compare(min(a.Forth, a.Back), min(b.Forth, b.Back)) })
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -173,6 +180,9 @@ func peersTable(w io.Writer, nodes []peers.Node, pairs []peers.Pair, faults []st
 	}
 	for _, f := range faults {
 		fmt.Fprintf(t, "FAIL  %s\n", f)
+	}
+	for _, d := range differences {
+		fmt.Fprintf(t, "warn  %s\n", d)
 	}
 	if len(faults) == 0 {
 		fmt.Fprintf(t, "%d nodes: no node and no link is slower than the others\n", len(nodes))

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"slices"
 	"strconv"
 	"sync"
@@ -145,20 +146,25 @@ func together(ctx context.Context, s Store, round, size int) error {
 // What a client asks for, behind the secret.
 const (
 	askPing = 'p' // each byte comes back, with the server's clock
-	askSend = 's' // the client sends until it closes its side; then the server says how much came in how long
-	askTake = 't' // the server sends for as long as the client says
+	askSend = 's' // the client sends, and the server says how much came in the time that the client says
+	askTake = 't' // the server sends for that time
 )
 
 // A server answers measurements of others.
 type server struct {
-	secret []byte
-	mu     sync.Mutex
-	open   map[net.Conn]bool // nil: closed
-	calls  sync.WaitGroup
-	over   bool
+	secret    []byte
+	mu        sync.Mutex
+	open      map[net.Conn]bool
+	strangers []net.Conn // of these, who have not shown the secret yet, the oldest first
+	calls     sync.WaitGroup
+	over      bool
 }
 
-const maxCalls = 64
+const (
+	maxStrangers = 32
+	strangerTime = 2 * time.Second // for the secret
+	callTime     = time.Minute     // for all of a measurement
+)
 
 func (s *server) serve(ln net.Listener) {
 	for {
@@ -172,7 +178,7 @@ func (s *server) serve(ln net.Listener) {
 		}
 		s.calls.Go(func() {
 			defer s.drop(c)
-			_ = c.SetDeadline(time.Now().Add(time.Minute))
+			_ = c.SetDeadline(time.Now().Add(strangerTime))
 			_ = s.answer(c)
 		})
 	}
@@ -181,20 +187,33 @@ func (s *server) serve(ln net.Listener) {
 func (s *server) keep(c net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over || len(s.open) >= maxCalls {
+	if s.over {
 		return false
 	}
 	if s.open == nil {
 		s.open = map[net.Conn]bool{}
 	}
 	s.open[c] = true
+	if len(s.strangers) >= maxStrangers { // the newcomer may be one of us
+		s.strangers[0].Close()
+		s.strangers = s.strangers[1:]
+	}
+	s.strangers = append(s.strangers, c)
 	return true
+}
+
+// known notes that a connection is no stranger's.
+func (s *server) known(c net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.strangers = slices.DeleteFunc(s.strangers, func(o net.Conn) bool { return o == c })
 }
 
 func (s *server) drop(c net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.open, c)
+	s.strangers = slices.DeleteFunc(s.strangers, func(o net.Conn) bool { return o == c })
 	c.Close()
 }
 
@@ -217,7 +236,10 @@ func (s *server) answer(c net.Conn) error {
 	if subtle.ConstantTimeCompare(head[:secretSize], s.secret) != 1 {
 		return errors.New("a stranger")
 	}
+	s.known(c)
+	_ = c.SetDeadline(time.Now().Add(callTime))
 	amount := binary.BigEndian.Uint64(head[secretSize+1:])
+	span := time.Duration(min(amount, uint64(callTime/2)))
 	switch head[secretSize] {
 	case askPing:
 		b := make([]byte, 1+8)
@@ -232,38 +254,53 @@ func (s *server) answer(c net.Conn) error {
 		}
 		return nil
 	case askSend:
-		n, took, err := drain(c)
+		n, took, err := tally(c, span)
 		if err != nil {
 			return err
 		}
-		return binary.Write(c, binary.BigEndian, []uint64{uint64(n), uint64(took)})
+		_ = c.SetReadDeadline(time.Now().Add(callTime / 2))
+		if err := binary.Write(c, binary.BigEndian, []uint64{uint64(n), uint64(took)}); err != nil {
+			return err
+		}
+		_, err = io.Copy(io.Discard, c) // till it is read: what is still on its way would reset the connection
+		return err
 	case askTake:
-		return flood(c, min(time.Duration(min(amount, uint64(time.Minute))), 30*time.Second))
+		flood(c, span)
+		return nil
 	}
 	return fmt.Errorf("asked for %q", head[secretSize])
 }
 
-// drain reads to the end; took counts from the first byte, as the way of the request is none of the data's.
-func drain(c net.Conn) (n int64, took time.Duration, err error) {
+// tally counts what comes in a time, which begins with the first byte, or until the end: a slow way is measured in the same time as a fast one.
+func tally(c net.Conn, span time.Duration) (n int64, took time.Duration, err error) {
 	b := make([]byte, chunk)
 	m, err := c.Read(b)
 	began := time.Now()
 	if err != nil {
 		return 0, 0, err
 	}
-	rest, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{c}, b)
-	return int64(m) + rest, time.Since(began), err
+	_ = c.SetReadDeadline(began.Add(span))
+	for n = int64(m); err == nil; n += int64(m) {
+		m, err = c.Read(b)
+	}
+	if took = time.Since(began); errors.Is(err, os.ErrDeadlineExceeded) {
+		return n, max(span, took), nil
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return n, took, err
 }
 
-// flood sends for a while, then says that this is all.
-func flood(c net.Conn, for_ time.Duration) error {
+// flood sends for a while, or as long as the other side takes it.
+func flood(c net.Conn, span time.Duration) {
 	b := make([]byte, chunk)
-	for end := time.Now().Add(for_); time.Now().Before(end); {
+	_ = c.SetWriteDeadline(time.Now().Add(span))
+	for {
 		if _, err := c.Write(b); err != nil {
-			return err
+			return
 		}
 	}
-	return c.(*net.TCPConn).CloseWrite()
 }
 
 // streams is how many connections carry the data of one direction: a single one has a core's pace, not a network's.
@@ -306,12 +343,10 @@ func abreast(one func() (float64, error)) (sum float64, err error) {
 // send is how fast data goes to a node, in Mb/s, as it counts it.
 func send(ctx context.Context, secret []byte, to Node, each time.Duration) (speed float64, err error) {
 	err = with(ctx, secret, to, each, func(c net.Conn, ask asking) error {
-		if err := ask(askSend, 0); err != nil {
+		if err := ask(askSend, uint64(each)); err != nil {
 			return err
 		}
-		if err := flood(c, each); err != nil {
-			return err
-		}
+		flood(c, each+each/4) // a little longer than is counted
 		var got [2]uint64
 		err := binary.Read(c, binary.BigEndian, &got)
 		speed = mbps(int64(got[0]), time.Duration(got[1]))
@@ -326,7 +361,7 @@ func take(ctx context.Context, secret []byte, to Node, each time.Duration) (spee
 		if err := ask(askTake, uint64(each)); err != nil {
 			return err
 		}
-		n, took, err := drain(c)
+		n, took, err := tally(c, each)
 		speed = mbps(n, took)
 		return err
 	})

@@ -63,8 +63,8 @@ const (
 	skewed  = 2 * time.Second
 )
 
-// Judge names the nodes and pairs that are slow or broken, and what differs between nodes, a sentence each.
-func Judge(nodes []Node, pairs []Pair) (faults []string) {
+// Judge names the nodes and pairs that are slow or broken, a sentence each, and what differs between nodes, which may be meant.
+func Judge(nodes []Node, pairs []Pair) (faults, differences []string) {
 	j := judgement{nodes: nodes, pairs: pairs, bad: map[int]bool{}}
 	for _, n := range nodes {
 		for _, f := range n.Faults {
@@ -77,8 +77,9 @@ func Judge(nodes []Node, pairs []Pair) (faults []string) {
 	j.slowPairs()
 	j.latePairs()
 	j.clocks()
+	faults, j.faults = j.faults, nil
 	j.differ()
-	return j.faults
+	return faults, j.faults
 }
 
 type judgement struct {

@@ -109,7 +109,8 @@ func TestJudge(t *testing.T) {
 		{"its own fault", 4, func(nodes []Node, _ *Pair) { nodes[3].Faults = []string{"shm: too small"} }, []string{"n3 (node 3): shm: too small"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := Judge(world(c.n, c.edit))
+			faults, differences := Judge(world(c.n, c.edit))
+			got := slices.Concat(faults, differences)
 			if len(got) != len(c.want) {
 				t.Fatalf("%q, want %q", got, c.want)
 			}
@@ -209,18 +210,40 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// Who does not know the job's secret is told nothing, and takes no time of others.
-func TestStranger(t *testing.T) {
+// serving is a server of this machine, and how to reach it.
+func serving(t *testing.T, secret []byte) Node {
+	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{secret: []byte(strings.Repeat("k", secretSize))}
+	s := &server{secret: secret}
 	var running sync.WaitGroup
 	running.Go(func() { s.serve(ln) })
-	defer func() { ln.Close(); s.close(); running.Wait() }()
-	_, err = send(t.Context(), []byte(strings.Repeat("x", secretSize)), Node{Addresses: []string{ln.Addr().String()}}, time.Millisecond)
-	if err == nil {
+	t.Cleanup(func() { ln.Close(); s.close(); running.Wait() })
+	return Node{Addresses: []string{ln.Addr().String()}}
+}
+
+// Who does not know the job's secret is told nothing.
+func TestStranger(t *testing.T) {
+	to := serving(t, []byte(strings.Repeat("k", secretSize)))
+	if _, err := send(t.Context(), []byte(strings.Repeat("x", secretSize)), to, time.Millisecond); err == nil {
 		t.Error("a stranger was measured")
+	}
+}
+
+// However many strangers call and say nothing, the nodes of the job are measured.
+func TestManyStrangers(t *testing.T) {
+	secret := []byte(strings.Repeat("k", secretSize))
+	to := serving(t, secret)
+	for range 10 * maxStrangers {
+		c, err := net.Dial("tcp", to.Addresses[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	if p := measure(t.Context(), secret, to, Pair{B: 1}, time.Millisecond); p.Error != "" {
+		t.Error(p.Error)
 	}
 }

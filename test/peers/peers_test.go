@@ -12,19 +12,17 @@ import (
 
 func TestMain(m *testing.M) { stage.Main(m, 2) }
 
-// checked starts muster check --peers on n machines, of which the last one sends no faster than limit, and returns what the first one says.
-func checked(t *testing.T, n, code int, limit string) string {
+// checked starts muster check --peers on n machines, of which the last ones send no faster than limit, and returns what the first one says.
+func checked(t *testing.T, n, slow, code int, limit string) string {
 	t.Helper()
 	exe := stage.Build(t)
 	s := stage.Open(t, 1)
 	var all []*stage.Program
-	var last *stage.Machine
 	for i := range n {
 		name := fmt.Sprintf("node%d", i)
-		last = s.Add(name, name)
-	}
-	if limit != "" {
-		if out := last.Ask("tc", "qdisc", "add", "dev", "e0", "root", "tbf", "rate", limit, "burst", "64kb", "latency", "50ms"); out != "" {
+		if m := s.Add(name, name); i < n-slow {
+			continue
+		} else if out := m.Ask("tc", "qdisc", "add", "dev", "e0", "root", "tbf", "rate", limit, "burst", "64kb", "latency", "50ms"); out != "" {
 			t.Fatal("tc: ", out)
 		}
 	}
@@ -42,7 +40,7 @@ func checked(t *testing.T, n, code int, limit string) string {
 
 // One slow node among several is found, and no other.
 func TestThrottledNode(t *testing.T) {
-	said := checked(t, 4, job.ExitRefused, "50mbit")
+	said := checked(t, 4, 1, job.ExitRefused, "50mbit")
 	got := report(t, said)
 	if len(got.Faults) != 1 || !strings.HasPrefix(got.Faults[0], "node3 (node 3) sends at ") {
 		t.Errorf("found %q", got.Faults)
@@ -54,8 +52,16 @@ func TestThrottledNode(t *testing.T) {
 
 // Nodes that can do the same are told so.
 func TestEqualNodes(t *testing.T) {
-	got := report(t, checked(t, 2, 0, ""))
+	got := report(t, checked(t, 2, 0, 0, ""))
 	if len(got.Nodes) != 2 || len(got.Pairs) != 1 || len(got.Faults) != 0 || got.Pairs[0].Forth <= 0 || got.Pairs[0].Back <= 0 || got.Pairs[0].Latency <= 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A network that is slow everywhere is measured, too.
+func TestSlowNetwork(t *testing.T) {
+	got := report(t, checked(t, 2, 2, 0, "10mbit"))
+	if len(got.Pairs) != 1 || len(got.Faults) != 0 || got.Pairs[0].Forth <= 0 || got.Pairs[0].Forth > 100 {
 		t.Errorf("%+v", got)
 	}
 }
