@@ -106,7 +106,7 @@ func TestWrongWords(t *testing.T) {
 		{[]string{"CUDA_VISIBLE_DEVICES=3"}, []string{"torchrun", "--nproc-per-node", "2", "--virtual-local-rank", "train"}, "--virtual-local-rank: CUDA_VISIBLE_DEVICES=3 has 1 GPUs for 2 workers"},
 		{nil, []string{"accelerate", "launch", "--num_processes", "2", "--num_machines", "2", "train"}, "2 nodes, but nothing says where they meet; say --main_process_ip and --main_process_port, the same"},
 		{nil, []string{"torchrun", "--standalone", "--nnodes", "2", "train"}, "--standalone means one node, --nnodes 2 more"},
-		{nil, []string{"torchrun", "--logs-specs", "mine", "train"}, "--logs-specs is not in muster: leave it out: it names a class of Python's"},
+		{nil, []string{"torchrun", "--logs-specs", "mine", "train"}, "--logs-specs is not in muster: leave it out: only default can be"},
 		{[]string{"MUSTER_HOOK=off"}, []string{"run", "--", "bash", "-c", "set -e; python3 -m torch.distributed.run train"}, "call torchrun by its bare name"},
 		{[]string{"MUSTER_HOOK=off"}, []string{"run", "--", "bash", "-c", "/opt/bin/torchrun train"}, "calls /opt/bin/torchrun, which would start workers in each worker"},
 	} {
