@@ -103,7 +103,6 @@ func lookoutPlan(c Config) (p Plan, err error) {
 		return p, fail(job.ExitUsage, "say --rdzv-endpoint HOST:PORT of a node to muster init", "the command meets in an etcd")
 	}
 	p.Spec.Self.Slots, p.Spec.Uneven = 1, true // in the world of those who look on
-	p.Movable = false                          // where those meet at whom they look
 	return p, nil
 }
 

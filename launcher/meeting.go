@@ -100,14 +100,13 @@ func (m *meeting) open(ctx context.Context) error {
 // should host waits for him to go; any other takes him for another agent of this machine. Whoever does neither go nor
 // show that he is one is a stranger.
 func (m *meeting) serve(ctx context.Context, sure bool) error {
+	host, port, _ := net.SplitHostPort(string(m.port))
+	addr := ":" + port
+	if isLoopback(host) {
+		addr = net.JoinHostPort(literal(host), port)
+	}
 	var before predecessor
 	for late := time.Now().Add(strangerTime); ; {
-		m.settle(ctx, sure)
-		host, port, _ := net.SplitHostPort(string(m.port))
-		addr := ":" + port
-		if isLoopback(host) {
-			addr = net.JoinHostPort(literal(host), port)
-		}
 		ln, err := net.Listen("tcp", addr)
 		switch {
 		case err == nil:
@@ -254,7 +253,6 @@ func (m *meeting) find(ctx context.Context) error {
 	defer cancel()
 	show, mayServe := newWaiting(m.c.Log, m.desk, "waiting for the store at "+string(m.port)), m.plan.MayServe
 	var last error
-	moved := false
 	client, err := tcpstore.Dial(dialing, string(m.port), tcpstore.Options{Progress: func(a tcpstore.Attempt) {
 		m.missed(a)
 		if dialing.Err() != nil { // this meeting is behind us
@@ -262,24 +260,11 @@ func (m *meeting) find(ctx context.Context) error {
 		}
 		last = a.Err
 		show.tick(tcpstore.Cause(a.Err))
-		if errors.Is(a.Err, syscall.ECONNREFUSED) && m.moved(dialing, asTold) != "" {
-			moved = true
-			cancel()
-		}
 		if mayServe && isMe(dialing, host, m.c.Host.Hostname) {
 			cancel()
 		}
 	}})
 	switch {
-	case err == nil && m.isStrange(dialing, client), moved:
-		if client != nil {
-			client.Close()
-		}
-		dialing, cancel := context.WithDeadlineCause(ctx, m.end, errors.New("it is another job's"))
-		defer cancel()
-		if last = m.seek(dialing, show); last == nil {
-			return m.find(ctx)
-		}
 	case err == nil:
 		m.store = client
 		return m.listenForPeers(host)
@@ -287,11 +272,9 @@ func (m *meeting) find(ctx context.Context) error {
 		return fail(job.ExitStranger, "give the same endpoint to all nodes, with a port that nothing else uses",
 			"another program listens at %s, where the nodes should meet: %w", m.port, err)
 	case ctx.Err() != nil:
+		return show.cutShort(context.Cause(ctx))
 	case time.Now().Before(m.end) && mayServe:
 		return m.serve(ctx, false)
-	}
-	if ctx.Err() != nil {
-		return show.cutShort(context.Cause(ctx))
 	}
 	if last == nil {
 		last = err

@@ -31,7 +31,6 @@ type Plan struct {
 	Token     string        // of the job, which its nodes share; "": they have none
 	Endpoint  job.Addr      // where the nodes meet; "" when this node is the whole world
 	Etcd      []string      // the members of the etcd that this is; nil: a node hosts it
-	Movable   bool          // the nodes may meet at another port of that host, where another job does: nobody chose this one
 	Serve     bool          // this node hosts the meeting point
 	MayServe  bool          // it may, where the endpoint turns out to be this machine
 	Command   []string      // what each worker runs
@@ -510,7 +509,6 @@ func planID(c Config, found discovery.Finding, p *Plan) error {
 	default:
 		p.Spec.ID, from = "job-"+newID()[:8], "random"
 	}
-	p.Movable = p.Endpoint != "" && p.Etcd == nil && from != "endpoint" && c.Endpoint == "" && c.MasterAddr == "" && c.MasterPort == 0
 	if p.Spec.ID == "none" || len(p.Spec.ID) > 256 {
 		said := c.said("rdzv-id", fmt.Sprintf("%.40q", p.Spec.ID))
 		if c.JobID == "" {

@@ -1,7 +1,6 @@
 package rendezvous
 
 import (
-	"context"
 	"encoding/json"
 	"strconv"
 
@@ -32,21 +31,11 @@ func Host(prefix, id string, kept []byte, keep func([]byte)) *store.Memory {
 	m := &store.Memory{}
 	m.Do(func(t *store.Table) {
 		h := &host{root: shelf{prefix: prefix + jobPath(id)}, table: t, keep: keep}
-		_ = t.Set([]byte(prefix+keyOwner), []byte(id)) // else nobody is told, as of a store of others
 		h.watch.Tell = h.tell
 		h.see(h.root.prefix + keyIncarnation)
 		h.recall(kept)
 	})
 	return m
-}
-
-// keyOwner holds the id of the job for which an agent hosts the store.
-const keyOwner = "muster-owner"
-
-// Owner is the id of the job for which an agent hosts a store; "" where it is another program's, or of an older muster's.
-func Owner(ctx context.Context, s store.Store) (id string, err error) {
-	value, _, err := shelf{Store: s}.peek(ctx, keyOwner)
-	return string(value), err
 }
 
 // see makes tell hear of a key. A store without room for that has none for the key either.

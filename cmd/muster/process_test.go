@@ -105,33 +105,3 @@ func TestMpirunOfAgents(t *testing.T) {
 	s.pod(0, vars, "mpirun.openmpi", "--hostfile", s.dir+"/hostfile", "-n", "4", "muster", "run", s.dir+"/train.py").
 		ends(2, "of 4, but nothing says where they meet: say --rdzv-endpoint HOST:PORT")
 }
-
-// On the host's network several jobs of one kind share machines, and are told the same port, or none. They do not meet each other.
-func TestJobsOnOneHost(t *testing.T) {
-	s := openPods(t)
-	s.write("hosts", "127.0.0.1 localhost\n10.77.0.1 worker-0 a-0.a.ns b-0.b.ns\n10.77.0.2 worker-1 c-0.c.ns\n")
-	s.write("train.py", strings.TrimSpace(processTraining))
-	vars := []string{"PYTHON_EXEC=" + python(t, "debian"), "MUSTER_PARK=no"}
-	all := map[string][]*program{}
-	for n := range 2 { // the others of b come before its leader does, and find a's
-		for _, name := range strings.Fields("a b c") {
-			host := n
-			if name == "c" {
-				host = 1 - n
-			}
-			p := s.pod(host, append([]string{fmt.Sprintf("LWS_LEADER_ADDRESS=%[1]s-0.%[1]s.ns", name), "LWS_GROUP_SIZE=2", fmt.Sprint("LWS_WORKER_INDEX=", n)}, vars...), "muster", "run", "--nproc-per-node", "2", "train.py")
-			all[name] = append(all[name], p)
-		}
-	}
-	for _, name := range strings.Fields("a b c") {
-		for n, p := range all[name] {
-			p.ends(0)
-			for local := range 2 {
-				p.says(fmt.Sprintf("trained world 4 rank %d sum 6 local %d locals 2 node %d nodes 2 omp 1\n", 2*n+local, local, n))
-			}
-		}
-	}
-	if said := all["a"][0].out.String() + all["b"][0].out.String(); !strings.Contains(said, "port 29400 is another job's; this one meets at ") {
-		t.Errorf("both met at one port:\n%s", said)
-	}
-}
