@@ -30,7 +30,7 @@ func Rails(m topology.Machine) (all []job.Rail) {
 		switch {
 		case slices.Contains(compute, r.Name()):
 			all = append(all, job.Rail{Name: r.Name(), At: at(r)})
-		case !r.Port.Usable && m.ForTraining(r):
+		case !r.Port.Usable && m.ForTraining(r): // those of other containers' GPUs are not missed
 			all = append(all, job.Rail{Name: r.Name(), At: at(r), Why: r.Port.Why})
 		}
 	}
@@ -54,12 +54,13 @@ func working(n job.Node) (places []string) {
 	return places
 }
 
-// kind is how many rails a node has, and which it should have: two that lost one each, but not the same, do not pair.
+// kind is how many rails a node has, and which of its own are down, by their places among them: two nodes that lost one each, but not the
+// same, do not pair. Two pods with one adapter each do, whichever of their machine's that is.
 func kind(n job.Node) string {
 	key := strconv.Itoa(len(working(n)))
-	for _, r := range n.Rails {
+	for i, r := range n.Rails {
 		if r.Why != "" {
-			key += " " + r.At
+			key += fmt.Sprintf(" %d", i)
 		}
 	}
 	return key

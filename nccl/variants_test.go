@@ -165,6 +165,48 @@ func TestGoldenTopology(t *testing.T) {
 	}
 }
 
+// Pods with some of a machine's GPUs and adapters are alike, whichever they have, and those of others are nobody's loss.
+func TestPods(t *testing.T) {
+	pod := func(gpus, adapters []int) topology.Machine {
+		dir := fixture.Tree(t, described(t, "dgx-h100"))
+		for i := range 12 {
+			if !slices.Contains(gpus, i) {
+				fixture.Remove(t, dir, fmt.Sprintf("dev/nvidia%d", i))
+			}
+			if !slices.Contains(adapters, i) {
+				fixture.Remove(t, dir, fmt.Sprintf("dev/infiniband/uverbs%d", i))
+			}
+		}
+		m, err := topology.Probe(topology.Root(dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	a, b := pod([]int{0}, []int{0}), pod([]int{3}, []int{5})
+	for name, machines := range map[string][]topology.Machine{
+		"a GPU each": {a, b}, "half of a machine each": {pod([]int{0, 1, 2, 3}, []int{0, 3, 4, 5}), pod([]int{4, 5, 6, 7}, []int{6, 9, 10, 11})},
+	} {
+		var nodes []job.Node
+		for i, m := range machines {
+			nodes = append(nodes, job.Node{Name: fmt.Sprintf("pod%d", i), Index: i, Rails: Rails(m)})
+		}
+		if differ := Disagreement(nodes); differ != "" {
+			t.Errorf("%s: %s", name, differ)
+		}
+		for _, m := range machines {
+			g := given(m, "enp3s0", 2)
+			g.World.Peers = nodes
+			if c := Choose(g); len(c.Notes) > 0 {
+				t.Errorf("%s: %q", name, c.Notes)
+			}
+		}
+	}
+	if got := Rails(pod([]int{3}, []int{0})); len(got) != 2 || got[1].Name != "mlx5_5" || got[1].Why == "" {
+		t.Errorf("a pod with another GPU's adapter: %+v", got)
+	}
+}
+
 // One node of four has lost a rail.
 func TestDisagreement(t *testing.T) {
 	whole := described(t, "dgx-h100")

@@ -34,8 +34,12 @@ func hcas(h Host, n Need) (all []Finding) {
 	m := h.Machine
 	compute := m.Compute()
 	for _, r := range m.Rails() {
-		if !r.Port.Usable && anyOpen(m) && (len(compute) == 0 || m.ForTraining(r)) { // others are storage's, or the management's
+		switch { // others are storage's, the management's, or other containers'
+		case r.Port.Usable || !anyOpen(m):
+		case m.ForTraining(r):
 			all = append(all, found(needed(n.network(h)), "its GPU sends through another one's adapter, and all nodes wait for this one", portCure(r), "%s: %s", r.Name(), r.Port.Why)...)
+		case m.Spare(r):
+			all = append(all, found(Warn, "nothing goes through it, which is well only if nothing should", portCure(r), "%s: %s", r.Name(), r.Port.Why)...)
 		}
 	}
 	if all == nil && len(compute) > 0 {
@@ -48,7 +52,7 @@ func hcas(h Host, n Need) (all []Finding) {
 func portCure(r topology.Rail) string {
 	switch p := r.Port; {
 	case r.HCA.Why != "":
-		return "give the container all of the machine's adapters for training, or none"
+		return "give the container the adapters that are near its GPUs, or none"
 	case p.State == "INIT" && p.Layer == "InfiniBand":
 		return "start the subnet manager, or have it include this port"
 	case p.State == "ARMED":

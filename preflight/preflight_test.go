@@ -110,6 +110,23 @@ func TestVariants(t *testing.T) {
 		}},
 		{name: "no device of an adapter", machine: "dgx-a100", without: []string{"dev/infiniband/uverbs6"}, want: []string{"fail hca: mlx5_6: no /dev/infiniband/uverbs6 in this container"}},
 		{name: "no devices of adapters", machine: "dgx-h100", without: []string{"dev/infiniband"}, want: []string{"fail rdma: the machine has 12 adapters, and this container may use none"}},
+		{name: "a pod with one GPU and its adapter", machine: "dgx-h100", without: others(8, []int{3}, 12, []int{5})},
+		{name: "a pod with half of the machine", machine: "dgx-h100", without: others(8, []int{0, 1, 2, 3}, 12, []int{0, 3, 4, 5})},
+		{name: "a pod with one GPU and its EFA", machine: "aws-p5.48xlarge", without: others(8, []int{0}, 32, []int{0, 1, 2, 3})},
+		{name: "a pod with one GPU and one of two adapters as near", machine: "dgx-a100", without: others(8, []int{0}, 12, []int{1})},
+		{name: "a pod with one GPU of a virtual machine", machine: "azure-nd96isr-h100-v5", without: others(8, []int{0}, 9, []int{1})},
+		{name: "a pod with another GPU's adapter", machine: "dgx-h100", without: others(8, []int{3}, 12, []int{0}),
+			want: []string{"fail hca: mlx5_5: no /dev/infiniband/uverbs5 in this container"}},
+		{name: "an adapter of a virtual machine is down", machine: "azure-nd96isr-h100-v5", want: []string{"fail hca: mlx5_ib2: DOWN"}, text: func(t testing.TB, s string) string {
+			return fixture.Edit(t, s, "port mlx5_ib2 1 ", "4: ACTIVE", "1: DOWN")
+		}},
+		{name: "a card whose second port nobody uses", machine: "workstation-1gpu", text: func(t testing.TB, s string) string { return s + card("4: ACTIVE") },
+			want: []string{"unknown memlock: ", "unknown gpudirect: "}},
+		{name: "a card that nobody uses", machine: "workstation-1gpu", text: func(t testing.TB, s string) string { return s + card("1: DOWN") },
+			want: []string{"warn hca: mlx5_0: DOWN", "warn hca: mlx5_1: DOWN", "unknown memlock: "}},
+		{name: "a card that nobody uses beside one", machine: "workstation-1gpu", text: func(t testing.TB, s string) string {
+			return s + card("4: ACTIVE") + strings.NewReplacer("0000:07", "0000:08", "00:1e", "00:1f", "mlx5_0", "mlx5_2", "mlx5_1", "mlx5_3", "uverbs=0", "uverbs=2", "uverbs=1", "uverbs=3").Replace(card("1: DOWN"))
+		}, want: []string{"warn hca: mlx5_2: DOWN", "warn hca: mlx5_3: DOWN", "unknown memlock: ", "unknown gpudirect: "}},
 		{name: "GIDs of other network namespaces", machine: "roce-8xa800-4nic", text: func(_ testing.TB, s string) string { return fixture.PodGIDs(s) }},
 		{name: "a GPU of another container", machine: "dgx-h100", without: []string{"dev/nvidia3"}},
 		{name: "no GPU at all", machine: "dgx-h100", want: []string{"fail gpus: "}, without: []string{"dev/nvidia0", "dev/nvidia1", "dev/nvidia2", "dev/nvidia3", "dev/nvidia4", "dev/nvidia5", "dev/nvidia6", "dev/nvidia7", "dev/nvidiactl", "dev/nvidia-uvm"}},
@@ -167,6 +184,34 @@ func TestVariants(t *testing.T) {
 			}
 		})
 	}
+}
+
+// others are the devices of GPUs and adapters that other containers have.
+func others(gpus int, own []int, adapters int, ownAdapters []int) (names []string) {
+	for i := range gpus {
+		if !slices.Contains(own, i) {
+			names = append(names, fmt.Sprintf("dev/nvidia%d", i))
+		}
+	}
+	for i := range adapters {
+		if !slices.Contains(ownAdapters, i) {
+			names = append(names, fmt.Sprintf("dev/infiniband/uverbs%d", i))
+		}
+	}
+	return names
+}
+
+// card is one of two ports, of which the second is down.
+func card(first string) string {
+	return `
+pci 0000:00:1e.0 parent=0000:00 class=0x060400 id=8086:7a31 sub=1043:8882 cur=16.0/16 max=16.0/16
+pci 0000:07:00.0 parent=0000:00:1e.0 class=0x020000 id=15b3:101d sub=15b3:0016 cur=16.0/16 max=16.0/16 driver=mlx5_core
+pci 0000:07:00.1 parent=0000:00:1e.0 class=0x020000 id=15b3:101d sub=15b3:0016 cur=16.0/16 max=16.0/16 driver=mlx5_core
+hca mlx5_0 pci=0000:07:00.0 hca_type=MT4125 fw=22.35.2000 board=MT_0000000359 node_guid=b8ce:f603:00a8:0000 uverbs=0 node_type="1: CA"
+port mlx5_0 1 state="` + first + `" phys="5: LinkUp" rate="100 Gb/sec (4X EDR)" layer=InfiniBand lid=0x1 sm_lid=0x1 cap=0x04010000 down=0 recov=0 sym=0
+hca mlx5_1 pci=0000:07:00.1 hca_type=MT4125 fw=22.35.2000 board=MT_0000000359 node_guid=b8ce:f603:00a8:0001 uverbs=1 node_type="1: CA"
+port mlx5_1 1 state="1: DOWN" phys="3: Disabled" rate="40 Gb/sec (4X QDR)" layer=InfiniBand lid=0x0 sm_lid=0x0 cap=0x04010000 down=0 recov=0 sym=0
+`
 }
 
 // file adds a file to a description.

@@ -93,15 +93,74 @@ func (m Machine) lost(g GPU, left Relation, fast []Rail) bool {
 	})
 }
 
-// ForTraining reports whether a port that cannot be used is like those for training, and near a GPU where these are.
+// ForTraining reports whether a port that cannot be used is missed by a GPU of this container: one that is like those for training, where
+// that GPU has none left that is as near, or shares those that are with others. An adapter of other containers is missed only in the first
+// case. The second port of a card through which GPUs train is not missed.
 func (m Machine) ForTraining(r Rail) bool {
 	compute := m.Compute()
-	near := func(r Rail) bool {
-		return slices.ContainsFunc(m.GPUs, func(g GPU) bool { return Relate(g.PCI, r.HCA.PCI) <= PXB })
+	if len(compute) == 0 {
+		return slices.ContainsFunc(m.GPUs, func(g GPU) bool { return g.Visible && Relate(g.PCI, r.HCA.PCI) <= PXB })
 	}
-	return slices.ContainsFunc(compute, func(c Rail) bool {
-		return c.Name() == r.Name() || sameCard(c.HCA, r.HCA) && (near(r) || !near(c))
+	alike := slices.ContainsFunc(compute, func(c Rail) bool { return sameCard(c.HCA, r.HCA) })
+	if !alike || slices.ContainsFunc(compute, func(c Rail) bool { return sameSlot(c.HCA, r.HCA) }) {
+		return false
+	}
+	farthest := SYS
+	if m.local(compute) {
+		farthest = PXB
+	}
+	var users []GPU
+	for _, g := range m.GPUs {
+		if relation := Relate(g.PCI, r.HCA.PCI); g.Visible && relation <= farthest {
+			switch _, left := nearestTo(g, compute); {
+			case relation < left:
+				return true
+			case relation == left:
+				users = append(users, g)
+			}
+		}
+	}
+	if r.HCA.Why != "" && m.shared() {
+		return false
+	}
+	left := slices.DeleteFunc(slices.Clone(compute), func(c Rail) bool {
+		return !slices.ContainsFunc(users, func(g GPU) bool { return Relate(g.PCI, c.HCA.PCI) <= Relate(g.PCI, r.HCA.PCI) })
 	})
+	return len(left) < len(users) && (farthest == PXB || r.Port.Layer == "InfiniBand") // Ethernet that nobody uses is common
+}
+
+// Spare reports whether a port that cannot be used is like those for training, and yet no GPU misses it; of a machine without any that can
+// be used, whether one could. Adapters of other containers, and second ports that nobody uses, are not meant.
+func (m Machine) Spare(r Rail) bool {
+	compute := m.Compute()
+	switch {
+	case r.HCA.Why != "" || m.ForTraining(r):
+		return false
+	case len(compute) == 0:
+		return true
+	}
+	alike := func(c Rail) bool { return sameCard(c.HCA, r.HCA) && !sameSlot(c.HCA, r.HCA) }
+	return slices.ContainsFunc(compute, alike) && (!m.local(compute) || m.local([]Rail{r}))
+}
+
+// local reports whether some GPU has one of these behind its own PCIe switches.
+func (m Machine) local(rails []Rail) bool {
+	return slices.ContainsFunc(m.GPUs, func(g GPU) bool {
+		_, relation := nearestTo(g, rails)
+		return relation <= PXB
+	})
+}
+
+// shared reports whether others have some of the machine's GPUs.
+func (m Machine) shared() bool {
+	return slices.ContainsFunc(m.GPUs, func(g GPU) bool { return !g.Visible })
+}
+
+// sameSlot reports whether two adapters are one card's.
+func sameSlot(a, b HCA) bool {
+	x, y := a.PCI.Address, b.PCI.Address
+	x.Fun, y.Fun = 0, 0
+	return a.Name == b.Name || x == y && x != Address{}
 }
 
 // nearestTo are those of rails that are the nearest to a GPU, by name.
