@@ -32,12 +32,11 @@ const topologyFile = "nccl-topology.xml"
 
 // planRails says what this node tells the others of its adapters, and what is to be done where they differ.
 func planRails(c Config, p *Plan) {
-	if c.Tune == tuneOff || p.Spec.Nodes+p.Spec.Spares == 1 || len(p.machine.Slots()) == 0 {
-		return
-	}
-	p.Spec.Self.Rails = nccl.Rails(p.machine)
 	if c.Rails != nccl.RailsTell {
 		p.Spec.Rails = c.Rails
+	}
+	if c.Tune != tuneOff && p.Spec.Nodes+p.Spec.Spares > 1 && len(p.machine.Slots()) > 0 {
+		p.Spec.Self.Rails = nccl.Rails(p.machine)
 	}
 }
 

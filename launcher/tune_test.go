@@ -96,8 +96,16 @@ func TestRailsOfNodes(t *testing.T) {
 	if len(a.Spec.Self.Rails) != 8 || len(b.Spec.Self.Rails) != 8 || a.Spec.Rails != nccl.RailsRefuse {
 		t.Fatalf("%+v, %+v, %q", a.Spec.Self.Rails, b.Spec.Self.Rails, a.Spec.Rails)
 	}
-	if p := offer(whole, func(c *Config) { c.Tune = tuneOff }); p.Spec.Self.Rails != nil || p.Spec.Rails != "" {
+	if p := offer(whole, func(c *Config) { c.Tune = tuneOff }); p.Spec.Self.Rails != nil {
 		t.Errorf("with --nccl-tune off: %+v", p.Spec)
+	}
+	for name, p := range map[string]Plan{
+		"without GPUs": offer("machine plain\n", refuse), "with --nccl-tune off": offer(whole, func(c *Config) { c.Tune, c.Rails = tuneOff, nccl.RailsRefuse }),
+	} {
+		w := job.World{Terms: a.Spec.Terms, Members: []job.Member{{Node: a.Spec.Self}, {Node: p.Spec.Self, First: 8}}}
+		if err := (&round{session: &rendezvous.Session{World: w}}).rails(); err != nil || p.Spec.Self.Rails != nil || p.Spec.Rails != nccl.RailsRefuse {
+			t.Errorf("%s: %+v, %v", name, p.Spec, err)
+		}
 	}
 	b.Spec.Self.Name = "bob"
 	w := job.World{Terms: a.Spec.Terms, Members: []job.Member{{Node: a.Spec.Self}, {Node: b.Spec.Self, First: 8}}}

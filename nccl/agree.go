@@ -18,14 +18,17 @@ const (
 )
 
 // Rails are what a node tells the others of its ports for training, those that cannot be used too, in the order of the PCI buses: NCCL pairs
-// ports of two nodes by their places in that order. EFA's are left to its plugin.
+// ports of two nodes by their places in that order. EFA's are left to its plugin. A node that has none says that; nil says nothing.
 func Rails(m topology.Machine) (all []job.Rail) {
-	if t := m.Transport(); t != "ib" && t != "roce" {
-		return nil
-	}
 	compute := topology.Names(m.Compute())
-	rails := m.Rails()
+	rails := slices.DeleteFunc(m.Rails(), func(r topology.Rail) bool { return r.HCA.EFA() })
 	sortRails(rails)
+	switch m.Transport() {
+	case "efa":
+		return nil
+	case "none":
+		return without(m, rails)
+	}
 	for _, r := range rails {
 		switch {
 		case slices.Contains(compute, r.Name()):
@@ -33,6 +36,23 @@ func Rails(m topology.Machine) (all []job.Rail) {
 		case !r.Port.Usable && m.ForTraining(r): // those of other containers' GPUs are not missed
 			all = append(all, job.Rail{Name: r.Name(), At: at(r), Why: r.Port.Why})
 		}
+	}
+	return all
+}
+
+// maxLost is how many ports a node names that has none to use.
+const maxLost = 16
+
+// without is what a node tells that has no port to use: those that its GPUs miss, else all, else that there are none.
+func without(m topology.Machine, rails []topology.Rail) (all []job.Rail) {
+	if missed := slices.DeleteFunc(slices.Clone(rails), func(r topology.Rail) bool { return !m.ForTraining(r) }); len(missed) > 0 {
+		rails = missed
+	}
+	for _, r := range rails[:min(len(rails), maxLost)] {
+		all = append(all, job.Rail{Name: r.Name(), At: at(r), Why: r.Port.Why})
+	}
+	if len(all) == 0 {
+		return []job.Rail{{Name: "RDMA", Why: "no adapter"}}
 	}
 	return all
 }
@@ -58,6 +78,9 @@ func working(n job.Node) (places []string) {
 // same, do not pair. Two pods with one adapter each do, whichever of their machine's that is.
 func kind(n job.Node) string {
 	key := strconv.Itoa(len(working(n)))
+	if key == "0" {
+		return key // nothing pairs
+	}
 	for i, r := range n.Rails {
 		if r.Why != "" {
 			key += fmt.Sprintf(" %d", i)
@@ -66,8 +89,14 @@ func kind(n job.Node) string {
 	return key
 }
 
-// Disagreement says which nodes lack rails that most have, and why; "": they are alike.
+// telling are the nodes that say what they have. Others have no GPU, were told to keep out of this, or are of a release that did.
+func telling(nodes []job.Node) []job.Node {
+	return slices.DeleteFunc(slices.Clone(nodes), func(n job.Node) bool { return len(n.Rails) == 0 })
+}
+
+// Disagreement says which nodes lack rails that most have, and why; "": those that tell are alike.
 func Disagreement(nodes []job.Node) string {
+	nodes = telling(nodes)
 	count := map[string]int{}
 	var usual job.Node
 	for _, n := range nodes {
@@ -113,7 +142,7 @@ func (f *facts) agreed() (rails []topology.Rail, why string) {
 		return nil, differ
 	}
 	rails = slices.Clone(f.rails)
-	for _, n := range f.World.Peers {
+	for _, n := range telling(f.World.Peers) {
 		places := working(n)
 		rails = slices.DeleteFunc(rails, func(r topology.Rail) bool { return !slices.Contains(places, at(r)) })
 	}

@@ -352,11 +352,14 @@ func (f *facts) debug() (value, why string) {
 
 // broken names the nodes that lack adapters, or where all are alike the adapters like those for training that cannot be used.
 func (f *facts) broken() (notes []string) {
-	if !f.fits(fabric) {
+	if !f.fits(sockets) {
 		return nil
 	}
-	if differ := Disagreement(f.World.Peers); differ != "" {
+	if differ := Disagreement(f.World.Peers); differ != "" { // this node may be the one that has none
 		return []string{differ + "; NCCL pairs them by their places (--nccl-rails)"}
+	}
+	if !f.fits(fabric) {
+		return nil
 	}
 	for _, r := range f.Machine.Rails() {
 		if !r.Port.Usable && f.Machine.ForTraining(r) {

@@ -225,6 +225,34 @@ func TestDisagreement(t *testing.T) {
 	})
 }
 
+// Rank 0's node has no adapter at all, whatever the reason is, and says so.
+func TestWithoutAny(t *testing.T) {
+	whole, efa := machineOf(t, described(t, "dgx-h100")), machineOf(t, described(t, "aws-p5.48xlarge"))
+	if rails := Rails(efa); rails != nil {
+		t.Errorf("EFA's: %+v", rails)
+	}
+	dir := fixture.Tree(t, described(t, "dgx-h100"))
+	fixture.Remove(t, dir, "dev/infiniband")
+	closed, err := topology.Probe(topology.Root(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		machine topology.Machine
+		want    string
+	}{
+		{closed, "3 of 4 nodes have 8 adapters for training, but node0 (node 0) has 0 (mlx5_0: no /dev/infiniband/uverbs0 in this container, mlx5_3: "},
+		{topology.Machine{GPUs: whole.GPUs}, "3 of 4 nodes have 8 adapters for training, but node0 (node 0) has 0 (RDMA: no adapter)"},
+	} {
+		g := given(c.machine, "enp3s0", 4)
+		g.World.Peers = peers(whole, 4)
+		g.World.Peers[0].Rails = Rails(c.machine)
+		if notes := Choose(g).Notes; len(notes) != 1 || !strings.HasPrefix(notes[0], c.want) {
+			t.Errorf("%q", notes)
+		}
+	}
+}
+
 // Two nodes that lost one rail each, but not the same, have as many, and do not pair; nor do they with the others.
 func TestNotTheSameRails(t *testing.T) {
 	rail := func(name, why string) job.Rail {
@@ -245,7 +273,9 @@ func TestNotTheSameRails(t *testing.T) {
 			"1 of 2 nodes have 1 adapters for training, but n1 has 1 (2: INIT)"},
 		{"none has any", []job.Node{node(0), node(1)}, ""},
 		{"nobody", nil, ""},
-		{"one has none", []job.Node{node(0, rail("1", "")), node(1)}, "1 of 2 nodes have 1 adapters for training, but n1 has 0"},
+		{"one says nothing", []job.Node{node(0, rail("1", "")), node(1)}, ""},
+		{"one says nothing, another has lost one", []job.Node{node(0, rail("1", "")), node(1), node(2, rail("1", "DOWN"))}, "1 of 2 nodes have 1 adapters for training, but n2 has 0 (1: DOWN)"},
+		{"none has any that works", []job.Node{node(0, rail("1", "DOWN")), node(1, rail("1", "DOWN"), rail("2", "DOWN"))}, ""},
 	} {
 		if got := Disagreement(c.nodes); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
