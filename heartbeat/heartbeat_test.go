@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -318,6 +319,47 @@ func TestClasses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestNumbersApart shows that nobody says "all ranks are in it" of a world in which some are in nothing, whatever they have counted: of
+// pipelines the middle stages count more than the others.
+func TestNumbersApart(t *testing.T) {
+	const seed = 5
+	random := rand.New(rand.NewPCG(seed, 0))
+	for n := range 100 {
+		w := newWorld(2+random.IntN(7), Limits{})
+		for r := range w.beats {
+			w.beats[r].Lanes[0].Entered += uint64(r * random.IntN(50))
+			if w.beats[r].Lanes[0].Members = len(w.beats); random.IntN(2) == 0 {
+				w.beats[r].Lanes[0].Op = ""
+			}
+		}
+		w.train(120)
+		outside := random.IntN(len(w.beats))
+		for r := range w.beats {
+			if r != outside && (len(w.beats) == 2 || r == (outside+1)%len(w.beats) || random.IntN(3) > 0) {
+				w.enter(r)
+			}
+		}
+		for r := range w.beats { // who is in nothing has counted more
+			if l := &w.beats[r].Lanes[0]; !l.Waits() {
+				l.Entered += 500
+				l.Completed = l.Entered
+			}
+		}
+		w.stand(45, nil)
+		f := w.worst()
+		if f == nil || f.Stage != Hung || f.Class != Absent || f.Number != 0 || !blames(f, outside) {
+			t.Fatalf("seed %d, world %d: rank %d is outside: %+v", seed, n, outside, f)
+		}
+		if got := f.Sentence(two()); !strings.Contains(got, " not entered a collective for ") {
+			t.Fatalf("seed %d, world %d: %s", seed, n, got)
+		}
+	}
+}
+
+func blames(f *Finding, rank int) bool {
+	return slices.ContainsFunc(f.Culprits, func(c job.Culprit) bool { return c.Rank == rank })
 }
 
 // calls gives the ranks calls instead of collectives.

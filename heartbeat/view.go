@@ -165,6 +165,9 @@ func (j *Judge) view(l Look) view {
 	if c.someGone(len(j.ranks), l.Ended) {
 		return unclear("ranks that the others wait for do not run")
 	}
+	if v, ok := j.outside(c); ok {
+		return v
+	}
 	if v, ok := j.circle(c); ok {
 		return v
 	}
@@ -290,6 +293,30 @@ func thing(w wait) string {
 	var v view
 	v.in(w)
 	return v.it()
+}
+
+// outside blames those who are in nothing, and have entered as much as the others in their group who wait. Some backends number sends and
+// receives among the collectives, so that numbers say nothing of what is waited in; but these are in none.
+func (j *Judge) outside(c crowd) (view, bool) {
+	v := view{Finding: Finding{Hang: job.Hang{Class: Absent, Waiting: count(c.waits)}}}
+	for _, rank := range c.free {
+		if j.shares(rank, c) {
+			v.busy = v.busy || j.runs(rank)
+			v.Culprits = append(v.Culprits, j.culprit(rank))
+		}
+	}
+	if len(v.Culprits) > 0 && c.computes {
+		return unclear(fmt.Sprintf("rank %d is in no collective, and others compute in theirs", v.Culprits[0].Rank)), true
+	}
+	return v, len(v.Culprits) > 0
+}
+
+// shares reports whether a rank is of a group in which others wait.
+func (j *Judge) shares(rank int, c crowd) bool {
+	return slices.ContainsFunc(j.ranks[rank].beat.Lanes, func(l job.Lane) bool {
+		_, waited := c.last[l.Group]
+		return waited && l.Group != 0
+	})
 }
 
 // unlike finds ranks that wait under the same number of the same group for different things.
