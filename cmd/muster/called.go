@@ -79,16 +79,18 @@ func (c called) last() (code int) {
 	return code
 }
 
-// after is the first code other than 0 of those whose end the script did not see: they ended after what it knew before, or alone. One that ended
-// without a word was killed.
-func (c called) after(before called) (code int) {
+// after is the first code other than 0 of those whose end the script did not see: they ended after what was said before, when it ended, or alone. One
+// of them, or of those that were alive then, that ended without a word was killed.
+func (c called) after(before called, alive []int) (code int) {
 	for i, w := range c {
 		if w.Code != nil && *w.Code != job.ExitOK && (i >= len(before) || w.Alone) {
 			return *w.Code
 		}
 	}
-	if slices.ContainsFunc(c, func(w word) bool { return c.running(w.PID) }) {
-		return killed
+	for i, w := range c {
+		if c.running(w.PID) && (i >= len(before) || slices.Contains(alive, w.PID)) {
+			return killed
+		}
 	}
 	return job.ExitOK
 }

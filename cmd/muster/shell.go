@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -48,6 +49,7 @@ type shell struct {
 
 	over   time.Time // when the script had ended
 	before called    // what was called until then
+	alive  []int     // those of them that ran then
 	told   bool      // that the job goes on
 }
 
@@ -67,10 +69,10 @@ func runShell(args []string, u understood) error {
 	if s.verdict = cmp.Or(s.verdict, os.Getenv(variable("verdict"))); s.verdict != "" {
 		s.verdict, _ = filepath.Abs(s.verdict) // this process goes to /
 	}
+	defer func() { os.RemoveAll(s.links) }()
 	if err := s.prepare(flags); err != nil {
 		return err
 	}
-	defer os.RemoveAll(s.links)
 	fmt.Fprintf(os.Stderr, "muster: %s calls %s: there muster takes its place\n", s.name, s.Call)
 	w := watchFor(s)
 	code := pid1.Init(command, pid1.InitOptions{Group: true, Subreaper: os.Getpid() != 1, Linger: time.Hour, Stay: s.stays}) // the job in it knows its own limits
@@ -177,7 +179,7 @@ func isThere(path string) bool {
 	return err == nil
 }
 
-// linkDir makes a directory with links to this program: one for each of some launchers' programs, and for itself.
+// linkDir makes a directory with links to this program: one for each of some launchers' programs, and for itself. One that is not whole is returned, too.
 func linkDir(names []string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -189,7 +191,7 @@ func linkDir(names []string) (string, error) {
 	}
 	for _, name := range append(names, "muster") {
 		if err := os.Symlink(self, filepath.Join(dir, name)); err != nil {
-			return "", fmt.Errorf("links for launchers: %w", err)
+			return dir, fmt.Errorf("links for launchers: %w", err)
 		}
 	}
 	return dir, nil
@@ -204,6 +206,7 @@ func leaveShell() {
 	if os.Getenv(waitingVariable) == fmt.Sprint(os.Getppid()) {
 		_ = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGTERM), 0, 0, 0)
 	}
+	signal.Notify(make(chan os.Signal, 1), unix.SIGINT) // a shell lets what it runs with "&" ignore it; launchers take it all the same
 	way := slices.DeleteFunc(filepath.SplitList(os.Getenv("PYTHONPATH")), func(d string) bool { return strings.HasPrefix(d, dir+"/") })
 	set := map[string]string{"PYTHONPATH": strings.Join(way, string(os.PathListSeparator)), bashVariable: "", linksVariable: "", waitingVariable: ""}
 	if os.Getenv("BASH_ENV") == filepath.Join(dir, bashFile) {
@@ -246,7 +249,7 @@ func underShell(known []cli.Flag, args []string, given map[string]string) ([]str
 func (s *shell) ended(code int, real string, command []string) error {
 	called := s.called()
 	if code == job.ExitOK {
-		code = called.after(s.before)
+		code = called.after(s.before, s.alive)
 	}
 	switch wrongly := called.wrong(); {
 	case real != "":

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -8,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/muster-run/muster/job"
 )
 
 // A shell script that calls a launcher is run once, and the launcher in it is muster, with the flags before it. The end of the
@@ -301,13 +304,18 @@ func TestShellLeavesJob(t *testing.T) {
 			if err := os.Remove(filepath.Join(dir, "over")); err != nil {
 				t.Fatal(err)
 			}
-			q := muster(t, dir, nil, "run", "--", c.shell, "-c", c.script)
-			q.says(c.left)
-			q.says("[rank 0] up")
-			q.says("[rank 1] up")
-			q.cmd.Process.Signal(syscall.SIGTERM)
-			q.ends(143, "saved 0", "saved 1", "was told to stop by SIGTERM; exit 143")
-			for _, p := range []*program{p, q} {
+			runs := []*program{p}
+			for s, code := range map[syscall.Signal]int{syscall.SIGTERM: job.ExitTERM, syscall.SIGINT: job.ExitINT} {
+				os.Remove(filepath.Join(dir, "left"))
+				q := muster(t, dir, nil, "run", "--", c.shell, "-c", c.script)
+				q.says(c.left)
+				q.says("[rank 0] up")
+				q.says("[rank 1] up")
+				q.cmd.Process.Signal(s)
+				q.ends(code, "saved 0", "saved 1", fmt.Sprintf("was told to stop by %s; exit %d", job.SignalName(s), code))
+				runs = append(runs, q)
+			}
+			for _, p := range runs {
 				if left, _ := filepath.Glob(filepath.Join(p.tmp, "muster-links-*")); len(left) > 0 {
 					t.Errorf("left %q", left)
 				}
@@ -355,5 +363,43 @@ func TestVerdictOnLateWrongs(t *testing.T) {
 		if v, err := os.ReadFile(filepath.Join(dir, "v.json")); err != nil || !strings.Contains(string(v), c.want) {
 			t.Errorf("%q: %v: %s", args, err, v)
 		}
+	}
+}
+
+// A launcher that was killed while its script ran is the script's matter, which knows it. One that was killed behind the script's end is not.
+func TestShellKillsJob(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "train.py"), []byte("import sys, time\nopen(sys.argv[1], 'w')\nwhile sys.argv[1] == 'up': time.sleep(1)\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const script = "torchrun --nproc-per-node 1 train.py up & until [ -e up ]; do sleep 0.05; done; kill -9 $!; wait $!; torchrun --nproc-per-node 1 train.py second"
+	muster(t, dir, nil, "run", "--", "dash", "-c", script).ends(0)
+	if _, err := os.Stat(filepath.Join(dir, "second")); err != nil {
+		t.Error(err)
+	}
+	code := func(n int) *int { return &n }
+	for name, c := range map[string]struct {
+		after, before called
+		alive         []int
+		want          int
+	}{
+		"in the script":        {called{{PID: 1}, {PID: 2}, {PID: 2, Code: code(0)}}, called{{PID: 1}, {PID: 2}, {PID: 2, Code: code(0)}}, nil, 0},
+		"behind it":            {called{{PID: 1}, {PID: 2}, {PID: 2, Code: code(0)}}, called{{PID: 1}, {PID: 2}}, []int{1, 2}, killed},
+		"called behind it":     {called{{PID: 1}, {PID: 2}}, called{{PID: 1}}, nil, killed},
+		"another failed there": {called{{PID: 1}, {PID: 2}, {PID: 2, Code: code(7)}}, called{{PID: 1}, {PID: 2}}, []int{2}, 7},
+	} {
+		if got := c.after.after(c.before, c.alive); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+// Where links cannot all be made, those that were are removed.
+func TestLinksThatFail(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	dir, err := linkDir([]string{"torchrun", "no/such"})
+	if err == nil || dir == "" {
+		t.Errorf("%q, %v: runShell cannot remove what it is not told of", dir, err)
 	}
 }

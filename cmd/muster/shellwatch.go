@@ -165,7 +165,8 @@ func (s *shell) stays(over bool) (pids []int) {
 	if err != nil {
 		return nil
 	}
-	if over && s.over.IsZero() {
+	first := over && s.over.IsZero()
+	if first {
 		s.over, s.before = time.Now(), called
 	}
 	var left []int
@@ -177,6 +178,9 @@ func (s *shell) stays(over bool) (pids []int) {
 		left, young = append(left, p.PID), young || p.Age() < callTime
 		if called.running(p.PID) {
 			pids = append(pids, p.PID)
+			if first {
+				s.alive = append(s.alive, p.PID)
+			}
 		} else if _, real := realLauncher(p, all); real {
 			pids = append(pids, p.PID)
 		}
