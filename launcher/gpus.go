@@ -29,6 +29,7 @@ type gpus struct {
 	// Of the asking goroutine.
 	stuck    <-chan proc.Exit  // of one that does not end; nil: there is none
 	linkless bool              // no NVLink tells what it carries
+	failed   int               // times in a row that NVLinks could not be asked
 	carried  map[string]uint64 // by UUID, as in the answer before
 	told     time.Time         // when that came
 
@@ -36,6 +37,7 @@ type gpus struct {
 	at    time.Time // of the last answer,
 	all   []witness.GPU
 	err   error
+	whose map[int]string    // UUIDs, by local rank, as good answers told
 	usual map[string]int    // by UUID, the most watts that each drew while training went on,
 	moved map[string]uint64 // and bytes that were seen to move over its NVLinks while the workers stood still
 }
@@ -45,7 +47,8 @@ const (
 	gpusCloser = 5 * time.Second
 	gpusFresh  = 10 * time.Second // what was seen counts for so long
 	maxSMI     = 64 << 10         // bytes of an answer
-	linkFloor  = 16 << 20         // bytes a second of a GPU's NVLinks below which nothing moves: kernels that wait may ask each other
+	maxFailed  = 3
+	linkFloor  = 16 << 20 // bytes a second of a GPU's NVLinks below which nothing moves: kernels that wait may ask each other
 )
 
 // newGPUs returns nil on a node without NVIDIA's accelerators.
@@ -56,7 +59,7 @@ func (r *round) newGPUs() *gpus {
 	}
 	list, _ := r.c.getenv("CUDA_VISIBLE_DEVICES")
 	return &gpus{
-		start: r.c.First.Start, kill: r.c.First.KillTree, environ: r.c.Environ, visible: visibleGPUs(list, n, len(r.group.PIDs())), usual: map[string]int{}, moved: map[string]uint64{},
+		start: r.c.First.Start, kill: r.c.First.KillTree, environ: r.c.Environ, visible: visibleGPUs(list, n, len(r.group.PIDs())), usual: map[string]int{}, moved: map[string]uint64{}, whose: map[int]string{},
 	}
 }
 
@@ -107,10 +110,16 @@ func (g *gpus) run(ctx context.Context, quiet func() bool) {
 	}
 }
 
-// links takes in what NVLinks carried. That none tells is an answer, too: they are not asked again in this round.
+// links takes in what NVLinks carried. That none tells is an answer, too: they are not asked again in this round, nor when they could not
+// be asked a few times in a row.
 func (g *gpus) links(text string, err error) {
+	if err != nil {
+		g.failed++
+		g.linkless = g.failed >= maxFailed
+		return
+	}
 	carried, now := witness.NVLinks([]byte(text)), time.Now()
-	g.linkless = err != nil || len(carried) == 0
+	g.failed, g.linkless = 0, len(carried) == 0
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for gpu, n := range carried {
@@ -176,6 +185,19 @@ func (g *gpus) note(text string, err error, trains bool) {
 			g.usual[one.UUID] = max(g.usual[one.UUID], one.Watts)
 		}
 	}
+	for local := range g.visible {
+		if i := g.of(local); i >= 0 && g.all[i].Error == "" {
+			g.whose[local] = g.all[i].UUID
+		}
+	}
+}
+
+// of is where in the last answer a worker's accelerator stands; -1: nowhere.
+func (g *gpus) of(local int) int {
+	name := g.visible[local]
+	return slices.IndexFunc(g.all, func(one witness.GPU) bool {
+		return name == strconv.Itoa(one.Index) || strings.HasPrefix(name, "GPU-") && strings.HasPrefix(one.UUID, name)
+	})
 }
 
 // see adds to a sight what the worker's accelerator does.
@@ -185,16 +207,11 @@ func (g *gpus) see(s *job.Sight, local int) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	i := slices.IndexFunc(g.all, func(one witness.GPU) bool {
-		name := g.visible[local]
-		return name == strconv.Itoa(one.Index) || strings.HasPrefix(name, "GPU-") && strings.HasPrefix(one.UUID, name)
-	})
+	i := g.of(local)
 	if i >= 0 && time.Since(g.at) < gpusFresh {
 		s.GPU, s.GPUBusy, s.GPUUsual = g.all[i].Watts, g.all[i].Busy, g.usual[g.all[i].UUID]
 	}
-	if i >= 0 {
-		s.Wire += g.moved[g.all[i].UUID] // which never shrinks
-	}
+	s.Wire += g.moved[g.whose[local]] // which never shrinks, also when an answer fails
 }
 
 // evidence is the last answer.

@@ -77,7 +77,7 @@ func (f *fakes) kill(_ context.Context, pids ...int) error {
 
 func newFakes(t *testing.T, script string) (*fakes, *gpus) {
 	f := &fakes{t: t, script: script}
-	return f, &gpus{start: f.start, kill: f.kill, environ: []string{"A=1"}, visible: []string{"0", "1"}, usual: map[string]int{}, moved: map[string]uint64{}}
+	return f, &gpus{start: f.start, kill: f.kill, environ: []string{"A=1"}, visible: []string{"0", "1"}, usual: map[string]int{}, moved: map[string]uint64{}, whose: map[int]string{}}
 }
 
 // What accelerators draw is seen beside what they drew while training went on.
@@ -146,6 +146,43 @@ func TestNVLinks(t *testing.T) {
 	}
 	if g.links("Unable to retrieve NVLink information", nil); !g.linkless {
 		t.Error("who has no NVLinks is asked again")
+	}
+}
+
+// What was moved does not shrink and grow again when nvidia-smi fails now and then: nothing has moved by that.
+func TestNVLinksFlap(t *testing.T) {
+	_, g := newFakes(t, "")
+	const both = "0, GPU-a, 120, 100, 1\n1, GPU-b, 70, 100, 1\n"
+	g.note(both, nil, false)
+	for i := range 2 {
+		g.told = time.Now().Add(-gpusCloser)
+		g.links(fmt.Sprintf("GPU 0: H100 (UUID: GPU-a)\n\t Link 0: Data Tx: %d KiB\n", (1+i)<<20), nil)
+	}
+	late := errors.New("nvidia-smi does not end within 2s")
+	for i, answer := range []func(){
+		func() { g.note("", late, false) },
+		func() { g.note(both, nil, false) },
+		func() { g.note("0, [GPU is lost], [GPU is lost], [GPU is lost], [GPU is lost]\n", nil, false) },
+		func() { g.note(both, nil, false) },
+		func() { g.links("", late) },
+		func() { g.links("", late) },
+	} {
+		answer()
+		s := job.Sight{Wire: 5}
+		if g.see(&s, 0); s.Wire != 5+1<<30 || g.linkless {
+			t.Errorf("answer %d: moved %d, given up %v", i, s.Wire, g.linkless)
+		}
+	}
+	g.told = time.Now().Add(-gpusCloser)
+	g.links("GPU 0: H100 (UUID: GPU-a)\n\t Link 0: Data Tx: 2097152 KiB\n", nil)
+	for i := range maxFailed {
+		if g.linkless {
+			t.Errorf("given up after %d failures", i)
+		}
+		g.links("", late)
+	}
+	if !g.linkless {
+		t.Error("is asked for ever")
 	}
 }
 
