@@ -96,6 +96,9 @@ func find(c Config) (discovery.Finding, error) {
 	if found.Problem != nil && !c.settles() {
 		return found, &Error{Code: job.ExitUsage, Err: found.Problem}
 	}
+	if err := c.miscounted(found); err != nil {
+		return found, err
+	}
 	if c.asProcess(found) {
 		found.Barred = nil
 		return found, nil
@@ -233,7 +236,7 @@ func planNodes(c Config, found discovery.Finding, p *Plan) error {
 func (c Config) contradicted(found discovery.Finding) error {
 	evidence := strings.Join(found.Evidence, ", ")
 	switch {
-	case c.Dialect.Command == nil || c.Standalone || found.Nodes < 2 || found.Least != 0:
+	case c.Dialect.Command == nil || c.Standalone || found.Nodes < 2 || found.Least != 0 || c.asProcess(found):
 		return nil
 	case c.Nodes != 0 && c.Nodes != found.Nodes:
 		return fail(job.ExitUsage, cmp.Or(c.Dialect.Hint, "correct the command line, or leave the number of nodes out of it"), "%s, but the platform says %d nodes (%s)",
@@ -320,8 +323,11 @@ func planSlots(c Config, found discovery.Finding, p *Plan) error {
 	if p.Framework.Whole && c.NProc == "" {
 		asked, from = "1", p.Framework.Name+" has one process a node"
 	}
-	if p.Process != nil {
+	switch {
+	case p.Process != nil:
 		asked, from = "1", found.Rule+" starts one agent for each"
+	case found.Outside: // its program has no place for another one
+		asked, from, c.NProc, c.From = "1", found.NProcBy, "", nil
 	}
 	machine, err := topology.Probe(c.Root)
 	if err != nil {

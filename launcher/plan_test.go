@@ -32,6 +32,10 @@ func config(t *testing.T, env string, set func(*Config)) Config {
 	return c
 }
 
+// tasks is what Slurm tells the last of a step's, of which each of two nodes has two.
+const tasks = "SLURM_JOB_ID=5 SLURM_JOB_NUM_NODES=2 SLURM_STEP_ID=0 SLURM_STEP_NODELIST=n[0-1] SLURM_STEP_NUM_NODES=2 SLURM_NTASKS=4 SLURM_STEP_NUM_TASKS=4 " +
+	"SLURM_STEP_TASKS_PER_NODE=2(x2) SLURM_PROCID=3 SLURM_LOCALID=1 SLURM_NODEID=1 SLURMD_NODENAME=ann"
+
 // Flags win over what the platform says, also where the platform's word makes no sense.
 func TestPlan(t *testing.T) {
 	for _, c := range []struct {
@@ -112,6 +116,20 @@ func TestPlan(t *testing.T) {
 		{"an index without a number of nodes", "JOB_COMPLETION_INDEX=1", nil, "", "need MUSTER_NNODES"},
 		{"an index, and a flag", "JOB_COMPLETION_INDEX=1", func(c *Config) { c.Nodes, c.Endpoint = 2, "h" }, "2 1 'h:29400' false true 1", ""},
 		{"two that disagree", "LWS_LEADER_ADDRESS=l-0 LWS_GROUP_SIZE=4 LWS_WORKER_INDEX=2 NNODES=3 NODE_RANK=2 MASTER_ADDR=b", nil, "", "lws says this is node 2 of 4"},
+		{"an evaluator, with the flags of those who train", `TF_CONFIG={"cluster":{"chief":["a:2"],"worker":["b:2"],"evaluator":["c:2"]},"task":{"type":"evaluator","index":0}}`, func(c *Config) { c.NProc = "2" },
+			"1 -1 '' false false 1", ""},
+		{"a number of processes", tasks, func(c *Config) { c.Nodes, c.Endpoint = 4, "h" }, "4 3 'h:29400' false true 1", ""},
+		{"and the process's", tasks, func(c *Config) { c.Nodes, c.Endpoint, c.NodeRank = 4, "h", 3 }, "4 3 'h:29400' false true 1", ""},
+		{"and another one's", tasks, func(c *Config) { c.Nodes, c.Endpoint, c.NodeRank = 4, "h", 1 }, "", "--node-rank 1, but this is process 3 of 4"},
+		{"and a node's workers", tasks, func(c *Config) { c.Nodes, c.Endpoint, c.NProc = 4, "h", "2" }, "", "--nproc-per-node 2, but this is process 3 of 4"},
+		{"a number of machines and the node's", tasks, func(c *Config) { c.Nodes, c.NodeRank = 2, 1 }, "4 3 'n0:29828' false false 1", ""},
+		{"neither processes nor machines", tasks, func(c *Config) { c.Nodes, c.Endpoint = 8, "h" }, "", "--nnodes 8, but the platform says that this is process 3 of 4 on 2 nodes"},
+		{"a range of nodes, and processes", tasks, func(c *Config) { c.Least, c.Nodes, c.Endpoint = 2, 4, "h" }, "", "--nnodes 2:4, but the platform says that this is process 3 of 4"},
+		{"each alone, by muster's own flag", tasks, func(c *Config) { c.Nodes = 1 }, "1 -1 '' false false 1", ""},
+		{"each alone, by another launcher's", tasks, func(c *Config) { c.Nodes, c.NProc, c.Dialect.Command = 1, "2", []string{"true"} },
+			"", "--nnodes 1, but the platform says that this is process 3 of 4 on 2 nodes"},
+		{"the same beside mpiexec", "PMI_SIZE=2 PMI_RANK=1 MPI_LOCALNRANKS=2 MPI_LOCALRANKID=1", func(c *Config) { c.Nodes, c.Dialect.Command = 1, []string{"true"} },
+			"", "--nnodes 1, but the platform says that this is process 1 of 2"},
 		{"three workers", "", func(c *Config) { c.NProc = "3" }, "1 -1 '' false false 3", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

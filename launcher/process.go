@@ -25,7 +25,30 @@ type Process struct {
 // they meet.
 func (c Config) asProcess(found discovery.Finding) bool {
 	placed := found.Barred == nil || errors.Is(found.Barred, discovery.ErrNowhere) && c.Endpoint+c.MasterAddr != ""
-	return found.PerProcess && found.Problem == nil && placed && !c.Standalone && (c.Nodes == 0 || c.Nodes == found.Nodes && c.Least == 0)
+	return found.PerProcess && found.Problem == nil && placed && !c.Standalone && (c.Nodes == 0 || c.Least == 0 && (c.Nodes == found.Processes || c.Nodes == found.Nodes && found.Nodes <= found.Processes))
+}
+
+// counts reports whether the number of nodes that was said is that of processes, each of which is one.
+func (c Config) counts(found discovery.Finding) bool {
+	return c.Nodes == found.Processes && (c.Nodes != found.Nodes || found.Rank < 0)
+}
+
+// miscounted refuses a number of nodes that is neither that of the machines nor that of the processes: each of these would do a node's part, or,
+// where there is one, train alone, which only a flag of muster's own may mean.
+func (c Config) miscounted(found discovery.Finding) error {
+	if !found.PerProcess || found.Problem != nil || c.Standalone || c.Nodes == 0 || c.asProcess(found) || c.Nodes == 1 && c.Dialect.Command == nil {
+		return nil
+	}
+	if errors.Is(found.Barred, discovery.ErrNowhere) && c.Nodes > 1 && (c.Nodes == found.Processes || c.Nodes == found.Nodes) {
+		return nil // which is then the sentence
+	}
+	machines := ""
+	if found.Nodes > 0 && found.Nodes != c.Nodes {
+		machines = fmt.Sprintf(" on %d nodes", found.Nodes)
+	}
+	return fail(job.ExitUsage, fmt.Sprintf("leave it out, say %d, or start it once per node (srun --ntasks-per-node 1, mpirun --map-by ppr:1:node)", found.Processes),
+		"%s, but the platform says that this is process %d of %d%s (%s)", c.said("nnodes", job.Terms{Nodes: c.Nodes, Least: c.Least}.Size()),
+		found.ProcessRank, found.Processes, machines, strings.Join(found.Evidence, ", "))
 }
 
 // planProcess settles that, and refuses what is said of whole nodes only.
@@ -38,7 +61,9 @@ func planProcess(c Config, found discovery.Finding, p *Plan) error {
 	switch n, err := strconv.Atoi(c.NProc); {
 	case err == nil && n > 1, c.NProc == "cpu":
 		return fail(job.ExitUsage, once, "%s, but %s", c.said("nproc-per-node", c.NProc), is)
-	case c.NodeRank >= 0 && found.Rank >= 0 && c.NodeRank != found.Rank:
+	case c.NodeRank >= 0 && c.counts(found) && c.NodeRank != found.ProcessRank:
+		return fail(job.ExitUsage, "leave it out", "%s, but %s", c.said("node-rank", c.NodeRank), is)
+	case c.NodeRank >= 0 && !c.counts(found) && found.Rank >= 0 && c.NodeRank != found.Rank:
 		return fail(job.ExitUsage, "leave it out", "%s, but %s on node %d", c.said("node-rank", c.NodeRank), is, found.Rank)
 	case c.Spares > 0:
 		return fail(job.ExitUsage, once, "%s, but %s, and none is left over", c.said("spares", c.Spares), is)

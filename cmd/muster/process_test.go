@@ -78,6 +78,8 @@ func TestSrunOfTasksAndFlags(t *testing.T) {
 	task(1, "--framework mpi").ends(2, "--framework mpi, but this is process 1 of 2")
 	task(1, "", "SLURM_PROCID=2").ends(2, "this is process 2 of 2")
 	task(1, "--standalone").ends(0, "rank 0 of 1\n")
+	torchrun := append([]string{"unshare", "-u", "sh", "-c", `hostname worker-1; exec "$@"`, "sh", executable(t), "torchrun"}, strings.Fields("--nnodes=1 --nproc-per-node=2 --no-python true")...)
+	startProgram(t, t.TempDir(), srun(9, 2, 2, 3), torchrun...).ends(2, "--nnodes 1, but the platform says that this is process 3 of 4 on 2 nodes")
 	same := []*program{task(0, "--nnodes 1 --nproc-per-node 1 --node-rank 0"), task(1, "--nnodes 1")}
 	for number, p := range same {
 		p.ends(0, fmt.Sprintf("rank %d of 2\n", number))
