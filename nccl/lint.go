@@ -101,7 +101,7 @@ func badHCAs(f *facts, value string) string {
 	}
 	var more []string
 	for _, name := range picked {
-		if !l.not && !l.exact && !slices.Contains(l.names, name) && slices.ContainsFunc(l.names, func(n string) bool { return endsInDigit(n) && strings.HasPrefix(name, n) }) {
+		if !l.not && !l.exact && !slices.Contains(l.names, name) && slices.ContainsFunc(l.names, func(n string) bool { return f.meansMore(n, name) }) {
 			more = append(more, name)
 		}
 	}
@@ -114,8 +114,12 @@ func badHCAs(f *facts, value string) string {
 	return ""
 }
 
-func endsInDigit(name string) bool {
-	return name != "" && strings.ContainsAny(name[len(name)-1:], "0123456789")
+// meansMore reports whether the name of one adapter of this node is, by chance, how another's begins: mlx5_1, of mlx5_10. mlx5 means all
+// of a family, and nobody's name.
+func (f *facts) meansMore(name, picked string) bool {
+	rest, begins := strings.CutPrefix(picked, name)
+	return begins && rest != "" && rest[0] >= '0' && rest[0] <= '9' &&
+		slices.ContainsFunc(f.Machine.HCAs, func(h topology.HCA) bool { return h.Name == name })
 }
 
 func badInterface(f *facts, value string) string {
@@ -128,7 +132,8 @@ func badInterface(f *facts, value string) string {
 
 func badName(f *facts, value string) string {
 	for name := range strings.SplitSeq(value, ",") {
-		if !slices.ContainsFunc(f.Machine.Nets, func(n topology.Net) bool { return n.Name == strings.TrimSpace(name) }) && len(f.Machine.Nets) > 0 {
+		name = strings.TrimSpace(name) // none is as if it were not set
+		if name != "" && !slices.ContainsFunc(f.Machine.Nets, func(n topology.Net) bool { return n.Name == name }) && len(f.Machine.Nets) > 0 {
 			return "this node has no such interface; it is to be a name, in full"
 		}
 	}

@@ -51,7 +51,7 @@ func (f *facts) handsOff() (who string, ask bool) {
 		return "aws-ofi-nccl, NCCL's plugin for EFA, was not found in this container: without it NCCL goes by TCP, many times slower; install it (libnccl-net.so), or use an image that has it", true
 	case f.transport == "efa":
 		return "EFA: aws-ofi-nccl chooses for its fabric by itself", false
-	case f.Container.Profile != nil:
+	case f.googles():
 		return "GCP: gIB's own profile " + f.Container.Profile.Name + " counts, and its plugin refuses what differs from it", false
 	case f.cloud("gcp") && f.Container.Script != "":
 		return "GCP: nothing is set for the fabric, for the plugin refuses what differs from its own profile; source " + f.Container.Script + " before training", true
@@ -65,13 +65,23 @@ func (f *facts) plugged() bool {
 	return named || len(f.Container.Plugins) > 0
 }
 
+// googles reports whether gIB will be what data goes by: its profile in an image that runs elsewhere, or without its plugin, says nothing.
+func (f *facts) googles() bool {
+	return f.Container.Profile != nil && f.cloud("gcp") && f.plugged()
+}
+
 // gib points NCCL to the profile of Google's plugin, where nobody did.
 func (f *facts) gib() (value, why string) {
 	p := f.Container.Profile
 	if p == nil {
 		return "", ""
 	}
-	if f.before(2, 23, 0) {
+	switch {
+	case !f.cloud("gcp"):
+		return "", fmt.Sprintf("%s is in this image, and the machine is not Google's", p.Name)
+	case !f.plugged():
+		return "", fmt.Sprintf("%s is here, and no plugin is found that it is for: has LD_LIBRARY_PATH /usr/local/gib/lib64?", p.Name)
+	case f.before(2, 23, 0):
 		return "", fmt.Sprintf("NCCL %v does not read it yet; source set_nccl_env.sh beside %s before training", f.Container.Version, p.Name)
 	}
 	for _, name := range p.Names() {

@@ -27,6 +27,7 @@ func TestRules(t *testing.T) {
 		return n
 	}
 	profile := &File{Name: "/usr/local/gib/scripts/nccl.conf", Values: map[string]string{"NCCL_IB_TC": "52", "NCCL_CROSS_NIC": "0"}}
+	gibs := []string{"/usr/local/gib/lib64/libnccl-net.so"}
 	gcp := roce
 	gcp.DMI.Product = "Google Compute Engine"
 	oci := roce
@@ -63,17 +64,20 @@ func TestRules(t *testing.T) {
 		{name: "EFA without a plugin", machine: aws, want: "-NCCL_IB_HCA -NCCL_IB_TIMEOUT", note: "aws-ofi-nccl, NCCL's plugin for EFA, was not found"},
 		{name: "EFA", machine: aws, edit: func(g *Given) { g.Container.Plugins = []string{"/opt/amazon/ofi-nccl/lib/libnccl-net.so"} }, want: "-NCCL_IB_HCA", note: "EFA: aws-ofi-nccl chooses for its fabric by itself"},
 		{name: "EFA, a plugin by name", machine: aws, edit: func(g *Given) { g.Getenv = env(map[string]string{"NCCL_NET_PLUGIN": "ofi"}) }, want: "-NCCL_IB_HCA", note: "EFA: aws-ofi-nccl chooses"},
-		{name: "Google's profile", machine: gcp, route: "bond0", edit: func(g *Given) { g.Container.Profile = profile },
+		{name: "Google's profile", machine: gcp, route: "bond0", edit: func(g *Given) { g.Container.Profile, g.Container.Plugins = profile, gibs },
 			want: "NCCL_CONF_FILE=/usr/local/gib/scripts/nccl.conf -NCCL_IB_HCA -NCCL_IB_TIMEOUT NCCL_SOCKET_IFNAME==bond0", note: "GCP: gIB's own profile"},
 		{name: "Google's profile, and a key of it", machine: gcp, edit: func(g *Given) {
-			g.Container.Profile, g.Getenv = profile, env(map[string]string{"NCCL_IB_TC": "0"})
+			g.Container.Profile, g.Container.Plugins, g.Getenv = profile, gibs, env(map[string]string{"NCCL_IB_TC": "0"})
 		}, want: "-NCCL_CONF_FILE -NCCL_IB_HCA", note: "NCCL_IB_TC is set by the environment"},
 		{name: "Google's profile, and one's own file", machine: gcp, edit: func(g *Given) {
-			g.Container.Profile, g.Container.Files = profile, []File{{Name: "/root/.nccl.conf", Home: true}}
+			g.Container.Profile, g.Container.Plugins, g.Container.Files = profile, gibs, []File{{Name: "/root/.nccl.conf", Home: true}}
 		}, want: "-NCCL_CONF_FILE", note: "NCCL would no longer read /root/.nccl.conf"},
 		{name: "Google's profile, NCCL too old", machine: gcp, edit: func(g *Given) {
-			g.Container.Profile, g.Container.Version = profile, Version{2, 22, 3}
+			g.Container.Profile, g.Container.Plugins, g.Container.Version = profile, gibs, Version{2, 22, 3}
 		}, want: "-NCCL_CONF_FILE", note: "NCCL 2.22.3 does not read it yet"},
+		{name: "Google's profile, and no plugin", machine: gcp, edit: func(g *Given) { g.Container.Profile = profile }, want: "-NCCL_CONF_FILE NCCL_IB_TIMEOUT=22", note: "no plugin is found that it is for"},
+		{name: "Google's profile, on another's machine", machine: roce, edit: func(g *Given) { g.Container.Profile, g.Container.Plugins = profile, gibs },
+			want: "-NCCL_CONF_FILE NCCL_IB_TIMEOUT=22", note: "the machine is not Google's"},
 		{name: "Google's older plugin", machine: gcp, edit: func(g *Given) { g.Container.Script = "/var/lib/tcpxo/lib64/nccl-env-profile.sh" }, want: "-NCCL_IB_HCA", note: "source /var/lib/tcpxo/lib64/nccl-env-profile.sh"},
 		{name: "OCI", machine: oci, route: "bond0", want: "NCCL_IB_TC=41 NCCL_IB_TIMEOUT=22"},
 		{name: "RoCE elsewhere", machine: roce, route: "bond0", want: "-NCCL_IB_TC NCCL_IB_TIMEOUT=22 NCCL_IB_QPS_PER_CONNECTION=2 -NCCL_IB_GID_INDEX -NCCL_IB_ADDR_FAMILY"},
@@ -160,6 +164,8 @@ func TestKept(t *testing.T) {
 		{name: "empty", machine: dgx, env: map[string]string{"NCCL_IB_HCA": ""}, kept: "NCCL_IB_HCA= of the environment, in place of"},
 		{name: "both", machine: dgx, env: map[string]string{"NCCL_DEBUG": "INFO"}, file: map[string]string{"NCCL_DEBUG": "TRACE"}, kept: "NCCL_DEBUG=INFO of the environment, in place of WARN"},
 		{name: "without =", machine: dgx, env: map[string]string{"NCCL_IB_HCA": "mlx5_1"}, note: "it also means"},
+		{name: "all of a family", machine: dgx, env: map[string]string{"NCCL_IB_HCA": "mlx5"}},
+		{name: "all of a family, from some on", machine: dgx, env: map[string]string{"NCCL_IB_HCA": "mlx5_"}},
 		{name: "of nobody", machine: dgx, env: map[string]string{"NCCL_IB_HCA": "ibp"}, note: "no adapter of this node"},
 		{name: "all but", machine: dgx, env: map[string]string{"NCCL_IB_HCA": "^mlx5_1"}},
 		{name: "a GID on InfiniBand", machine: dgx, env: map[string]string{"NCCL_IB_GID_INDEX": "3"}, note: "NCCL_IB_GID_INDEX=3 (the environment): the adapters are InfiniBand's"},
@@ -168,6 +174,7 @@ func TestKept(t *testing.T) {
 		{name: "another fabric's class", machine: dgx, env: map[string]string{"NCCL_IB_TC": "136"}, note: "it is for RoCE"},
 		{name: "no interface", machine: dgx, env: map[string]string{"NCCL_SOCKET_IFNAME": "eth"}, note: "NCCL will find none"},
 		{name: "no interface of Gloo's", machine: dgx, env: map[string]string{"GLOO_SOCKET_IFNAME": "enp"}, note: "to be a name, in full"},
+		{name: "Gloo as if it were not set", machine: dgx, env: map[string]string{"GLOO_SOCKET_IFNAME": ""}},
 		{name: "more than three bits", machine: dgx, env: map[string]string{"NCCL_IB_RETRY_CNT": "13"}, note: "7 is the most"},
 		{name: "no level", machine: dgx, env: map[string]string{"NCCL_DEBUG": "debug"}, note: "none of VERSION"},
 		{name: "a number", machine: dgx, env: map[string]string{"NCCL_NET_GDR_LEVEL": "5"}, note: "write LOC, PIX"},
