@@ -51,7 +51,8 @@ func (p Plan) given(c Config) nccl.Given {
 		if err != nil {
 			python = ""
 		}
-		g.Container, g.Sealed = nccl.Look(string(c.Root), c.given, python), sealed()
+		dir, _ := os.Getwd() // where workers start; without it names are taken from /
+		g.Container, g.Sealed = nccl.Look(string(c.Root), c.given, python, dir), sealed()
 	}
 	return g
 }

@@ -2,8 +2,10 @@ package nccl
 
 import (
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -41,7 +43,7 @@ func (c container) conf(version Version) (files []File) {
 	own := File{Name: c.env("NCCL_CONF_FILE")}
 	if own.Name == "" || version != (Version{}) && version.Compare(Version{2, 23, 0}) < 0 {
 		own = File{Home: true}
-		if home := c.env("HOME"); home != "" {
+		if home := c.home(); home != "" {
 			own.Name = filepath.Join(home, ".nccl.conf")
 		}
 	}
@@ -55,4 +57,42 @@ func (c container) conf(version Version) (files []File) {
 		}
 	}
 	return files
+}
+
+// home is the directory of the user that this process runs as, whatever HOME says: NCCL asks getpwuid. Of a user whom /etc/passwd does not
+// have another service may know, which is not asked: then it is HOME's.
+func (c container) home() string {
+	text, _ := c.text("/etc/passwd")
+	for line := range strings.Lines(text) {
+		if w := strings.Split(strings.TrimSpace(line), ":"); len(w) == 7 && w[2] == strconv.Itoa(os.Getuid()) {
+			return w[5]
+		}
+	}
+	return c.env("HOME")
+}
+
+// ucx are the files that UCX reads: its own, the user's, and that of the workers' directory (UCX, ucs_config_parse_config_files).
+func (c container) ucx() (files []File) {
+	names := []string{"/etc/ucx/ucx.conf", "/usr/etc/ucx/ucx.conf", "/usr/local/etc/ucx/ucx.conf", "/opt/hpcx/ucx/etc/ucx/ucx.conf", "ucx.conf"}
+	if home := c.env("HOME"); home != "" {
+		names = append(names, filepath.Join(home, "ucx.conf"))
+	}
+	for _, name := range names {
+		if text, ok := c.text(name); ok {
+			files = append(files, File{Name: name, Values: parseUCX(text)})
+		}
+	}
+	return files
+}
+
+// parseUCX reads NAME = VALUE, with blanks or without.
+func parseUCX(text string) map[string]string {
+	values := map[string]string{}
+	for line := range strings.Lines(text) {
+		name, value, ok := strings.Cut(line, "=")
+		if name = strings.TrimSpace(name); ok && strings.HasPrefix(name, "UCX_") {
+			values[name] = strings.TrimSpace(value)
+		}
+	}
+	return values
 }

@@ -20,6 +20,7 @@ type Container struct {
 	Script  string // of an older plugin of Google's, which the user is to source; "": there is none
 	Mapped  bool   // an agent of the host has left the topology where NCCL looks for it
 	Missing string // the file that NCCL_TOPO_FILE names, and that is not there
+	UCX     []File // that UCX reads
 }
 
 // A container is where files are looked for.
@@ -27,12 +28,13 @@ type container struct {
 	root   string
 	getenv func(string) (string, bool)
 	python string
+	dir    string // the workers'
 }
 
-// Look reads a container's files below root. python is the interpreter that workers run with, "" if there is none. Nothing is loaded, and
-// nothing is run.
-func Look(root string, getenv func(string) (string, bool), python string) Container {
-	c := container{root, getenv, python}
+// Look reads a container's files below root. python is the interpreter that workers run with, "" if there is none, and dir is where they
+// start. Nothing is loaded, and nothing is run.
+func Look(root string, getenv func(string) (string, bool), python, dir string) Container {
+	c := container{root, getenv, python, dir}
 	var found Container
 	found.Version, found.From = c.version()
 	found.Plugins = c.plugins()
@@ -54,6 +56,7 @@ func Look(root string, getenv func(string) (string, bool), python string) Contai
 	if name != "" && !c.exists(name) {
 		found.Missing = name
 	}
+	found.UCX = c.ucx()
 	return found
 }
 
@@ -62,7 +65,13 @@ func (c container) env(name string) string {
 	return value
 }
 
-func (c container) path(name string) string { return filepath.Join(c.root, name) }
+// path is where a name leads, as workers would have it.
+func (c container) path(name string) string {
+	if !filepath.IsAbs(name) {
+		name = filepath.Join("/", c.dir, name)
+	}
+	return filepath.Join(c.root, name)
+}
 
 func (c container) exists(name string) bool {
 	_, err := os.Stat(c.path(name))
@@ -117,14 +126,16 @@ func (c container) sites() (dirs []string) {
 			dirs = append(dirs, dir)
 		}
 	}
-	var prefixes []string
-	if home := c.env("HOME"); home != "" {
-		prefixes = append(prefixes, filepath.Join(home, ".local"))
+	prefixes, own := c.prefixes(), c.own()
+	if c.isolated() {
+		prefixes = prefixes[:1]
+	} else if none := c.env("PYTHONNOUSERSITE"); none == "" && own != "" && c.env("HOME") != "" {
+		dirs = append(dirs, filepath.Join(c.env("HOME"), ".local/lib", own, "site-packages"))
 	}
-	for _, prefix := range append(prefixes, c.prefixes()...) {
+	for _, prefix := range prefixes {
 		for _, lib := range []string{"lib", "lib64", "local/lib"} {
 			for _, name := range c.names(filepath.Join(prefix, lib)) {
-				if strings.HasPrefix(name, "python3") {
+				if name == own || name == "python3" || own == "" && strings.HasPrefix(name, "python3") {
 					at := filepath.Join(prefix, lib, name)
 					dirs = append(dirs, filepath.Join(at, "site-packages"), filepath.Join(at, "dist-packages"))
 				}
@@ -132,6 +143,34 @@ func (c container) sites() (dirs []string) {
 		}
 	}
 	return dirs
+}
+
+// own is python3.12 of an interpreter of that version, by the name of its program; "": it does not say.
+func (c container) own() string {
+	real, err := filepath.EvalSymlinks(c.path(c.python))
+	if err != nil || c.python == "" {
+		return ""
+	}
+	name := filepath.Base(real)
+	if minor, ok := strings.CutPrefix(name, "python3."); !ok || strings.Trim(minor, "0123456789") != "" {
+		return ""
+	}
+	return name
+}
+
+// isolated reports whether the interpreter is of a virtual environment that sees neither the user's packages nor the system's (PEP 405).
+func (c container) isolated() bool {
+	if c.python == "" {
+		return false
+	}
+	text, venv := c.text(filepath.Join(filepath.Dir(filepath.Dir(c.python)), "pyvenv.cfg"))
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(line, "=")
+		if strings.TrimSpace(strings.ToLower(name)) == "include-system-site-packages" {
+			return strings.TrimSpace(strings.ToLower(value)) != "true"
+		}
+	}
+	return venv
 }
 
 // prefixes are the directories that the interpreter is below: a virtual environment's, and the one that this was made of.

@@ -2,6 +2,7 @@ package nccl
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,6 +35,12 @@ func tree(t testing.TB, files map[string]string) string {
 func TestVersion(t *testing.T) {
 	const site = "/opt/venv/lib/python3.12/site-packages"
 	wheel := map[string]string{site + "/nvidia/nccl/lib/libnccl.so.2": "", site + "/nvidia_nccl_cu12-2.27.3.dist-info/METADATA": "", "/opt/venv/bin/python": ""}
+	const user = "/root/.local/lib/python3.11/site-packages"
+	users, home := map[string]string{
+		user + "/nvidia/nccl/lib/libnccl.so.2": "", user + "/nvidia_nccl_cu12-2.19.3.dist-info/METADATA": "", "/usr/bin/python3": "->python3.11", "/usr/bin/python3.11": "", "/usr/bin/python3.10": "",
+		"/venv/bin/python": "->../../usr/bin/python3.11", "/venv/pyvenv.cfg": "home = /usr/bin\ninclude-system-site-packages = false\n",
+		"/open/bin/python": "->../../usr/bin/python3.11", "/open/pyvenv.cfg": "include-system-site-packages = true\n",
+	}, map[string]string{"HOME": "/root"}
 	system := map[string]string{"/usr/lib/x86_64-linux-gnu/libnccl.so.2": "->libnccl.so.2.18.5", "/usr/lib/x86_64-linux-gnu/libnccl.so.2.18.5": ""}
 	both := map[string]string{"/hpcx/libnccl.so.2": "->libnccl.so.2.21.5", "/hpcx/libnccl.so.2.21.5": ""}
 	for name, text := range wheel {
@@ -49,6 +56,11 @@ func TestVersion(t *testing.T) {
 		{name: "nothing"},
 		{name: "a wheel", files: wheel, python: "/opt/venv/bin/python", want: "2.27.3", from: site + "/nvidia_nccl_cu12-2.27.3.dist-info"},
 		{name: "a wheel in PYTHONPATH", files: wheel, env: map[string]string{"PYTHONPATH": "relative:" + site}, want: "2.27.3", from: site + "/nvidia_nccl_cu12-2.27.3.dist-info"},
+		{name: "a wheel of the user's, of this Python", files: users, env: home, python: "/usr/bin/python3", want: "2.19.3", from: user + "/nvidia_nccl_cu12-2.19.3.dist-info"},
+		{name: "a wheel of the user's, of another Python", files: users, env: home, python: "/usr/bin/python3.10"},
+		{name: "a wheel of the user's, not to be seen", files: users, env: map[string]string{"HOME": "/root", "PYTHONNOUSERSITE": "1"}, python: "/usr/bin/python3"},
+		{name: "a wheel of the user's, in a virtual environment", files: users, env: home, python: "/venv/bin/python"},
+		{name: "a wheel of the user's, in one that sees the system's", files: users, env: home, python: "/open/bin/python", want: "2.19.3", from: user + "/nvidia_nccl_cu12-2.19.3.dist-info"},
 		{name: "the system's", files: system, python: "/usr/bin/python3", want: "2.18.5", from: "/usr/lib/x86_64-linux-gnu/libnccl.so.2"},
 		{name: "LD_LIBRARY_PATH", files: both, env: map[string]string{"LD_LIBRARY_PATH": "/none:/hpcx"}, want: "2.21.5", from: "/hpcx/libnccl.so.2"},
 		{name: "a wheel goes before LD_LIBRARY_PATH", files: both, env: map[string]string{"LD_LIBRARY_PATH": "/hpcx"}, python: "/opt/venv/bin/python", want: "2.27.3", from: site + "/nvidia_nccl_cu12-2.27.3.dist-info"},
@@ -57,7 +69,7 @@ func TestVersion(t *testing.T) {
 		{name: "a file that is no library", files: map[string]string{"/usr/lib/libnccl.so.2": "NCCL version 2.19.3+cuda12.3"}, from: "/usr/lib/libnccl.so.2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := Look(tree(t, c.files), env(c.env), c.python)
+			got := Look(tree(t, c.files), env(c.env), c.python, "")
 			want, _ := ParseVersion(c.want)
 			if got.Version != want || got.From != c.from {
 				t.Errorf("%v from %q, want %s from %q", got.Version, got.From, c.want, c.from)
@@ -138,6 +150,11 @@ func TestFiles(t *testing.T) {
 			t.Errorf("%s %v: %s, want %s", c.version, c.env, got, c.want)
 		}
 	}
+	files["/etc/passwd"] = fmt.Sprintf("root:x:99999:0:root:/none:/bin/sh\nann:x:%d:0:Ann:/home/ann:/bin/sh\n", os.Getuid())
+	files["/home/ann/.nccl.conf"] = "NCCL_ALGO=Tree"
+	if got := at("", map[string]string{"HOME": "/root"}); got != "/home/ann/.nccl.conf /etc/nccl.conf" {
+		t.Errorf("where /etc/passwd has another home than HOME: %s", got)
+	}
 	got := parseConf(files["/etc/nccl.conf"])
 	if len(got) != 2 || got["NCCL_DEBUG"] != "WARN" || got["NCCL_SOCKET_IFNAME"] != "=eth0 " {
 		t.Errorf("%q", got)
@@ -148,19 +165,31 @@ func TestFiles(t *testing.T) {
 func TestLook(t *testing.T) {
 	root := tree(t, map[string]string{
 		"/opt/amazon/ofi-nccl/lib/libnccl-net.so": "", "/usr/local/gib/scripts/nccl.conf": "NCCL_IB_TC=52\n", "/var/lib/tcpxo/lib64/nccl-env-profile.sh": "",
+		"/work/here.xml": "", "/work/my.conf": "NCCL_PROTO=LL\n", "/work/ucx.conf": "# a comment\nUCX_NET_DEVICES = mlx5_0:1\n",
 		"/var/run/nvidia-topologyd/virtualTopology.xml": "", "/etc/nccl.conf": "NCCL_TOPO_FILE=/opt/microsoft/ndv5/topo.xml\n",
 	})
-	got := Look(root, env(nil), "")
+	got := Look(root, env(nil), "", "/work")
 	if len(got.Plugins) != 1 || got.Profile == nil || got.Profile.Values["NCCL_IB_TC"] != "52" || got.Script == "" || !got.Mapped || got.Missing != "/opt/microsoft/ndv5/topo.xml" {
 		t.Errorf("%+v", got)
 	}
-	if got := Look(root, env(map[string]string{"NCCL_TOPO_FILE": "/etc/nccl.conf"}), ""); got.Missing != "" {
+	if got := Look(root, env(map[string]string{"NCCL_TOPO_FILE": "/etc/nccl.conf"}), "", "/work"); got.Missing != "" {
 		t.Errorf("missing: %s", got.Missing)
+	}
+	for name, missing := range map[string]bool{"here.xml": false, "../etc/nccl.conf": false, "etc/nccl.conf": true} { // from the workers' directory
+		if got := Look(root, env(map[string]string{"NCCL_TOPO_FILE": name}), "", "/work"); (got.Missing != "") != missing {
+			t.Errorf("missing of %s: %q", name, got.Missing)
+		}
+	}
+	if got := Look(root, env(map[string]string{"NCCL_CONF_FILE": "my.conf"}), "", "/work").Files; len(got) != 2 || got[0].Values["NCCL_PROTO"] != "LL" {
+		t.Errorf("a file of the workers' directory: %+v", got)
+	}
+	if got := Look(root, env(nil), "", "/work").UCX; len(got) != 1 || got[0].Values["UCX_NET_DEVICES"] != "mlx5_0:1" {
+		t.Errorf("UCX's: %+v", got)
 	}
 	if err := os.Mkdir(filepath.Join(root, "etc/ld.so.conf"), 0o755); err != nil { // a directory, and a pipe would be the same
 		t.Fatal(err)
 	}
-	if got := Look(root, env(nil), "/no/python"); got.Version != (Version{}) {
+	if got := Look(root, env(nil), "/no/python", ""); got.Version != (Version{}) {
 		t.Errorf("%+v", got)
 	}
 }

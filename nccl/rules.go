@@ -233,9 +233,8 @@ func (f *facts) ucx() (value, why string) {
 	if only == "" {
 		return "", "" // it was said of NCCL
 	}
-	_, limited := f.Getenv("UCX_TLS")
 	r, _, _ := f.route()
-	if limited || r.Name == "" {
+	if f.limitedUCX() || r.Name == "" {
 		return "", ""
 	}
 	rails, _ := f.agreed()
@@ -244,6 +243,20 @@ func (f *facts) ucx() (value, why string) {
 		names = append(names, r.HCA.Name+":"+strconv.Itoa(r.Port.Number))
 	}
 	return strings.Join(append(names, r.Name), ","), why
+}
+
+// limitedUCX reports whether somebody has told UCX by what it is to go, perhaps in a file that a variable would override.
+func (f *facts) limitedUCX() bool {
+	for _, name := range []string{"UCX_TLS", "UCX_CONFIG_DIR"} {
+		if _, set := f.Getenv(name); set {
+			return true
+		}
+	}
+	return slices.ContainsFunc(f.Container.UCX, func(file File) bool {
+		_, devices := file.Values["UCX_NET_DEVICES"]
+		_, ways := file.Values["UCX_TLS"]
+		return devices || ways
+	})
 }
 
 // gidIndex is what versions of NCCL need that take the first GID, or stumble over those of other network namespaces.

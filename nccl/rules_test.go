@@ -96,6 +96,13 @@ func TestRules(t *testing.T) {
 		{name: "a virtual machine whose host says", machine: azure, edit: func(g *Given) { g.Container.Mapped = true }, want: "-NCCL_TOPO_FILE"},
 		{name: "a virtual machine, and no place for a file", machine: azure, edit: func(g *Given) { g.TopoFile = "" }, want: "-NCCL_TOPO_FILE", note: "NCCL_TOPO_FILE: not set, for there is nowhere to write it"},
 		{name: "UCX has its own limits", machine: dgx, route: "enp3s0", edit: func(g *Given) { g.Getenv = env(map[string]string{"UCX_TLS": "tcp"}) }, want: "-UCX_NET_DEVICES NCCL_IB_HCA==mlx5_0,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_9,mlx5_10,mlx5_11"},
+		{name: "UCX has its own directory", machine: dgx, route: "enp3s0", edit: func(g *Given) { g.Getenv = env(map[string]string{"UCX_CONFIG_DIR": "/etc/site"}) }, want: "-UCX_NET_DEVICES"},
+		{name: "UCX has its own file", machine: dgx, route: "enp3s0", edit: func(g *Given) {
+			g.Container.UCX = []File{{Name: "/etc/ucx/ucx.conf", Values: map[string]string{"UCX_NET_DEVICES": "mlx5_1:1"}}}
+		}, want: "-UCX_NET_DEVICES NCCL_IB_HCA==mlx5_0,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_9,mlx5_10,mlx5_11"},
+		{name: "UCX has its own file, of other things", machine: dgx, route: "enp3s0", edit: func(g *Given) {
+			g.Container.UCX = []File{{Name: "/etc/ucx/ucx.conf", Values: map[string]string{"UCX_LOG_LEVEL": "warn"}}}
+		}, want: "UCX_NET_DEVICES=mlx5_0:1,mlx5_3:1,mlx5_4:1,mlx5_5:1,mlx5_6:1,mlx5_9:1,mlx5_10:1,mlx5_11:1,enp3s0"},
 		{name: "one node has lost a rail, and all do without", machine: dgx, route: "enp3s0", edit: func(g *Given) {
 			g.World.Peers[1].Rails[1].Why, g.World.Rails = "DOWN", RailsCommon
 		}, want: "NCCL_IB_HCA==mlx5_0,mlx5_4,mlx5_5,mlx5_6,mlx5_9,mlx5_10,mlx5_11 UCX_NET_DEVICES=mlx5_0:1,mlx5_4:1,mlx5_5:1,mlx5_6:1,mlx5_9:1,mlx5_10:1,mlx5_11:1,enp3s0"},
