@@ -382,7 +382,7 @@ func deepspeedPlace(h job.Host, l line, file string, hosts, active []slotted, r 
 		return -1, nil
 	}
 	if me < 0 && len(active) == 1 { // which DeepSpeed takes for the node that it runs on
-		r.Notes = append(r.Notes, fmt.Sprintf("%s does not have %s; its only node %s is taken for this one", file, h.Hostname, active[0].name))
+		r.Notes = append(r.Notes, fmt.Sprintf("%s does not have %s; its only node %.80s is taken for this one", file, h.Hostname, active[0].name))
 		return 0, nil
 	}
 	if me < 0 {
@@ -390,7 +390,7 @@ func deepspeedPlace(h job.Host, l line, file string, hosts, active []slotted, r 
 	}
 	place := slices.IndexFunc(active, func(host slotted) bool { return host.name == hosts[me].name })
 	if place < 0 {
-		r.Idle = fmt.Sprintf("%s has this node, %s, but the job is to run without it", file, hosts[me].name)
+		r.Idle = fmt.Sprintf("%s has this node, %.80s, but the job is to run without it", file, hosts[me].name)
 	}
 	return place, nil
 }

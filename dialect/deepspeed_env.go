@@ -51,9 +51,9 @@ func exports(h job.Host, file, text string, env job.Env) (job.Env, error) {
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
 		switch {
 		case !ok || name == "" || strings.ContainsAny(name, " \t$\x00"):
-			return nil, fmt.Errorf("%s, line %d: %q is not NAME=VALUE", file, number, line)
+			return nil, fmt.Errorf("%s, line %d: %.80q is not NAME=VALUE", file, number, line)
 		case strings.ContainsAny(value, "`\x00") || strings.Contains(value, "$("):
-			return nil, fmt.Errorf("%s, line %d: no shell reads %s: write the value itself", file, number, name)
+			return nil, fmt.Errorf("%s, line %d: no shell reads %.80s: write the value itself", file, number, name)
 		}
 		env = append(env, job.Var{Name: name, Value: os.Expand(value, known), Why: file})
 	}

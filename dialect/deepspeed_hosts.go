@@ -53,6 +53,9 @@ func readFile(h job.Host, path string) (text string, ok bool, err error) {
 
 // parseHostfile reads a hostfile as DeepSpeed does: NAME slots=N, a line a node, and what follows is of no interest.
 func parseHostfile(path, text string) (hosts []slotted, err error) {
+	if len(text) > maxFile {
+		return nil, fmt.Errorf("hostfile %s has %d bytes, more than %d", path, len(text), maxFile)
+	}
 	number, ranks, before := 0, 0, map[string]int{}
 	for line := range strings.Lines(text) {
 		number++
@@ -63,7 +66,7 @@ func parseHostfile(path, text string) (hosts []slotted, err error) {
 		switch ranks += len(host.slots); {
 		case err != nil:
 		case before[host.name] > 0:
-			err = fmt.Errorf("%s is in line %d, too", host.name, before[host.name])
+			err = fmt.Errorf("%.80s is in line %d, too", host.name, before[host.name])
 		case ranks > mostRanks:
 			err = fmt.Errorf("that makes more than %d slots", mostRanks)
 		}
@@ -81,7 +84,7 @@ func parseHostfile(path, text string) (hosts []slotted, err error) {
 func parseHost(line string) (slotted, error) {
 	words := strings.Fields(line)
 	if len(words) < 2 || !strings.HasPrefix(words[1], "slots=") {
-		return slotted{}, fmt.Errorf("%q is not NAME slots=N", line)
+		return slotted{}, fmt.Errorf("%.80q is not NAME slots=N", line)
 	}
 	digits := strings.TrimPrefix(words[1], "slots=")
 	if end := strings.IndexFunc(digits, func(r rune) bool { return r < '0' || r > '9' }); end >= 0 {
@@ -89,7 +92,7 @@ func parseHost(line string) (slotted, error) {
 	}
 	n, err := strconv.Atoi(digits)
 	if err != nil || n > mostSlots {
-		return slotted{}, fmt.Errorf("%q: %s are no slots; 0 to %d can be", line, words[1], mostSlots)
+		return slotted{}, fmt.Errorf("%.80q: %.80s are no slots; 0 to %d can be", line, words[1], mostSlots)
 	}
 	return slotted{words[0], firstSlots(n)}, nil
 }
@@ -145,11 +148,11 @@ func nodeSpecs(text string, known []slotted) (map[string][]int, error) {
 			name, list = spec[:colon], spec[colon+1:]
 			i = slices.IndexFunc(known, func(h slotted) bool { return h.name == name })
 			if list == "" {
-				return nil, fmt.Errorf("no slots follow %s", spec)
+				return nil, fmt.Errorf("no slots follow %.80s", spec)
 			}
 		}
 		if i < 0 {
-			return nil, fmt.Errorf("there is no node %q; there is %s", name, names(known))
+			return nil, fmt.Errorf("there is no node %.80q; there is %s", name, names(known))
 		}
 		slots, err := slotList(known[i], list)
 		if err != nil {
@@ -169,9 +172,9 @@ func slotList(h slotted, list string) (slots []int, err error) {
 		slot, err := strconv.Atoi(strings.TrimSpace(word))
 		switch {
 		case err != nil || slot < 0 || slot >= mostSlots:
-			return nil, fmt.Errorf("%q is no slot of %s: slots are numbers from 0", word, h.name)
+			return nil, fmt.Errorf("%.80q is no slot of %.80s: slots are numbers from 0", word, h.name)
 		case h.slots != nil && !slices.Contains(h.slots, slot):
-			return nil, fmt.Errorf("%s has no slot %d; it has %d, from 0", h.name, slot, len(h.slots))
+			return nil, fmt.Errorf("%.80s has no slot %d; it has %d, from 0", h.name, slot, len(h.slots))
 		}
 		slots = append(slots, slot)
 	}
@@ -182,7 +185,7 @@ func slotList(h slotted, list string) (slots []int, err error) {
 func filter(hosts []slotted, s said) (left []slotted, err error) {
 	specs, err := nodeSpecs(s.value, hosts)
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", s.as, s.value, err)
+		return nil, fmt.Errorf("%s %.80s: %w", s.as, s.value, err)
 	}
 	for _, h := range hosts {
 		named, ok := specs[h.name]
@@ -211,7 +214,7 @@ func uneven(hosts []slotted) bool {
 func names(hosts []slotted) string {
 	var list []string
 	for _, h := range hosts[:min(len(hosts), 4)] {
-		list = append(list, h.name)
+		list = append(list, fmt.Sprintf("%.80s", h.name))
 	}
 	if len(hosts) > 4 {
 		list = append(list, fmt.Sprintf("and %d more", len(hosts)-4))

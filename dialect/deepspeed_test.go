@@ -32,6 +32,27 @@ func FuzzHostfile(f *testing.F) {
 	})
 }
 
+// What is wrong with a hostfile is said in a line that people read, however long the file's are.
+func TestHostfileHasBounds(t *testing.T) {
+	long := strings.Repeat("\x00", 200<<10)
+	for name, text := range map[string]string{
+		"no slots": long + "\n", "a word": "w slots=" + long + "\n", "twice": long + " slots=1\n" + long + " slots=1\n", "too much": strings.Repeat("# x\n", maxFile/4+1),
+	} {
+		if _, err := parseHostfile("hosts", text); err == nil || len(err.Error()) > 1<<10 {
+			t.Errorf("%s: %.200v", name, err)
+		}
+	}
+	hosts, err := parseHostfile("hosts", strings.Repeat("w", 200<<10)+" slots=1\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, spec := range []string{"x", hosts[0].name + ":1", hosts[0].name + ":x", hosts[0].name + ":"} {
+		if _, err := filter(hosts, said{name: "include", value: spec, as: "--include"}); err == nil || len(err.Error()) > 1<<10 {
+			t.Errorf("%.20s: %.200v", spec, err)
+		}
+	}
+}
+
 // What a file of variables says has names, and no line of it is two.
 func FuzzExports(f *testing.F) {
 	f.Add("A=1\nexport B = ${A} x\n#\n")

@@ -90,13 +90,58 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		ErrorLog: log.New(io.Discard, "", 0), // a client that goes is no news
 	}
 	defer context.AfterFunc(ctx, func() { server.Close() })()
-	if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.Serve(limit(ln, connsOfRank*max(s.World.size(), 1))); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
 }
 
+// A limited listener accepts no more connections than it has places: others wait in the kernel until one is closed.
+type limited struct {
+	net.Listener
+	places chan struct{}
+	once   sync.Once
+	closed chan struct{}
+}
+
+func limit(ln net.Listener, n int) *limited {
+	return &limited{Listener: ln, places: make(chan struct{}, n), closed: make(chan struct{})}
+}
+
+func (l *limited) Accept() (net.Conn, error) {
+	select {
+	case l.places <- struct{}{}:
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		<-l.places
+		return nil, err
+	}
+	return &placed{Conn: conn, leave: sync.OnceFunc(func() { <-l.places })}, nil
+}
+
+func (l *limited) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return l.Listener.Close()
+}
+
+// A placed connection leaves its place when it is closed.
+type placed struct {
+	net.Conn
+	leave func()
+}
+
+func (c *placed) Close() error {
+	defer c.leave()
+	return c.Conn.Close()
+}
+
 const (
+	// connsOfRank are the connections that are served at once, for each rank. One asks for one thing after the other, and may have several scopes.
+	connsOfRank = 8
+
 	maxHeader = 4 << 10
 	patience  = 30 * time.Second // with a client that sends, or takes, nothing
 
@@ -151,6 +196,9 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) (status int, val
 		}
 		return http.StatusOK, value, nil
 	case http.MethodDelete:
+		if strings.HasPrefix(at.key, named) { // it would count for a rank, and take the scope away from the others
+			return http.StatusBadRequest, nil, errors.New("a rank leaves by its number")
+		}
 		s.leave(at, ranks)
 	default:
 		return http.StatusMethodNotAllowed, nil, errors.New("there are PUT, GET and DELETE")
@@ -164,8 +212,11 @@ const elastic = "worker_addresses"
 // scoped is the name of a scope.
 var scoped = regexp.MustCompile(`^(global|local_node-|cross_)([0-9]{0,8})(_process_set_hash_[0-9a-f]{1,16})?$`)
 
-// keyed is a key in it.
-var keyed = regexp.MustCompile(`^(rank_)?(0|[1-9][0-9]{0,8})$`)
+// named begins the key of the name of a rank's host.
+const named = "rank_"
+
+// keyed is a key in a scope.
+var keyed = regexp.MustCompile(`^(` + named + `)?(0|[1-9][0-9]{0,8})$`)
 
 // parse returns what a request is about, and how many ranks there are in that scope. None but those of this world are served.
 func (s *Server) parse(r *http.Request) (at place, ranks int, err error) {
@@ -240,7 +291,7 @@ func (s *Server) put(at place, value []byte) error {
 func (s *Server) get(ctx context.Context, at place) (value []byte, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if value, ok = s.value(at); ok || at.scope == elastic || strings.HasPrefix(at.key, "rank_") {
+	if value, ok = s.value(at); ok || at.scope == elastic || strings.HasPrefix(at.key, named) {
 		return value, ok
 	}
 	if s.asked == nil {
@@ -283,7 +334,7 @@ func (s *Server) leave(at place, ranks int) {
 	if in == nil {
 		return
 	}
-	gone := []string{at.key, "rank_" + at.key}
+	gone := []string{at.key, named + at.key}
 	if !strings.Contains(at.scope, "_process_set_hash_") {
 		in.done[at.key], gone = true, nil
 		if len(in.done) == ranks {

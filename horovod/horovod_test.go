@@ -215,6 +215,7 @@ func TestRefused(t *testing.T) {
 		{"GET", "/rank_and_size/node-0:0", 0, 400, "there is no such scope"},
 		{"PUT", "/global/0", 3*maxAddress + maxRest + 1, 413, "a value has at most 5632 bytes there"},
 		{"PUT", "/worker_addresses/node-0:1", maxElastic + 1, 413, "a value has at most 65536 bytes there"},
+		{"DELETE", "/global/rank_0", 0, 400, "a rank leaves by its number"},
 		{"POST", "/global/0", 1, 405, "there are PUT, GET and DELETE"},
 	} {
 		told = nil
@@ -242,6 +243,53 @@ func TestRefused(t *testing.T) {
 	}
 	if len(told) != maxTold {
 		t.Errorf("told %d times", len(told))
+	}
+}
+
+// Strangers that open connections and say nothing take places, and no more than there are; who goes makes room.
+func TestLimit(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	limited := limit(ln, 2)
+	taken := make(chan net.Conn)
+	go func() {
+		defer close(taken)
+		for {
+			conn, err := limited.Accept()
+			if err != nil {
+				return
+			}
+			taken <- conn
+		}
+	}()
+	for range 3 {
+		conn, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	first := <-taken
+	defer (<-taken).Close()
+	if len(limited.places) != 2 {
+		t.Errorf("%d places are taken", len(limited.places))
+	}
+	select {
+	case <-taken:
+		t.Error("a third connection found a place")
+	default:
+	}
+	first.Close()
+	first.Close() // as net/http does; it had one place
+	defer (<-taken).Close()
+	if len(limited.places) != 2 {
+		t.Errorf("%d places are taken", len(limited.places))
+	}
+	limited.Close()
+	if _, more := <-taken; more {
+		t.Error("accepted behind its end")
 	}
 }
 
