@@ -70,6 +70,7 @@ type round struct {
 	place     *framework.Place // what the workers were told last
 	overruled string           // flags that do not count, as it was said
 	tuned     string           // what is chosen for NCCL, as it was said
+	dead      string           // the ports that were lost since the nodes met, as it was said
 	run       string           // this run's private directory
 	dir       string           // of the current round, for what its scripts fail of
 }
@@ -374,7 +375,7 @@ func (r *round) begin(at start) {
 		return
 	}
 	r.scene = openScene(r.c)
-	r.tune()
+	r.tune(at.Round > 0)
 	r.place = r.placeOf(at)
 	r.heed(at.Policy)
 	r.renew()

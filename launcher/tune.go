@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -133,10 +134,15 @@ func route(host string) (name, why string) {
 	return name, ""
 }
 
-// tune chooses for this round, and says what a person should know of that once: group rank 0 for all.
-func (r *round) tune() {
+// tune chooses for this round, and says what a person should know of that once: group rank 0 for all. A round that follows another looks at
+// the adapters again, as an agent does that takes over.
+func (r *round) tune(again bool) {
 	if r.c.Tune == tuneOff {
 		return
+	}
+	plan := r.plan
+	if again {
+		plan.machine = r.looked()
 	}
 	host, unknown := r.line.host, ""
 	if r.session.Rank == 0 { // what others reach is not the address by which we reach ourselves
@@ -144,7 +150,7 @@ func (r *round) tune() {
 			host, unknown = "", "the nodes meet in etcd, which does not tell how they reach this one"
 		}
 	}
-	choice := r.plan.choose(r.c, r.session.World, host, unknown, r.topology())
+	choice := plan.choose(r.c, r.session.World, host, unknown, r.topology())
 	if e := tuned(choice); !slices.Equal(e, r.h.Tuned) {
 		r.h.Tuned = e
 		r.c.keep(keptRun, r.h) // an agent that takes over starts workers again as they were
@@ -165,6 +171,32 @@ func (r *round) tune() {
 			r.c.Log.Warn("nccl: " + n)
 		}
 	}
+}
+
+// looked is the machine as it is now. What has become of ports that this node told the others of is said here, once: the others know what
+// it had when they met.
+func (r *round) looked() topology.Machine {
+	m, err := topology.Probe(r.c.Root)
+	if err != nil {
+		return r.plan.machine
+	}
+	usable := map[string]bool{}
+	why := map[string]string{}
+	for _, p := range m.Rails() {
+		usable[p.Name()], why[p.Name()] = p.Port.Usable, p.Port.Why
+	}
+	var dead []string
+	for _, p := range r.plan.Spec.Self.Rails {
+		if p.Why == "" && !usable[p.Name] {
+			dead = append(dead, fmt.Sprintf("%s (%s)", p.Name, cmp.Or(why[p.Name], "it is gone")))
+		}
+	}
+	if text := strings.Join(dead, ", "); text != r.dead {
+		if r.dead = text; text != "" {
+			r.c.Log.Warn("nccl: could be used when the nodes met, and cannot now: " + text)
+		}
+	}
+	return m
 }
 
 // tuned are the variables of a choice.

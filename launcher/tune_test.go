@@ -1,6 +1,8 @@
 package launcher
 
 import (
+	"bytes"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -125,6 +127,29 @@ func TestRailsOfNodes(t *testing.T) {
 		}
 		if len(choice.Notes) != 1 || !strings.Contains(choice.Notes[0], "bob has 7") {
 			t.Errorf("%s: notes %q", p.Spec.Self.Name, choice.Notes)
+		}
+	}
+}
+
+// A port that dies during a job is told of before the next round, once.
+func TestLostRail(t *testing.T) {
+	whole := machineText(t, "dgx-h100")
+	plan, err := NewPlan(on(t, whole, "", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	r := &round{plan: plan, c: Config{Log: slog.New(slog.NewTextHandler(&said, nil))}}
+	const lost = "cannot now: mlx5_3 (DOWN, Polling: no cable, or nobody at its other end)"
+	for _, c := range []struct {
+		text string
+		want int // times that it was said
+	}{
+		{whole, 0}, {fixture.Edit(t, whole, "port mlx5_3 1 ", "4: ACTIVE", "1: DOWN", "5: LinkUp", "2: Polling"), 1}, {fixture.Edit(t, whole, "port mlx5_3 1 ", "4: ACTIVE", "1: DOWN", "5: LinkUp", "2: Polling"), 1},
+	} {
+		r.c.Root = topology.Root(fixture.Tree(t, c.text))
+		if m := r.looked(); len(m.HCAs) != len(plan.machine.HCAs) || strings.Count(said.String(), lost) != c.want || strings.Count(said.String(), "nccl:") != c.want {
+			t.Errorf("%d adapters; said, want %d times: %s", len(m.HCAs), c.want, said.String())
 		}
 	}
 }
