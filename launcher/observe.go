@@ -52,6 +52,7 @@ type observer struct {
 	round   int
 	said    state // of standstills
 	slow    []job.Straggler
+	lags    lags     // of whom it was said
 	clashes []string // time-outs that do not go with each other, that were told of
 	mute    bool     // it was said that nobody tells anything
 	falls   falls
@@ -298,7 +299,7 @@ func (o *observer) rounds(beats []job.Beat) {
 }
 
 // lapse ends what was said of a standstill, whose end will not be seen.
-func (o *observer) lapse() { o.said.Stall, o.open = nil, false }
+func (o *observer) lapse() { o.said.Stall, o.open, o.lags = nil, false, nil }
 
 // maxStrangers bounds the ranks that are not heard of: what a process calls the size of its world may be nonsense.
 const maxStrangers = 1 << 16
@@ -413,10 +414,10 @@ func (o *observer) stragglers() {
 		return
 	}
 	found := o.judge.Stragglers()
-	if len(found) > 0 && (len(o.slow) == 0 || o.slow[0].Rank != found[0].Rank) {
-		o.c.Log.Info(found[0].String())
-	}
 	o.slow = found[:min(len(found), maxStragglers)]
+	if text := o.lags.line(o.slow[:min(len(o.slow), 1)]); text != "" { // whose node it is, is not known
+		o.c.Log.Info(text)
+	}
 }
 
 // mention says once that nobody tells how far he is.

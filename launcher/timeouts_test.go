@@ -58,6 +58,32 @@ func TestLagging(t *testing.T) {
 	}
 }
 
+// A round's straggler is told of once, with those of its node, though each of them is the worst now and then.
+func TestLags(t *testing.T) {
+	one := func(rank int, node string) job.Straggler {
+		return job.Straggler{Rank: rank, Node: node, Waits: 0.1, Others: 0.5}
+	}
+	a, b, c, d := one(4, "node-1"), one(5, "node-1"), one(6, "node-1"), one(1, "node-0")
+	const how = "it spends 10 % of its time in collectives, they 50 %"
+	var l lags
+	for i, look := range []struct {
+		found []job.Straggler
+		want  string
+	}{
+		{nil, ""},
+		{[]job.Straggler{b, a, d}, "the others wait for rank 5 (node-1): " + how + "; so they do for rank 4 of that node"},
+		{[]job.Straggler{a, b, d}, ""},
+		{nil, ""},
+		{[]job.Straggler{b, a}, ""},
+		{[]job.Straggler{d, a}, "the others wait for rank 1 (node-0): " + how},
+		{[]job.Straggler{c, d, b, a}, "the others wait for rank 6 (node-1): " + how},
+	} {
+		if got := l.line(look.found); got != look.want {
+			t.Errorf("look %d: %q, want %q", i, got, look.want)
+		}
+	}
+}
+
 // The moment at which a worker's counters were read is that of its own node's clock.
 func TestSecond(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 59, 400e6, time.UTC)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -65,7 +67,8 @@ type watch struct {
 	pmi     *pmiServer // that workers are to speak to; nil: to none
 	apart   apart      // what was said of workers that are not in this world
 	foreign bool       // they are another launcher's, and their world is what they say
-	lags    string     // of whom it was said last that the others wait for it
+	lags    lags       // of whom it was said that the others wait for it
+	lagged  bool       // they waited for somebody when that was last looked at
 	how     int        // far the round has come
 
 	complained bool // that nothing can be learned of the output
@@ -460,22 +463,43 @@ func (w *watch) stragglers(ctx context.Context) {
 		return
 	}
 	found := w.judge.Stragglers()
-	if len(found) == 0 && w.lags == "" {
+	if len(found) == 0 && !w.lagged {
 		return
 	}
-	e, who := lagging{All: found[:min(len(found), maxStragglers)]}, ""
+	w.lagged = len(found) > 0
+	e := lagging{All: found[:min(len(found), maxStragglers)]}
 	for i := range e.All {
 		if n, known := w.world.MemberOf(e.All[i].Rank); known {
 			e.All[i].Node = w.world.Members[n].Name
 		}
 	}
-	if len(found) > 0 {
-		if who = fmt.Sprint(found[0].Rank); who != w.lags {
-			e.Text = found[0].String()
+	e.Text = w.lags.line(e.All)
+	w.tell(ctx, e)
+}
+
+// lags is of which ranks it was said in this round that the others wait for them.
+type lags map[int]bool
+
+// line is what is to be said of the worst, with the others of its node; "": it was said before. Ranks that are as slow as each other take
+// turns at being the worst.
+func (l *lags) line(found []job.Straggler) string {
+	if len(found) == 0 || (*l)[found[0].Rank] {
+		return ""
+	}
+	if *l == nil {
+		*l = lags{}
+	}
+	worst, too := found[0], []string(nil)
+	for _, s := range found {
+		if s.Node == worst.Node && !(*l)[s.Rank] {
+			(*l)[s.Rank] = true
+			too = append(too, strconv.Itoa(s.Rank))
 		}
 	}
-	w.lags = who
-	w.tell(ctx, e)
+	if too = too[1:]; len(too) == 0 || worst.Node == "" {
+		return worst.String()
+	}
+	return fmt.Sprintf("%v; so they do for rank %s of that node", worst, strings.Join(too, ", "))
 }
 
 // Times in which a worker writes where its threads are.
