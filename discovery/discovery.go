@@ -271,6 +271,8 @@ func (f Finding) started(h job.Host) Finding {
 		if f.JobID += "." + w.JobID; f.Rule == slurm.name {
 			f.Port = slurmPort(f.JobID)
 		}
+	} else if f.Rule == slurm.name && w.Nodes == 1 && w.Host == "" && f.Barred == nil { // whose word is that of all launchers in one step
+		f.Barred = fmt.Errorf("this is process %d of %d, %w: say --rdzv-id, the same to all processes of this launcher, and to no other", f.ProcessRank, f.Processes, ErrUnnamed)
 	}
 	f.Evidence = append(f.Evidence, r.evidence...)
 	return f
@@ -297,6 +299,9 @@ func (f Finding) placeless() Finding {
 
 // ErrNowhere is the problem of several nodes whose meeting point the platform leaves to flags.
 var ErrNowhere = errors.New("but nothing says where they meet")
+
+// ErrUnnamed is why processes do not meet where nothing tells their launcher from another one beside it.
+var ErrUnnamed = errors.New("and a launcher that has no name for its job started it")
 
 // contradiction refuses numbers that cannot all be true.
 func contradiction(f Finding) error {

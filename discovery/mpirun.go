@@ -1,5 +1,10 @@
 package discovery
 
+import (
+	"crypto/sha256"
+	"encoding/hex"
+)
+
 // mpirun is a rank that an MPI launcher, or a launcher like one, started: Open MPI, PMIx, PMI, LSF's jsrun, Flux. None of them says where
 // node 0 is: people do, in MASTER_ADDR, or all ranks are on this node, where the launcher's name for them tells them from others.
 var mpirun = platform{
@@ -58,6 +63,12 @@ func mpirunPlace(r *reader, f *Finding) (err error) {
 			f.JobID, f.JobIDBy = r.text(name), name
 		}
 	}
+	if server := mpirunServer(r, f); server != "" {
+		sum := sha256.Sum256([]byte(server))
+		f.JobID += "." + hex.EncodeToString(sum[:4])
+	} else if f.JobIDBy == "PMIX_NAMESPACE" && f.PerProcess && f.Nodes == 1 {
+		f.JobID, f.JobIDBy = "", ""
+	}
 	switch {
 	case r.any("MASTER_ADDR"):
 		return r.master("MASTER_ADDR", "MASTER_PORT", f)
@@ -66,6 +77,22 @@ func mpirunPlace(r *reader, f *Finding) (err error) {
 		r.itself(f)
 	}
 	return nil
+}
+
+// mpirunServer is where the launcher listens, which is its own as long as it lives. Its name for the job is not: PMIx makes one of the machine's
+// name and a process's number, which launchers in several containers on one network have alike, and Flux counts from its own start.
+func mpirunServer(r *reader, f *Finding) string {
+	names := map[string][]string{"PMIX_NAMESPACE": {"OMPI_MCA_orte_hnp_uri"}} // which all machines have alike
+	if f.PerProcess && f.Nodes == 1 {
+		names["PMIX_NAMESPACE"] = append(names["PMIX_NAMESPACE"], "PMIX_SERVER_URI41", "PMIX_SERVER_URI4", "PMIX_SERVER_URI3", "PMIX_SERVER_URI21", "PMIX_SERVER_URI2")
+		names["FLUX_JOB_ID"] = []string{"FLUX_URI"}
+	}
+	for _, name := range names[f.JobIDBy] {
+		if r.get(name) != "" {
+			return r.text(name)
+		}
+	}
+	return ""
 }
 
 // mpiRanks are the variables by which launchers tell a rank which one it is: in all, on its node, and of how many there. MPICH's kin has names

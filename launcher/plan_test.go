@@ -36,6 +36,10 @@ func config(t *testing.T, env string, set func(*Config)) Config {
 const tasks = "SLURM_JOB_ID=5 SLURM_JOB_NUM_NODES=2 SLURM_STEP_ID=0 SLURM_STEP_NODELIST=n[0-1] SLURM_STEP_NUM_NODES=2 SLURM_NTASKS=4 SLURM_STEP_NUM_TASKS=4 " +
 	"SLURM_STEP_TASKS_PER_NODE=2(x2) SLURM_PROCID=3 SLURM_LOCALID=1 SLURM_NODEID=1 SLURMD_NODENAME=ann"
 
+// hydra is what mpiexec of MPICH tells the last of its processes in a step of Slurm's that has one task.
+const hydra = "SLURM_JOB_ID=5 SLURM_STEP_ID=0 SLURM_STEP_NODELIST=ann SLURM_STEP_NUM_NODES=1 SLURM_STEP_NUM_TASKS=1 SLURM_STEP_TASKS_PER_NODE=1 SLURM_PROCID=0 " +
+	"SLURM_LOCALID=0 SLURM_NODEID=0 SLURMD_NODENAME=ann PMI_SIZE=2 PMI_RANK=1 MPI_LOCALNRANKS=2 MPI_LOCALRANKID=1"
+
 // Flags win over what the platform says, also where the platform's word makes no sense.
 func TestPlan(t *testing.T) {
 	for _, c := range []struct {
@@ -130,6 +134,8 @@ func TestPlan(t *testing.T) {
 			"", "--nnodes 1, but the platform says that this is process 3 of 4 on 2 nodes"},
 		{"the same beside mpiexec", "PMI_SIZE=2 PMI_RANK=1 MPI_LOCALNRANKS=2 MPI_LOCALRANKID=1", func(c *Config) { c.Nodes, c.Dialect.Command = 1, []string{"true"} },
 			"", "--nnodes 1, but the platform says that this is process 1 of 2"},
+		{"one of two mpiexec in a step", hydra, nil, "", "this is process 1 of 2, and a launcher that has no name for its job started it: say --rdzv-id"},
+		{"and a name for it", hydra, func(c *Config) { c.JobID = "a" }, "2 1 '127.0.0.1:29828' false false 1", ""},
 		{"three workers", "", func(c *Config) { c.NProc = "3" }, "1 -1 '' false false 3", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

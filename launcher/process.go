@@ -24,7 +24,8 @@ type Process struct {
 // asProcess reports whether this agent is one of several on its machine, as the platform started them. Flags may say of how many nodes, and where
 // they meet.
 func (c Config) asProcess(found discovery.Finding) bool {
-	placed := found.Barred == nil || errors.Is(found.Barred, discovery.ErrNowhere) && c.Endpoint+c.MasterAddr != ""
+	meets := c.Endpoint+c.MasterAddr != ""
+	placed := found.Barred == nil || meets && errors.Is(found.Barred, discovery.ErrNowhere) || (meets || c.JobID != "") && errors.Is(found.Barred, discovery.ErrUnnamed)
 	return found.PerProcess && found.Problem == nil && placed && !c.Standalone && (c.Nodes == 0 || c.Least == 0 && (c.Nodes == found.Processes || c.Nodes == found.Nodes && found.Nodes <= found.Processes))
 }
 

@@ -99,6 +99,13 @@ func TestMpirunOfAgents(t *testing.T) {
 	vars := []string{"PYTHON_EXEC=" + python(t, "debian"), "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "OMPI_MCA_plm_rsh_args=-o ConnectionAttempts=10"}
 	s.pod(0, vars, "mpirun.openmpi", "--oversubscribe", "-n", "2", "muster", "run", "train.py").
 		ends(0, "trained world 2 rank 0 sum 1 local 0 locals 2 node 0 nodes 1 omp 1\n", "trained world 2 rank 1 sum 1 local 1 locals 2 node 0 nodes 1 omp 1\n")
+	var jobs []*program // of containers on the machine's network, in which mpirun has one number, and so one name for the job
+	for range 2 {
+		jobs = append(jobs, s.pod(0, append(vars, "MUSTER_JOIN_TIMEOUT=20s"), "mpirun.openmpi", "--oversubscribe", "-n", "2", "muster", "run", "--", "sh", "-c", "echo $PMIX_NAMESPACE at rank $RANK of $WORLD_SIZE; sleep 2"))
+	}
+	for _, p := range jobs {
+		p.ends(0, " at rank 0 of 2\n", " at rank 1 of 2\n")
+	}
 	two := s.pod(0, append(vars, "K_MPI_JOB_ROLE=launcher", "MASTER_ADDR=worker-0"), "mpirun.openmpi", "--hostfile", s.dir+"/hostfile", "-x", "MASTER_ADDR", "-x", "PYTHON_EXEC", "-n", "4", "muster", "run", s.dir+"/train.py")
 	two.ends(0)
 	for rank := range 4 {
