@@ -502,6 +502,38 @@ sys.stdin.read()`)
 	}
 }
 
+// Whatever a program says, the helper does not raise; what it understands it tells, and behind a phase the one around it goes on.
+func TestHelperTakesAnything(t *testing.T) {
+	w := start(t, `
+import torch, sys, datetime, muster_beat
+class Bad:
+    def __str__(self): raise RuntimeError
+    __int__ = __bool__ = __str__
+with muster_beat.phase("outer", "10m"):
+    for name, length in [("inf", float("inf")), ("nan", float("nan")), ("a\udcff", 5), (b"x", None), (Bad(), Bad()), ("x", "soon"), ("x", ""),
+                         ("x", datetime.timedelta(minutes=1)), ("x", -10**30), ("é" * 60, 10**30)]:
+        with muster_beat.phase(name, length): pass
+    try:
+        with muster_beat.phase("inner"): 1 / 0
+    except ZeroDivisionError:
+        muster_beat.step(500.0)
+    for n in [Bad(), None, float("nan"), 1 << 64, [1]]: muster_beat.step(n)
+    sys.stdin.readline()
+muster_beat.step(501)
+sys.stdin.read()`)
+	s := w.until(t, "at step 500", func(s Snapshot) bool { return s.Steps == 500 })
+	now, err := monotonic()
+	if left := s.Until - now; err != nil || s.Phase != "outer" || left > 10*time.Minute || left < 5*time.Minute {
+		t.Errorf("phase %q for %v, %v", s.Phase, left, err)
+	}
+	if _, err := io.WriteString(w.in, "\n"); err != nil {
+		t.Fatal(err)
+	}
+	if s := w.until(t, "at step 501", func(s Snapshot) bool { return s.Steps == 501 }); s.Phase != "" || s.Until != 0 {
+		t.Errorf("behind all phases: %+v", s)
+	}
+}
+
 // The helper is to be copied into projects: thirty lines that do nothing there outside a job, and know nothing else of muster's.
 func TestHelperCopied(t *testing.T) {
 	text, err := os.ReadFile("hook/muster_beat.py")

@@ -1,28 +1,28 @@
 """Tells muster how far a program is; see docs/heartbeat.md. Outside a job it does nothing, and it never fails."""
 import contextlib, fcntl, mmap, os, struct, threading, time
-
 _lock = threading.Lock()
 
 def step(n):
-    _write(72, "<Q", n)
+    _write(72, lambda: struct.pack("<Q", int(n)))
 
 @contextlib.contextmanager
-def phase(name, seconds=0):
-    _write(88, "<Q8x64p", int((time.monotonic() + seconds) * 1e9) if seconds else 0, str(name).encode())
-    try:
+def phase(name, seconds=0):  # or "10m"
+    outer = _write(88, lambda: struct.pack("<Q8x64p", _end(seconds) if seconds else 0, str(name).encode("utf-8", "replace")))
+    with contextlib.ExitStack() as after:
+        after.callback(_write, 88, lambda: outer)
         yield
-    finally:
-        _write(88, "<Q8x64p", 0, b"")
 
-def _write(at, form, *values):
+def _end(s): return int((time.monotonic() + (float(s[:-1]) * {"s": 1, "m": 60, "h": 3600}[s[-1]] if isinstance(s, str) else min(s, 1e9))) * 1e9)
+
+def _write(at, make):  # and return what stood there
     with _lock, contextlib.suppress(Exception), open(os.environ["MUSTER_PAGE"], "r+b", 0) as page, mmap.mmap(page.fileno(), 4096) as mem:
-        part = struct.pack(form, *values)
+        part = make()
         if mem[:12] == b"MUSTERPG\1\0\0\0" and any(_take(page) for _ in range(100)):
             turn, count = struct.unpack_from("<Q8xQ", mem, 64)
             struct.pack_into("<Q", mem, 64, turn | 1)  # odd: do not read now
-            mem[at : at + len(part)] = part
-            struct.pack_into("<Q", mem, 80, count + 1)
+            was, mem[at : at + len(part)], mem[80:88] = mem[at : at + len(part)], part, struct.pack("<Q", count + 1)
             struct.pack_into("<Q", mem, 64, (turn | 1) + 1)  # and to close mem lets go of the lock
+            return was
 
 def _take(page):  # another program's write takes microseconds, but it may be stopped in the middle
     with contextlib.suppress(BlockingIOError):
