@@ -58,6 +58,9 @@ func TestVersion(t *testing.T) {
 		{name: "a wheel in PYTHONPATH", files: wheel, env: map[string]string{"PYTHONPATH": "relative:" + site}, want: "2.27.3", from: site + "/nvidia_nccl_cu12-2.27.3.dist-info"},
 		{name: "a wheel of the user's, of this Python", files: users, env: home, python: "/usr/bin/python3", want: "2.19.3", from: user + "/nvidia_nccl_cu12-2.19.3.dist-info"},
 		{name: "a wheel of the user's, of another Python", files: users, env: home, python: "/usr/bin/python3.10"},
+		{name: "a wheel of another Python's in the same place", python: "/usr/bin/python3.10", files: map[string]string{
+			"/usr/bin/python3.10": "", "/usr/lib/python3.9/site-packages/nvidia/nccl/lib/libnccl.so.2": "", "/usr/lib/python3.9/site-packages/nvidia_nccl_cu12-2.19.3.dist-info/METADATA": "",
+		}},
 		{name: "a wheel of the user's, not to be seen", files: users, env: map[string]string{"HOME": "/root", "PYTHONNOUSERSITE": "1"}, python: "/usr/bin/python3"},
 		{name: "a wheel of the user's, in a virtual environment", files: users, env: home, python: "/venv/bin/python"},
 		{name: "a wheel of the user's, in one that sees the system's", files: users, env: home, python: "/open/bin/python", want: "2.19.3", from: user + "/nvidia_nccl_cu12-2.19.3.dist-info"},
