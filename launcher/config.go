@@ -84,6 +84,7 @@ type Config struct {
 	Success       string         // --success: all, rank0, node0; or trainers
 	OnExit        string         // --on-worker-exit: stop, restart, leave; --clean says it in other words
 	Park          string         // --park: auto, yes, no: whether the agent stays after success
+	Midway        bool           // more may follow in the container when this agent has ended: it is not its main process
 	SignalExit    string         // --signal-exit: fixed, posix
 	Grace         time.Duration  // when this node is told to stop: from TERM to KILL
 

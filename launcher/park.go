@@ -14,9 +14,9 @@ import (
 // This file is what follows success where a platform starts again whatever ends: the whole job would run again, for ever. So the agent stays, until
 // it is told to end. All that the job had is given back by then: workers, ports, memory, what it kept on disk.
 
-// planPark decides whether this agent stays.
+// planPark decides whether this agent stays. The platform starts the container again, so that what is not its main process goes on.
 func planPark(c Config, found discovery.Finding, p *Plan) error {
-	p.Park = c.Park == "yes" || c.Park != "no" && (found.Park || c.Standalone && discovery.Detect(c.sized()).Park)
+	p.Park = c.Park == "yes" || c.Park != "no" && !c.Midway && (found.Park || c.Standalone && discovery.Detect(c.sized()).Park)
 	if p.Park {
 		p.set(c, "park", "after success", found.Rule+" starts again what ends")
 	}

@@ -30,7 +30,7 @@ func TestPark(t *testing.T) {
 		}
 		return all
 	}
-	all := group()
+	all := group("--park", "yes")
 	for n, p := range all {
 		p.says(fmt.Sprintf("trained %d of 2", n))
 		p.says("parked after success: ")
@@ -59,7 +59,7 @@ func TestPark(t *testing.T) {
 // An agent that dies while it is parked is followed by one that is, too. Failures do not park, nor does anything where nobody starts it again.
 func TestParkOrNot(t *testing.T) {
 	t.Parallel()
-	p := muster(t, t.TempDir(), lwsPod(1, 0), "run", "--", "sh", "-c", "echo trained once")
+	p := muster(t, t.TempDir(), lwsPod(1, 0), "run", "--park", "yes", "--", "sh", "-c", "echo trained once")
 	p.says("parked after success: ")
 	agent := agentOf(t, p.cmd.Process.Pid)
 	if s := p.reaches(report.Parked); s.PID != agent {
@@ -80,13 +80,29 @@ func TestParkOrNot(t *testing.T) {
 	}
 	muster(t, t.TempDir(), lwsPod(1, 0), "run", "--", "sh", "-c", "exit 9").ends(9)
 	muster(t, t.TempDir(), nil, "run", "--", "true").ends(0)
-	alone := muster(t, t.TempDir(), lwsPod(4, 2), "run", "--standalone", "--", "true")
 	forced := muster(t, t.TempDir(), nil, "run", "--park", "yes", "--", "true")
-	for _, p := range []*program{alone, forced} {
-		p.says("parked after success: ")
-		p.cmd.Process.Signal(syscall.SIGTERM)
-		p.ends(0)
+	forced.says("parked after success: ")
+	forced.cmd.Process.Signal(syscall.SIGTERM)
+	forced.ends(0)
+}
+
+// Only a container's main process stays of itself. What is called by a script goes on with it, and so does a worker that starts another job.
+func TestParkOfMainProcess(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Symlink(executable(t), filepath.Join(dir, "muster")); err != nil {
+		t.Fatal(err)
 	}
+	container := func(argv ...string) *program {
+		vars := append(lwsPod(4, 2), "PATH="+dir+":/usr/bin:/bin:/usr/sbin:/sbin")
+		return startProgram(t, dir, vars, append([]string{"unshare", "-p", "--fork", "--kill-child", "--mount-proc"}, argv...)...)
+	}
+	for _, line := range []string{"muster run --standalone -- true", "muster init -- muster run --standalone -- true"} {
+		container(strings.Fields(line)...).says("parked after success: ")
+	}
+	container("sh", "-c", "muster run --standalone -- echo stage one; echo stage two").ends(0, "stage one\n", "stage two\n")
+	container("sh", "-c", "muster run --park no --standalone -- muster run --standalone -- echo inner; echo after").ends(0, "inner\n", "after\n")
+	container("muster", "run", "--standalone", "--", "sh", "-c", "muster run --standalone -- echo inner; echo after").says("after\n")
 }
 
 // over reports whether a program has ended.

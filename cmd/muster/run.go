@@ -163,6 +163,7 @@ func run(x *cli.Context, c launcher.Config) (err error) {
 	}
 	defer remove()
 	c.First = first
+	c.Midway = !mainProcess("/proc", os.Getppid())
 	if c.Console, err = first.OpenConsole(0, os.Stdout, os.Stderr, c.Style); err != nil {
 		return err
 	}

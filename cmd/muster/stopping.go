@@ -20,7 +20,7 @@ func stoppingFlags(c *launcher.Config) []cli.Flag {
 		&cli.GenericFlag{Name: "preempt-signal", Value: stopSignal{&c.PreemptSignal}, Hidden: true, Usage: "`SIGNAL` that tells workers to save and end when the node is wanted; TERM follows"},
 		&cli.GenericFlag{Name: "signal-scope", Value: scope{&c.SignalScope}, Hidden: true, Usage: "`leader|group|tree` that is told to stop: the worker, its group, all it started"},
 		&cli.GenericFlag{Name: "success", Value: choice{&c.Success, "all rank0 node0"}, Hidden: true, Usage: "`all|rank0|node0` whose success is the job's"},
-		&cli.GenericFlag{Name: "park", Value: choice{&c.Park, "auto yes no"}, Hidden: true, Usage: "`auto|yes|no` whether this agent stays after success: auto where the platform starts again what ends"},
+		&cli.GenericFlag{Name: "park", Value: choice{&c.Park, "auto yes no"}, Hidden: true, Usage: "`auto|yes|no` whether this agent stays after success: auto where the platform starts again what ends, and this is its container's main process"},
 		&cli.GenericFlag{Name: "signal-exit", Value: choice{&c.SignalExit, "fixed posix"}, Hidden: true, Usage: "`fixed|posix` exit code when a signal ended a worker: a permanent one (122 for SEGV), or 128+n"},
 		&cli.GenericFlag{Name: "on-worker-exit", Value: choice{&c.OnExit, "stop restart leave"}, Hidden: true, Usage: "`WHAT` follows when a worker fails: stop (all), restart (it alone, as --max-restarts allows), leave (the others run on)"},
 		&cli.GenericFlag{Name: "clean", Value: cleaned{&c.OnExit}, Hidden: true, Usage: "`unfinished|none` that are stopped then: other words for stop and leave"},
