@@ -13,7 +13,7 @@ import (
 
 // This file finds launchers in shell scripts, by reading them: what a script will do nobody knows before it has done it.
 
-// shells are programs that read commands.
+// shells are programs that read commands; the last is one in some of its words.
 var shells = strings.Fields("sh bash dash ash zsh ksh mksh busybox")
 
 // What is read of scripts has bounds, so that it ends soon.
@@ -342,20 +342,30 @@ func (r *reading) textOf(fields []field) (t text) {
 		}
 		return t
 	}
-	commands := false
-	for rest := fields[1:]; len(rest) > 0; rest = rest[1:] {
+	switch rest, commands, input := behindOptions(fields[1:]); {
+	case input || len(rest) == 0:
+		return t
+	case commands:
+		return text{code: rest[0].text, args: rest[min(2, len(rest)):], unknown: rest[0].unknown}
+	default:
+		return text{rest[0].text, r.read(rest[0].text), rest[1:], rest[0].unknown}
+	}
+}
+
+// behindOptions are a shell's words from the first that is no option: the commands of -c, -lc or -euxc, or a file's name, unless -s says that they come
+// on its standard input.
+func behindOptions(words []field) (rest []field, commands, input bool) {
+	for rest = words; len(rest) > 0; rest = rest[1:] {
 		arg := rest[0].text
 		switch letters := strings.TrimLeft(arg, "-+"); {
-		case letters == arg && commands: // of -c, -lc, -euxc
-			return text{code: arg, args: rest[min(2, len(rest)):], unknown: rest[0].unknown}
 		case letters == arg:
-			return text{arg, r.read(arg), rest[1:], rest[0].unknown}
+			return rest, commands, false
 		case strings.HasPrefix(arg, "--"):
 			if (letters == "rcfile" || letters == "init-file") && len(rest) > 1 {
 				rest = rest[1:]
 			}
-		case strings.Contains(letters, "s"): // its standard input
-			return t
+		case strings.Contains(letters, "s") && !commands:
+			return rest, false, true
 		default:
 			commands = commands || strings.Contains(letters, "c")
 			if strings.ContainsAny(letters, "oO") && len(rest) > 1 { // the name of an option follows
@@ -363,8 +373,30 @@ func (r *reading) textOf(fields []field) (t text) {
 			}
 		}
 	}
-	return t
+	return nil, commands, false
 }
+
+// ReadsInput reports whether a command line is a shell's that reads its commands from standard input: bash, sh -s x, bash /dev/stdin.
+func ReadsInput(argv []string) bool {
+	fields := command(plain(argv))
+	if len(fields) > 1 && filepath.Base(fields[0].text) == "busybox" {
+		fields = fields[1:]
+	}
+	if len(fields) == 0 || !slices.Contains(shells[:len(shells)-1], filepath.Base(fields[0].text)) {
+		return false
+	}
+	rest, commands, input := behindOptions(fields[1:])
+	switch {
+	case input || commands:
+		return input
+	case len(rest) > 0:
+		return slices.Contains(inputs, rest[0].text)
+	}
+	return !slices.ContainsFunc(fields, func(f field) bool { return f.text == "--version" || f.text == "--help" })
+}
+
+// inputs are the files that are standard input.
+var inputs = []string{"/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"}
 
 // isShellScript reports whether a file's first line names a shell.
 func isShellScript(text string) bool {

@@ -44,6 +44,18 @@ func TestInShell(t *testing.T) {
 	}
 }
 
+// A shell without commands and without a file takes commands from its standard input.
+func TestReadsInput(t *testing.T) {
+	for command, want := range map[string]bool{
+		"bash": true, "/bin/sh -eu": true, "sh -s a b": true, "bash -es": true, "bash /dev/stdin x": true, "dash -": true, "bash --": true, "env A=b timeout 9 zsh": true, "busybox sh": true, "bash -o pipefail": true,
+		"bash --norc --rcfile x": true, "bash a.sh": false, "bash -c true": false, "bash -c": false, "bash -ec true -s": false, "bash --version": false, "busybox": false, "busybox ls": false, "python": false, "env": false, "bash -x a.sh -s": false,
+	} {
+		if got := ReadsInput(strings.Fields(command)); got != want {
+			t.Errorf("%s: %v", command, got)
+		}
+	}
+}
+
 // Whatever the grammar of shells lets stand before a launcher does not hide it.
 func TestInShellAnywhere(t *testing.T) {
 	files := map[string]string{

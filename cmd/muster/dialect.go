@@ -111,6 +111,8 @@ func understand(c *cli.Command, args []string, given map[string]string) (underst
 	if !ok {
 		if in, calls := dialect.InShell(thisHost(), command); calls && given["debug"] == "" {
 			u.shell = &in
+		} else if c.Name == "run" && dialect.ReadsInput(command) && given["stdin"] == "" && given["debug"] == "" && !inWorker() {
+			return u, wrong("%s would read its commands from standard input, which is empty in workers: name a file", strings.Join(command, " "))
 		}
 		return u, nil
 	}

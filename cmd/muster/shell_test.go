@@ -403,3 +403,14 @@ func TestLinksThatFail(t *testing.T) {
 		t.Errorf("%q, %v: runShell cannot remove what it is not told of", dir, err)
 	}
 }
+
+// A shell without a script would run nothing, and end well: standard input is no worker's, unless --stdin gives it to one.
+func TestShellReadsInput(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, command := range []string{"bash", "sh -s x", "bash /dev/stdin"} {
+		muster(t, dir, nil, append([]string{"run", "--"}, strings.Fields(command)...)...).
+			ends(2, command+" would read its commands from standard input, which is empty in workers: name a file")
+	}
+	muster(t, dir, nil, "run", "--nproc-per-node", "1", "--stdin", "0", "--", "bash").ends(0)
+}
