@@ -118,7 +118,7 @@ func (j *Judge) note(beats []job.Beat, passed time.Duration) (progress, counted 
 			progress = true
 		}
 		if t.second != b.Second && j.worst < Suspect { // else it was told before, or tells of a standstill
-			j.order.note(b)
+			j.order.note(b, j.clock)
 		}
 		if t.note(b, passed) {
 			progress, counted = true, true

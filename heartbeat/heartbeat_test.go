@@ -675,6 +675,63 @@ func TestStragglers(t *testing.T) {
 	}
 }
 
+// TestPipeline shows that nobody is a straggler where ranks count apart, and that one is found where they do so no more.
+func TestPipeline(t *testing.T) {
+	w := newWorld(4, Limits{})
+	for i := range 800 {
+		for r := range w.beats {
+			b := &w.beats[r]
+			b.Count, b.Steps, b.Sources, b.Second = uint64(1+i), uint64(2*i), job.FromHooks, uint8(1+i%60)
+			n := uint64(16 * i)
+			if i < 400 && r == 0 { // the first stage
+				n -= uint64(8 * i)
+			}
+			if i >= 400 && r == 2 {
+				n--
+			}
+			b.Lanes[0] = job.Lane{Group: dp, Members: 4, Entered: n, Completed: n}
+		}
+		w.look()
+		if got := w.judge.Stragglers(); i < 400 && len(got) > 0 {
+			t.Fatalf("after %d s: %v", i, got)
+		}
+	}
+	if got := w.judge.Stragglers(); len(got) != 1 || got[0].Rank != 2 {
+		t.Error(got)
+	}
+}
+
+// TestPace shows that a step's length is told right though a program goes on from a checkpoint, or jumps back and forth.
+func TestPace(t *testing.T) {
+	for name, jumps := range map[string]map[int]uint64{"at the beginning": {1: 500_000}, "later": {50: 500_000}, "never": nil} {
+		o, at := order{moments: enough, waited: 1, last: map[int]float64{3: enough}}, uint64(1)
+		for i := range 100 {
+			at += 2 + jumps[i]
+			o.pace(at, time.Duration(i)*time.Second)
+		}
+		if _, _, step := o.of(3); step < 450*time.Millisecond || step > 550*time.Millisecond {
+			t.Errorf("%s: a step of %v", name, step)
+		}
+	}
+}
+
+// TestMomentsAnew shows that what was read before a pause does not keep out what is read behind it, and that no second is behind 60.
+func TestMomentsAnew(t *testing.T) {
+	var o order
+	beat := func(rank int, second uint8, at time.Duration) {
+		o.note(&job.Beat{Rank: rank, Second: second, Lanes: []job.Lane{{Group: dp, Members: 2, Entered: 5}}}, at)
+	}
+	both := func(second uint8, at time.Duration) { beat(0, second, at); beat(1, second, at) }
+	both(1, time.Second)
+	for i := range 8 { // 44 seconds later, which looks like 16 before
+		both(uint8(45+i), time.Duration(45+i)*time.Second)
+		both(200, time.Duration(45+i)*time.Second)
+	}
+	if o.moments < 3.5 { // of those that are over
+		t.Errorf("%v moments count", o.moments)
+	}
+}
+
 // TestLast tells who comes last, how often, and by how much, from what ranks had entered at the same moments. What is read of a moment
 // comes in late, and twice, and in any order.
 func TestLast(t *testing.T) {

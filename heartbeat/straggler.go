@@ -3,6 +3,7 @@ package heartbeat
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -74,7 +75,9 @@ func (t *track) share() float64 { return float64(t.waits / t.looks) }
 // An order is who was behind the others at the beginnings of seconds, at which all ranks' counters are read. What is read of one second
 // comes in over the next few.
 type order struct {
-	open    [4]moment       // by second
+	open    [4]moment     // by second
+	heard   time.Duration // when anything came last
+	drift   map[uint64]*drift
 	moments float64         // that count, of late
 	waited  float64         // of them those at which anybody was waited for
 	last    map[int]float64 // by rank, those at which it was
@@ -82,6 +85,16 @@ type order struct {
 	at      time.Duration   // and when that was so
 	made    float64         // of late
 	took    float64         // seconds
+	times   float64
+}
+
+// A drift is how far the ranks of a group are apart. Some backends number sends and receives, too: of pipelines the middle stages get
+// further and further ahead, and nobody waits for the others.
+type drift struct {
+	moments     int
+	least, most uint64 // in these moments
+	before      uint64 // the most in those before
+	grows       bool
 }
 
 // A moment is the beginning of a second.
@@ -102,14 +115,22 @@ const (
 	mostFields = 64 // groups that are compared
 	mostLast   = 8  // ranks that are told of one
 	faint      = 0.05
+
+	drifting = 20              // moments that are compared with as many before
+	stale    = 5 * time.Second // after which what was read of a moment is not waited for any more
+	odd      = 100             // so many times what is usual, steps are a program's that counts anew from elsewhere
 )
 
 // note takes in how far a rank was at a moment, in the largest of its groups.
-func (o *order) note(b *job.Beat) {
+func (o *order) note(b *job.Beat, now time.Duration) {
 	lane := widest(b.Lanes)
-	if b.Second == 0 || lane == nil {
+	if b.Second == 0 || b.Second > 60 || lane == nil {
 		return
 	}
+	if now-o.heard > stale {
+		o.open = [len(o.open)]moment{}
+	}
+	o.heard = now
 	m := &o.open[int(b.Second)%len(o.open)]
 	switch ahead := (int(b.Second) - int(m.second) + 60) % 60; {
 	case m.second != 0 && ahead > 30: // it comes too late
@@ -164,8 +185,11 @@ func (f *field) behind() (ranks []int, known bool) {
 // close counts a moment.
 func (o *order) close(m *moment) {
 	late, counts := map[int]bool{}, false
-	for _, f := range m.groups {
+	for g, f := range m.groups {
 		ranks, known := f.behind()
+		if known && o.drifts(g, f.most-f.least) {
+			continue
+		}
 		counts = counts || known
 		for _, r := range ranks {
 			late[r] = true
@@ -190,10 +214,39 @@ func (o *order) close(m *moment) {
 	}
 }
 
+// drifts takes in how far the ranks of a group are apart, and reports whether that has grown of late, so that nobody is behind.
+func (o *order) drifts(group, apart uint64) bool {
+	d := o.drift[group]
+	switch {
+	case d == nil && len(o.drift) >= mostFields:
+		return false
+	case d == nil:
+		if o.drift == nil {
+			o.drift = map[uint64]*drift{}
+		}
+		d = &drift{before: math.MaxUint64}
+		o.drift[group] = d
+	}
+	if d.moments == 0 {
+		d.least, d.most = apart, apart
+	}
+	d.least, d.most = min(d.least, apart), max(d.most, apart)
+	if d.moments++; d.moments == drifting {
+		d.grows = d.least > d.before
+		d.before, d.moments = d.most, 0
+	}
+	return d.grows
+}
+
 // pace takes in how many steps the world has made by now.
 func (o *order) pace(steps uint64, now time.Duration) {
-	if o.steps > 0 && steps > o.steps {
-		o.made, o.took = o.made*fade+float64(steps-o.steps), o.took*fade+(now-o.at).Seconds()
+	if made := float64(steps - o.steps); o.steps > 0 && steps > o.steps {
+		if o.made > odd*made*o.times { // what was usual was not
+			o.made, o.took, o.times = 0, 0, 0
+		}
+		if o.times == 0 || made*o.times <= odd*o.made {
+			o.made, o.took, o.times = o.made*fade+made, o.took*fade+(now-o.at).Seconds(), o.times*fade+1
+		}
 	}
 	if steps != o.steps {
 		o.steps, o.at = steps, now
