@@ -68,6 +68,7 @@ type Terms struct {
 	Debug     bool   `json:"debug,omitempty"`     // nothing is trained
 	OnExit    string `json:"on_exit,omitempty"`   // what follows when a worker fails, as --on-worker-exit says it; "": stop
 	Rails     string `json:"rails,omitempty"`     // what is done where nodes have not the same ones, as --nccl-rails says it; "": tell
+	Process   bool   `json:"process,omitempty"`   // each is one process of a machine that may have several, and not a machine
 	Servers   int    `json:"servers,omitempty"`   // how many of them, the last ones, are parameter servers
 	Framework string `json:"framework,omitempty"` // of the training; "": PyTorch
 	Token     string `json:"token,omitempty"`     // by what the job's token is recognised; it does not give it away

@@ -73,7 +73,7 @@ func planProcess(c Config, found discovery.Finding, p *Plan) error {
 	case p.Framework.PMI:
 		return fail(job.ExitUsage, "start the program itself by srun or mpirun, which is a launcher of MPI's", "--framework %s, but %s", p.Framework.Name, is)
 	}
-	p.Process = &Process{Local: found.LocalRank}
+	p.Process, p.Spec.Process = &Process{Local: found.LocalRank}, true
 	if found.Nodes > 0 && found.Processes%found.Nodes == 0 {
 		p.Process.Each = found.Processes / found.Nodes
 	}

@@ -250,6 +250,14 @@ func contradiction(a, b record) error {
 	if a.Token != b.Token {
 		return fmt.Errorf("%v and %v do not have the same job token; give all nodes the same one, or none", a, b)
 	}
+	if a.Process != b.Process {
+		one, whole := a, b
+		if b.Process {
+			one, whole = b, a
+		}
+		return fmt.Errorf("%v was started for one of several processes on its machine, %v, the only one on its own, for all workers there; "+
+			"start as many on each machine (mpirun --map-by ppr:N:node), or one on each", one, whole)
+	}
 	if a.Debug != b.Debug {
 		with, without := a, b
 		if b.Debug {
