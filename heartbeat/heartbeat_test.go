@@ -224,6 +224,19 @@ func TestClasses(t *testing.T) {
 		{"all wait for input", func(w *world) {
 			w.stand(45, nil)
 		}, "hung: no rank has been in a collective, nor at work, for 32 s: all of them wait for something else, such as input; rank 0 is asleep"},
+		{"a pipeline's stage sleeps in data code", func(w *world) {
+			for r := range w.beats {
+				w.beats[r].Stack = []string{"pipe.py:12 <module>", "torch/distributed/distributed_c10d.py:3697 recv"}
+			}
+			w.beats[2].Stack = []string{"pipe.py:8 data"}
+			w.stand(45, nil)
+		}, "hung: rank 2 (node-1, local 0, pid 102) has not entered a collective for 32 s; 3 others wait in it; it is in pipe.py:8 data (asleep)"},
+		{"all stages of a pipeline receive", func(w *world) {
+			for r := range w.beats {
+				w.beats[r].Stack = []string{"pipe.py:12 <module>", "torch/distributed/distributed_c10d.py:3697 recv"}
+			}
+			w.stand(45, nil)
+		}, "hung: all ranks have been in a collective for 32 s, and all of them run: the network between them, or the communication library, does not get on"},
 		{"counters freeze and bytes move", func(w *world) {
 			w.stand(4000, func() { w.beats[2].Sight.Wire += 1 << 20 })
 		}, "unclear: no rank has told of progress for 30 s; no rank is in a collective, and rank 2 is sending or receiving"},

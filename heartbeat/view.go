@@ -206,6 +206,28 @@ func (j *Judge) nobodyWaits(l Look) view {
 	slices.SortStableFunc(v.Culprits, func(a, b job.Culprit) int { // who cannot run at all says most
 		return cmp.Compare(j.running(a.Rank), j.running(b.Rank))
 	})
+	return v.uncounted()
+}
+
+// uncounted looks at where the ranks are that are in no collective by their counters: some do communicate, by means that are not counted,
+// such as receiving from a pipeline's stage before. Then it is not input that is waited for, but those who do not.
+func (v view) uncounted() view {
+	var others []job.Culprit
+	inside := 0
+	for _, c := range v.Culprits {
+		switch {
+		case slices.ContainsFunc(c.Stack, func(line string) bool { return strings.HasPrefix(line, "torch/distributed/distributed_c10d.py:") }):
+			inside++
+		case len(c.Stack) > 0 || c.Halted:
+			others = append(others, c)
+		}
+	}
+	switch {
+	case inside > 0 && len(others) > 0:
+		v.Class, v.Culprits, v.Waiting = Absent, others, inside
+	case inside > 0 && inside == len(v.Culprits):
+		v.Class, v.Culprits, v.Waiting = Network, nil, inside
+	}
 	return v
 }
 
