@@ -573,7 +573,7 @@ func (s *state) departed(p policy, n int) []any {
 	case s.Verdict != nil, s.Next != nil, s.Nodes[n].Quits, s.Nodes[n].Done && s.Order == "":
 		s.edit(n).Gone = true
 		return nil
-	case !s.leads(): // it has not told how the job ended, and will not lead another world
+	case !s.leads() && !p.Regroups: // it has not told how the job ended, and will not lead another world
 		s.edit(n).Gone = true
 		return s.alone(p, leftJob)
 	}

@@ -831,6 +831,18 @@ func TestEarlyGoodbye(t *testing.T) {
 	w.all(job.ExitRetry, "node 1 (host-1) was lost", "left the job")
 }
 
+// A member whose agent is replaced as the leader forsakes the job hears no more than a goodbye. Where others go on it meets them: the store
+// says whether the job is over.
+func TestGoodbyeOfALeaderThatForsakes(t *testing.T) {
+	w := elasticWorld(t, 3, 2, 3)
+	v := job.Verdict{Code: job.ExitRetry, Class: job.Lost, Sentence: "the first process on host-0 was killed"}
+	w.dead[0] = true
+	w.feed(1, departed{0})
+	w.feed(2, told{0, news{Kind: newsEnding, Verdict: &v}})
+	w.run()
+	w.in(1, 1, 2)
+}
+
 // A scheduler cleans up the other pods when one is done: that is no failure.
 func TestTermAfterSuccess(t *testing.T) {
 	w := newWorld(t, 2).begin()

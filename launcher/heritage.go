@@ -249,6 +249,18 @@ func (m *meeting) resume() error {
 	return m.listenForPeers(hostOf(m.port))
 }
 
+// resumeSession goes on with the world of an agent that died. A member looks for the store of the next meeting when it needs it; how this world
+// ended it says in the one where the nodes met, if that is still there.
+func (m *meeting) resumeSession() {
+	met := m.store
+	if met == nil {
+		client := tcpstore.New(string(m.port), tcpstore.Options{})
+		m.closers = append(m.closers, func() { client.Close() })
+		met = client
+	}
+	m.session = rendezvous.Resume(met, *m.c.past.World, m.c.past.Rank)
+}
+
 // inherited returns a listener that an agent before this one left; nil: there is none.
 func (m *meeting) inherited(name string) (net.Listener, error) {
 	if m.c.First == nil || m.c.First.Legacy() == nil || m.c.First.Legacy().Files[name] == nil {

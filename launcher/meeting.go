@@ -437,7 +437,7 @@ func (m *meeting) over(w *job.World) *fleet.Over {
 
 // resumed is the world of an agent that died, and the line to the others.
 func (m *meeting) resumed(ctx context.Context) (*line, error) {
-	m.session = rendezvous.Resume(m.store, *m.c.past.World, m.c.past.Rank)
+	m.resumeSession()
 	return m.connect(ctx)
 }
 

@@ -349,6 +349,14 @@ func TestEndInAnEmptyStore(t *testing.T) {
 	}
 }
 
+// Who has no store tells nobody of the end, and comes to no harm.
+func TestEndWithoutAStore(t *testing.T) {
+	s := Resume(nil, job.World{ID: "job7", Members: []job.Member{{}, {}}}, 1)
+	if err := s.End(t.Context(), Over{Expect: 1}); err != nil {
+		t.Error(err)
+	}
+}
+
 // Who tells of the end of a world in a store in which others begin anew, and know nothing of it, does not put it in the place of theirs.
 func TestEndAmongStrangers(t *testing.T) {
 	play(t, func(s *scene) {

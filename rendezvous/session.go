@@ -191,9 +191,12 @@ func (s *Session) Close() error {
 
 // End says how the world ended, so that whoever waits for the next one need not find out by silence. Where the store came back
 // empty, or another agent had this node's place, it is said where others look for it now.
-// Any member may say it; the first word stands. The error is the store's, and no reason to do anything.
+// Any member may say it; the first word stands. The error is the store's, and no reason to do anything. Who has no store has nowhere to say it.
 func (s *Session) End(ctx context.Context, how Over) error {
 	_ = s.Close()
+	if s.meeting.Store == nil {
+		return nil
+	}
 	how.Generation = s.World.Generation
 	if err := s.sayOver(ctx, how); err != nil {
 		return fmt.Errorf("rendezvous: end generation %d: %w", s.World.Generation, err)

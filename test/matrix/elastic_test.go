@@ -2,6 +2,7 @@ package matrix
 
 import (
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -38,6 +39,22 @@ func leaderDies(s *stage) {
 	s.world(3)
 	s.die(s.hosts[0])
 	s.world(2)
+	s.finish(s.hosts[1:]...)
+}
+
+// The same, when a member's agent has been replaced before: the new one knows the world, and the way to the store.
+func leaderDiesAfterAnHeir(s *stage) {
+	s.add(3)
+	s.start("--nnodes 2:3 --rdzv-endpoint h2:29400" + elastic)
+	s.world(3)
+	s.kill(s.hosts[1], s.hosts[1].agent())
+	s.says(s.hosts[1], "took over from an agent that died")
+	s.goesOn()
+	s.die(s.hosts[0])
+	s.world(2)
+	if times := strings.Count(s.hosts[1].Program().Said(), "took over from an agent"); times != 1 {
+		s.t.Errorf("h1: agents took over %d times", times)
+	}
 	s.finish(s.hosts[1:]...)
 }
 
