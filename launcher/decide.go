@@ -291,11 +291,22 @@ func (s *state) heard(p policy, c cause) []any {
 		return todo
 	}
 	s.Causes = append(s.Causes, c)
-	if len(s.Causes) > 1 || p.leaves() {
+	if p.leaves() {
+		return s.leftRunning(c)
+	}
+	if len(s.Causes) > 1 {
 		return nil
 	}
 	todo := []any{tell{everyone, news{Kind: newsStop}}, settle{settleTime}}
 	return append(todo, s.stop(stop{Within: p.StopTimeout})...)
+}
+
+// leftRunning tells of a lost node, of which nobody would hear before all others have ended.
+func (s *state) leftRunning(c cause) []any {
+	if c.Failure != nil || c.Hang != nil {
+		return nil
+	}
+	return []any{say{lostVerdict(s.Nodes[c.Node].Name, c.Node, c.Why).Sentence + "; the others run on to their end"}}
 }
 
 // cleared acts when nothing is left of this node's workers, after they were told to stop or left to end. A member says so. When that is
@@ -388,7 +399,7 @@ func (s *state) settled(p policy) []any {
 	case s.Asked && s.Own != nil && (goOn || s.mayBeAsked()): // by a signal that came when the failure had stopped all
 		return s.conclude(p, *s.Own)
 	case !goOn:
-		return append(s.accuseFailed(p, v.First), s.conclude(p, s.inAll(v))...)
+		return append(s.accuseFailed(p, v.First), s.conclude(p, s.inAll(p, v))...)
 	}
 	s.Again = true
 	text, out := v.Sentence+"; the nodes that are left meet again", ""
@@ -420,8 +431,8 @@ func (s *state) rounds(told []job.Round) []job.Round {
 }
 
 // inAll adds to a verdict what it meant for the job.
-func (s *state) inAll(v job.Verdict) job.Verdict {
-	if v.First != nil && len(s.Nodes) > 1 {
+func (s *state) inAll(p policy, v job.Verdict) job.Verdict {
+	if v.First != nil && len(s.Nodes) > 1 && !p.leaves() {
 		v.Sentence += fmt.Sprintf("; all %d nodes stopped", len(s.Nodes))
 	}
 	switch last := s.last(); last {
@@ -602,7 +613,7 @@ func (s *state) lost(p policy, e lost) []any {
 	todo := append(found, s.heard(p, cause{At: s.Now, Node: e.Node, Why: e.Why})...)
 	if s.Again || s.Order != "" { // without this node there is no next round
 		s.Again = false
-		todo = append(todo, s.conclude(p, s.inAll(p.judge(s.Causes, s.Nodes)))...)
+		todo = append(todo, s.conclude(p, s.inAll(p, p.judge(s.Causes, s.Nodes)))...)
 	}
 	return todo
 }
@@ -625,7 +636,7 @@ func (s *state) expired(p policy) []any {
 	}
 	if s.Again {
 		s.Again = false
-		v := s.inAll(p.judge(s.Causes, s.Nodes))
+		v := s.inAll(p, p.judge(s.Causes, s.Nodes))
 		v.Sentence += fmt.Sprintf("; no restart, for workers are left on %s", s.unclear())
 		return append(s.conclude(p, v), kill{})
 	}
@@ -797,7 +808,7 @@ func (s *state) interrupted() bool {
 
 // ending ends the job for a reason of this node: the leader says so to all, a member asks the leader to.
 func (s *state) ending(p policy, v job.Verdict) []any {
-	if p.forsakes(v) && len(s.Nodes) > 1 {
+	if p.forsakes(v) && len(s.Nodes) > 1 && (p.Regroups || !s.leads()) {
 		return s.forsake(p, v)
 	}
 	if s.leads() {

@@ -809,6 +809,42 @@ func TestLeave(t *testing.T) {
 	}
 }
 
+// So it is with a node that is lost: that is told at once, and what failed before is what the job ends with, also where it could be restarted.
+func TestLeaveWithoutANode(t *testing.T) {
+	for _, failed := range []bool{false, true} {
+		w := newWorld(t, 3)
+		w.policy.OnExit, w.policy.MaxRestarts = onExitLeave, 1
+		w.begin()
+		code, why := job.ExitRetry, "node 2 (host-2) was lost: the first process on host-2 was killed"
+		if failed {
+			code, why = 3, "rank 2 on host-1"
+			w.feed(1, failure(1, 0, job.Exit{Code: 3}))
+			w.run()
+		}
+		w.later(2, time.Second, broken{job.Verdict{Code: job.ExitRetry, Class: job.Lost, Sentence: "the first process on host-2 was killed"}})
+		w.run()
+		if !w.states[2].Ended {
+			t.Errorf("a failure before: %v: a node with nothing left waits for the others", failed)
+		}
+		w.dead[2] = true
+		got := strings.Join(w.log, "\n")
+		if strings.Contains(got, "launcher.stop") || !strings.Contains(got, "was killed; the others run on to their end") {
+			t.Errorf("a failure before: %v: the loss stops the others, or is not told:\n%s", failed, got)
+		}
+		for n := range 2 {
+			for w.states[n].Left > 0 {
+				w.feed(n, finished{})
+			}
+			w.later(n, 0, emptied{})
+		}
+		w.run()
+		w.all(code, why)
+		if text := w.states[0].Verdict.Sentence; strings.Contains(text, "stopped") {
+			t.Errorf("nobody was stopped: %s", text)
+		}
+	}
+}
+
 // A platform that says when it will end the job may have sent its signal to leave time.
 func TestGraceUntilTheJobEnds(t *testing.T) {
 	p := policy{Grace: 25 * time.Second}

@@ -186,8 +186,9 @@ func (s *state) left(p policy, from int, why string) []any {
 	return s.callOff(p, orderRestart, why)
 }
 
-// forsakes reports whether an end that a node asks for is its own alone: it is broken, and others can do without it.
-func (p policy) forsakes(v job.Verdict) bool { return p.Regroups && v.Class == job.Lost }
+// forsakes reports whether an end that a node asks for is its own alone: it is broken, and others can do without it, or run on to their end.
+// For that they need their leader.
+func (p policy) forsakes(v job.Verdict) bool { return (p.Regroups || p.leaves()) && v.Class == job.Lost }
 
 // forsake ends this node, which cannot go on: it says so, and waits for nobody.
 func (s *state) forsake(p policy, v job.Verdict) []any {
