@@ -98,7 +98,7 @@ func (m *meeting) openEtcd(ctx context.Context, members []string) error {
 			m.away(because)
 			return
 		}
-		show.tick(because)
+		show.turn(because, "it is away") // one member may be so for another reason than the next
 	}); err != nil {
 		return err
 	}

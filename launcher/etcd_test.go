@@ -2,10 +2,16 @@ package launcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/rendezvous/store"
 )
 
 // Flags win over etcdctl's variables, and a password may stand with its user, as for etcdctl.
@@ -26,6 +32,38 @@ func TestEtcdAccess(t *testing.T) {
 			t.Errorf("%s %+v: %s, want %s", c.env, c.flags, got, c.want)
 		}
 	}
+}
+
+// Members of an etcd that are away for several reasons are told of as one that is away for one.
+func TestEtcdAwayIsNoFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := make(said, 100)
+		m := &meeting{port: "h0:1,h1:1", end: time.Now().Add(time.Hour)}
+		m.c.Log = slog.New(slog.NewTextHandler(told, nil))
+		m.c.OpenEtcd = func(e EtcdJob) (store.Store, error) { return &refusing{waiting: e.Waiting}, nil }
+		if err := m.openEtcd(t.Context(), []string{"h0:1", "h1:1"}); ExitCode(err) != job.ExitStore || !strings.Contains(err.Error(), "permission denied") {
+			t.Errorf("it ends with %v", err)
+		}
+		if len(told) != 4 { // after 1 s, 3, 7, 15
+			t.Errorf("%d lines in 20 s", len(told))
+		}
+	})
+}
+
+// A refusing etcd has one member that is away for this reason and one for that, and then denies all.
+type refusing struct {
+	store.Memory
+	waiting func(because string)
+}
+
+func (r *refusing) Set(context.Context, string, []byte) error {
+	for range 10 {
+		for _, because := range []string{"connection refused", "certificate signed by unknown authority"} {
+			r.waiting(because)
+			time.Sleep(time.Second)
+		}
+	}
+	return errors.New("permission denied")
 }
 
 func TestFarthest(t *testing.T) {

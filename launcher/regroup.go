@@ -188,7 +188,9 @@ func (s *state) left(p policy, from int, why string) []any {
 
 // forsakes reports whether an end that a node asks for is its own alone: it is broken, and others can do without it, or run on to their end.
 // For that they need their leader.
-func (p policy) forsakes(v job.Verdict) bool { return (p.Regroups || p.leaves()) && v.Class == job.Lost }
+func (p policy) forsakes(v job.Verdict) bool {
+	return (p.Regroups || p.leaves()) && v.Class == job.Lost
+}
 
 // forsake ends this node, which cannot go on: it says so, and waits for nobody.
 func (s *state) forsake(p policy, v job.Verdict) []any {
@@ -314,9 +316,9 @@ func (s *state) bide(p policy) time.Duration {
 
 const maxFlaps = 5
 
-// steady reports whether this is the leader of a world in the middle of a round.
+// steady reports whether this is the leader of a world in the middle of a round in which nothing failed.
 func (s *state) steady() bool {
-	return s.leads() && s.Started && !s.Stopping && !s.Asked && s.Verdict == nil && s.Next == nil && s.Order == "" &&
+	return s.leads() && s.Started && !s.Stopping && len(s.Causes) == 0 && !s.Asked && s.Verdict == nil && s.Next == nil && s.Order == "" &&
 		!slices.ContainsFunc(s.Nodes, func(n *node) bool { return n.Done })
 }
 

@@ -114,6 +114,23 @@ func TestLateComers(t *testing.T) {
 	}
 }
 
+// Where all run to their end although one failed, nobody is let in any more, for whom they would be stopped.
+func TestLateComersWhereNobodyIsStopped(t *testing.T) {
+	for _, failed := range []bool{false, true} {
+		w := elasticWorld(t, 2, 2, 4)
+		w.policy.Regroups, w.policy.OnExit = false, onExitLeave
+		if failed {
+			w.feed(1, failure(1, 0, job.Exit{Code: 3}))
+			w.run()
+		}
+		w.feed(0, queued{2})
+		w.run()
+		if met := len(w.members) > 1; met == failed {
+			t.Errorf("a failure: %v: they met again: %v", failed, met)
+		}
+	}
+}
+
 // A round that failed is followed by one with those who wait, unless they are not let in at all.
 func TestLateComersAtRestart(t *testing.T) {
 	for policy, met := range map[string]bool{"at-restart": true, "never": false} {
