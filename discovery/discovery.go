@@ -272,7 +272,7 @@ func (f Finding) started(h job.Host) Finding {
 			f.Port = slurmPort(f.JobID)
 		}
 	} else if f.Rule == slurm.name && w.Nodes == 1 && w.Host == "" && f.Barred == nil { // whose word is that of all launchers in one step
-		f.Barred = fmt.Errorf("this is process %d of %d, %w: say --rdzv-id, the same to all processes of this launcher, and to no other", f.ProcessRank, f.Processes, ErrUnnamed)
+		f.Barred = fmt.Errorf("this is process %d of %d, %w: say --rdzv-endpoint HOST:PORT, the same to all processes of this launcher, and to no other", f.ProcessRank, f.Processes, ErrUnnamed)
 	}
 	f.Evidence = append(f.Evidence, r.evidence...)
 	return f

@@ -134,7 +134,7 @@ func TestPlan(t *testing.T) {
 			"", "--nnodes 1, but the platform says that this is process 3 of 4 on 2 nodes"},
 		{"the same beside mpiexec", "PMI_SIZE=2 PMI_RANK=1 MPI_LOCALNRANKS=2 MPI_LOCALRANKID=1", func(c *Config) { c.Nodes, c.Dialect.Command = 1, []string{"true"} },
 			"", "--nnodes 1, but the platform says that this is process 1 of 2"},
-		{"one of two mpiexec in a step", hydra, nil, "", "this is process 1 of 2, and a launcher that has no name for its job started it: say --rdzv-id"},
+		{"one of two mpiexec in a step", hydra, nil, "", "this is process 1 of 2, and a launcher that has no name for its job started it: say --rdzv-endpoint HOST:PORT"},
 		{"and a name for it", hydra, func(c *Config) { c.JobID = "a" }, "2 1 '127.0.0.1:29828' false false 1", ""},
 		{"three workers", "", func(c *Config) { c.NProc = "3" }, "1 -1 '' false false 3", ""},
 	} {

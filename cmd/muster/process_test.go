@@ -114,3 +114,18 @@ func TestMpirunOfAgents(t *testing.T) {
 	s.pod(0, vars, "mpirun.openmpi", "--hostfile", s.dir+"/hostfile", "-n", "4", "muster", "run", s.dir+"/train.py").
 		ends(2, "of 4, but nothing says where they meet: say --rdzv-endpoint HOST:PORT")
 }
+
+// An MPI launcher does not tell the only process of a machine that others have several: they do not make a world.
+func TestMpirunOfUnevenMachines(t *testing.T) {
+	t.Parallel()
+	endpoint := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	var all []*program
+	for rank, place := range []string{"0 2 w0", "1 2 w0", "0 1 w1"} {
+		at := strings.Fields(place)
+		vars := []string{"OMPI_COMM_WORLD_SIZE=3", fmt.Sprint("OMPI_COMM_WORLD_RANK=", rank), "OMPI_COMM_WORLD_LOCAL_RANK=" + at[0], "OMPI_COMM_WORLD_LOCAL_SIZE=" + at[1]}
+		all = append(all, startProgram(t, t.TempDir(), vars, "unshare", "-u", "sh", "-c", `hostname "$1"; shift; exec "$@"`, "sh", at[2], executable(t), "run", "--rdzv-endpoint", endpoint, "--nproc-per-node", "1", "--", "true"))
+	}
+	for _, p := range all {
+		p.ends(67, "was started for one of several processes on its machine, w1 (node 2), the only one on its own, for all workers there")
+	}
+}
