@@ -59,6 +59,7 @@ type reading struct {
 	all       []In
 	seen      map[string]bool // files
 	parsed    int             // bytes
+	expanded  int             // bytes that were put together
 	depth     int             // texts that are open
 	variables map[string]*variable
 	perhaps   int // what is open and may not happen: if, a loop, a function

@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -109,6 +110,25 @@ func TestInShellHasBounds(t *testing.T) {
 		InShell(host("h", nil, files), []string{"sh", "self"})
 		if in, _ := InShell(host("h", nil, files), []string{"sh", "-c", "torchrun x\n" + code}); in.Call != "torchrun" {
 			t.Errorf("%q hides a launcher before it", part)
+		}
+	}
+}
+
+// What a script says of few variables, over and over, costs no more memory than a reading may take; a launcher behind it is found. The bound is that of
+// the reading, with room for what the parser makes of so much text.
+func TestInShellCosts(t *testing.T) {
+	for _, c := range []struct{ begin, part string }{
+		{"A='" + strings.Repeat("a ", maxField/2-1) + "'\n", "$A "}, {"A='" + strings.Repeat("a", maxField/2) + "'\n", "\"$A$A\" "}, {"A='" + strings.Repeat("a ", maxField/2-1) + "'\n", ": $A\n"},
+		{"a=(" + strings.Repeat("b ", maxFields) + ")\n", ": \"${a[@]}\"\n"}, {"a=(" + strings.Repeat("b ", maxFields-1) + ")\n", "a+=(b)\n"}, {"A=" + strings.Repeat("a", maxField/2) + "\n", "B=$A; B+=b\n"},
+		{"set -- " + strings.Repeat("a ", maxFields-1) + "\n", ": \"$@\"\n"}, {"a=(" + strings.Repeat("b ", maxFields) + ")\n", "A=\"${a[*]}\"\n"},
+	} {
+		code := c.begin + strings.Repeat(c.part, (maxScript-len(c.begin)-100)/len(c.part)) + "\ntorchrun x\n"
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		in, _ := InShell(host("h", nil, map[string]string{"s.sh": code}), []string{"sh", "s.sh"})
+		runtime.ReadMemStats(&after)
+		if cost := after.TotalAlloc - before.TotalAlloc; cost > 250<<20 || in.Call != "torchrun" {
+			t.Errorf("%q, over and over: %d MiB, %q", c.part, cost>>20, in.Call)
 		}
 	}
 }

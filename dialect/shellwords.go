@@ -46,11 +46,13 @@ type variable struct {
 	lost   bool // it may have yet another one
 }
 
-// What becomes of variables has bounds: the values that are tried of each, the bytes of a field, and the fields of a command.
+// What becomes of variables has bounds: the values that are tried of each, the bytes of a field, the fields of a command, and the bytes that are put
+// together for all of a reading.
 const (
-	maxValues = 4
-	maxField  = 16 << 10
-	maxFields = 256
+	maxValues   = 4
+	maxField    = 16 << 10
+	maxFields   = 256
+	maxExpanded = 4 << 20
 )
 
 // assigning are commands that give values to the variables that they name.
@@ -96,7 +98,7 @@ func (r *reading) set(a *syntax.Assign, value []field) {
 		v = &variable{}
 		r.variables[a.Name.Value] = v
 	case a.Append && len(v.values) > 0:
-		v.append(value, a.Array != nil)
+		r.append(v, value, a.Array != nil)
 		v.lost = v.lost || r.perhaps > 0
 		return
 	}
@@ -111,25 +113,43 @@ func (r *reading) set(a *syntax.Assign, value []field) {
 }
 
 // append is +=.
-func (v *variable) append(value []field, array bool) {
+func (r *reading) append(v *variable, value []field, array bool) {
 	for i, old := range v.values {
 		switch last := len(old) - 1; {
-		case array && len(old)+len(value) > maxFields:
+		case array && (len(old)+len(value) > maxFields || !r.affords(fieldCost*(len(old)+len(value)))):
 			v.lost = true
 		case array:
 			v.values[i] = slices.Concat(old, value)
 		case last >= 0 && len(value) > 0:
 			old = slices.Clone(old)
-			old[last] = joined(old[last], value[0])
+			old[last] = r.joined(old[last], value[0])
 			v.values[i] = old
 		}
 	}
 }
 
+// spent is what is unknown where a reading has no more for it.
+const spent = "more text than 4 MiB"
+
+// fieldCost is what a field costs beside its bytes, which are those of others.
+const fieldCost = 32
+
+// affords takes what is put together from what a reading may cost, and reports whether there was as much.
+func (r *reading) affords(bytes int) bool {
+	if r.expanded += bytes; r.expanded <= maxExpanded {
+		return true
+	}
+	r.expanded = maxExpanded
+	return false
+}
+
 // joined is two fields as one.
-func joined(a, b field) field {
-	if len(a.text)+len(b.text) > maxField {
+func (r *reading) joined(a, b field) field {
+	switch n := len(a.text) + len(b.text); {
+	case n > maxField:
 		return field{text: a.text, unknown: "a text of more than 16 KiB"}
+	case a.text != "" && b.text != "" && !r.affords(n): // else it costs nothing: a word that stands there is always known
+		return field{text: a.text, unknown: spent}
 	}
 	unknown := a.unknown
 	if unknown == "" {
@@ -151,6 +171,9 @@ type expansion struct {
 
 // word adds what the shell makes of a word.
 func (e *expansion) word(w *syntax.Word) {
+	if e.full() {
+		return
+	}
 	if slices.ContainsFunc(w.Parts, pattern) || braces(w) {
 		e.add(field{e.source(w), e.source(w)})
 		e.end()
@@ -303,6 +326,9 @@ func (e *expansion) value(name string) (value []field, set bool) {
 	v := e.variables[name]
 	switch {
 	case name == "@" || name == "*":
+		if !e.affords(fieldCost * len(e.text.args)) {
+			return []field{{"$" + name, spent}}, true
+		}
 		return e.text.args, true
 	case len(name) == 1 && name >= "1" && name <= "9":
 		if i := int(name[0] - '1'); i < len(e.text.args) && unknownOf(e.text.args) == "" {
@@ -318,7 +344,11 @@ func (e *expansion) value(name string) (value []field, set bool) {
 		return nil, false
 	}
 	e.more = e.more || len(v.values) > e.pick+1
-	value = slices.Clone(v.values[min(e.pick, len(v.values)-1)])
+	value = v.values[min(e.pick, len(v.values)-1)]
+	if len(value) > 1 && !e.affords(fieldCost*len(value)) {
+		return []field{{"$" + name, spent}}, true
+	}
+	value = slices.Clone(value)
 	if v.lost || e.perhaps > 0 && len(v.values) > 1 {
 		for i := range value {
 			value[i].unknown = "$" + name
@@ -361,7 +391,7 @@ func (e *expansion) source(n syntax.Node) string {
 
 // add continues the field that is being made.
 func (e *expansion) add(f field) {
-	e.now, e.begun = joined(e.now, f), e.begun || f.text != ""
+	e.now, e.begun = e.joined(e.now, f), e.begun || f.text != ""
 }
 
 // end ends it.
@@ -376,11 +406,19 @@ func (e *expansion) end() {
 	e.now, e.begun = field{}, false
 }
 
+// full reports whether there are as many as can be, and that is noted.
+func (e *expansion) full() bool {
+	return len(e.fields) == maxFields && e.fields[maxFields-1].unknown != ""
+}
+
 // each adds fields that are kept apart.
 func (e *expansion) each(fields []field) {
 	for i, f := range fields {
 		if i > 0 {
 			e.end()
+		}
+		if e.full() {
+			return
 		}
 		e.add(f)
 		e.begun = true
@@ -402,6 +440,10 @@ func (e *expansion) split(fields []field) {
 }
 
 func (e *expansion) blanks(f field) {
+	if !e.affords(len(f.text)) {
+		e.add(field{f.text, spent})
+		return
+	}
 	words := strings.Fields(f.text)
 	if strings.TrimLeft(f.text, " \t\n") != f.text {
 		e.end()
@@ -409,6 +451,9 @@ func (e *expansion) blanks(f field) {
 	for i, w := range words {
 		if i > 0 {
 			e.end()
+		}
+		if e.full() {
+			return
 		}
 		e.add(field{w, f.unknown})
 	}
