@@ -254,6 +254,9 @@ func paddlePlace(h job.Host, l line, hosts []slotted, from string, r *Request) (
 	}
 	r.set("nnodes", strconv.Itoa(len(hosts)), from)
 	if len(hosts) == 1 {
+		if from == "--ips" && !strings.HasPrefix(hosts[0].name, "127.") && here(h, hosts) < 0 {
+			return 0, fmt.Errorf("%s: its only node %.80s is not this one, %s: give the address of this node, or leave it out", from, hosts[0].name, h.Hostname)
+		}
 		return 0, nil
 	}
 	if i := slices.IndexFunc(hosts, func(host slotted) bool { return host.name == "localhost" || strings.HasPrefix(host.name, "127.") }); i >= 0 {
@@ -285,14 +288,20 @@ func paddleDevices(h job.Host, l line, r *Request) error {
 				}
 			}
 		}
-		for _, d := range list {
+		for i, d := range list {
+			if slices.Contains(list[:i], d) {
+				return fmt.Errorf("%s %s: device %.80s is there twice", devices.as, devices.value, d)
+			}
 			if n, err := strconv.Atoi(d); (err != nil || n < 0) && !strings.HasPrefix(d, "GPU-") && !strings.HasPrefix(d, "MIG-") {
 				return fmt.Errorf("%s %s: %q is no device: their numbers, such as 0,1,2", devices.as, devices.value, d)
 			}
 		}
 		r.Env = append(r.Env, job.Var{Name: "CUDA_VISIBLE_DEVICES", Value: strings.Join(list, ","), Why: devices.as})
-		if slots.as == "" {
+		switch n, _ := strconv.Atoi(slots.value); {
+		case slots.as == "":
 			slots = said{value: strconv.Itoa(len(list)), as: devices.as}
+		case n > len(list): // Paddle's launcher ends there, with an IndexError
+			return fmt.Errorf("%s %s, but %s %s has %d: a worker has a device of its own", slots.as, slots.value, devices.as, devices.value, len(list))
 		}
 	}
 	if slots.as != "" {
