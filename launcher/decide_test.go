@@ -832,7 +832,7 @@ func TestLeaveWithoutANode(t *testing.T) {
 			t.Errorf("a failure before: %v: the loss stops the others, or is not told:\n%s", failed, got)
 		}
 		for n := range 2 {
-			for w.states[n].Left > 0 {
+			for w.states[n].Left > 0 && !w.states[n].Ended {
 				w.feed(n, finished{})
 			}
 			w.later(n, 0, emptied{})
