@@ -98,7 +98,7 @@ func (m *meeting) open(ctx context.Context) error {
 
 // serve hosts the store at the endpoint's port. When somebody holds that port already, a node that is sure that it
 // should host waits for him to go; any other takes him for another agent of this machine. Whoever does neither go nor
-// show that he is one is a stranger. Nor does anybody meet with one who is about to end.
+// show that he is one is a stranger.
 func (m *meeting) serve(ctx context.Context, sure bool) error {
 	host, port, _ := net.SplitHostPort(string(m.port))
 	addr := ":" + port
@@ -116,11 +116,9 @@ func (m *meeting) serve(ctx context.Context, sure bool) error {
 		case time.Now().After(late) && !before.mayEnd(m, port, &late):
 			return m.stranger(port, before.show != nil)
 		}
-		switch {
-		case sure:
+		if sure {
 			before.look(ctx, m, addr, late)
-		case before.ending(ctx, m, addr, late): // and then nobody would listen there
-		default:
+		} else {
 			switch err := m.findHere(ctx, late); {
 			case errors.Is(err, tcpstore.ErrNotStore):
 				late = time.Now() // unless he has just gone

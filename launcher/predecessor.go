@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -43,16 +42,6 @@ func (p *predecessor) look(ctx context.Context, m *meeting, addr string, late ti
 	if p.show != nil {
 		p.show.tick(fmt.Sprintf("another agent of this job still does%s", p.who))
 	}
-}
-
-// ending reports whether whoever holds the port at addr is a predecessor without a first process: it ends soon, and its store with it.
-func (p *predecessor) ending(ctx context.Context, m *meeting, addr string, late time.Time) bool {
-	_, port, _ := net.SplitHostPort(addr)
-	if holders := ports.Holders(number(port)); len(holders) == 0 || slices.Contains(holders, os.Getpid()) || attended(number(port)) {
-		return false // or nothing shows that it is
-	}
-	p.look(ctx, m, addr, late)
-	return p.show != nil
 }
 
 // meetsAt reports whether this job meets in a store at an address.
