@@ -145,7 +145,12 @@ func (d *desk) ask(ctx context.Context, what string) (any, error) {
 	case a := <-answers:
 		return a.text, a.err
 	case <-ctx.Done():
-		return nil, errors.New("the agent took the order, and is ending")
+		select {
+		case a := <-answers: // it ends because of the order
+			return a.text, a.err
+		default:
+			return nil, errors.New("the agent took the order, and is ending")
+		}
 	case <-late:
 		return nil, errors.New("the agent took the order and does not answer; muster status shows what became of it")
 	}
