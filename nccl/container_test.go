@@ -168,25 +168,25 @@ func TestFiles(t *testing.T) {
 func TestLook(t *testing.T) {
 	root := tree(t, map[string]string{
 		"/opt/amazon/ofi-nccl/lib/libnccl-net.so": "", "/usr/local/gib/scripts/nccl.conf": "NCCL_IB_TC=52\n", "/var/lib/tcpxo/lib64/nccl-env-profile.sh": "",
-		"/work/here.xml": "", "/work/my.conf": "NCCL_PROTO=LL\n", "/work/ucx.conf": "# a comment\nUCX_NET_DEVICES = mlx5_0:1\n",
+		"/job/here.xml": "", "/job/my.conf": "NCCL_PROTO=LL\n", "/job/ucx.conf": "# a comment\nUCX_NET_DEVICES = mlx5_0:1\n",
 		"/var/run/nvidia-topologyd/virtualTopology.xml": "", "/etc/nccl.conf": "NCCL_TOPO_FILE=/opt/microsoft/ndv5/topo.xml\n",
 	})
-	got := Look(root, env(nil), "", "/work")
+	got := Look(root, env(nil), "", "/job")
 	if len(got.Plugins) != 1 || got.Profile == nil || got.Profile.Values["NCCL_IB_TC"] != "52" || got.Script == "" || !got.Mapped || got.Missing != "/opt/microsoft/ndv5/topo.xml" {
 		t.Errorf("%+v", got)
 	}
-	if got := Look(root, env(map[string]string{"NCCL_TOPO_FILE": "/etc/nccl.conf"}), "", "/work"); got.Missing != "" {
+	if got := Look(root, env(map[string]string{"NCCL_TOPO_FILE": "/etc/nccl.conf"}), "", "/job"); got.Missing != "" {
 		t.Errorf("missing: %s", got.Missing)
 	}
 	for name, missing := range map[string]bool{"here.xml": false, "../etc/nccl.conf": false, "etc/nccl.conf": true} { // from the workers' directory
-		if got := Look(root, env(map[string]string{"NCCL_TOPO_FILE": name}), "", "/work"); (got.Missing != "") != missing {
+		if got := Look(root, env(map[string]string{"NCCL_TOPO_FILE": name}), "", "/job"); (got.Missing != "") != missing {
 			t.Errorf("missing of %s: %q", name, got.Missing)
 		}
 	}
-	if got := Look(root, env(map[string]string{"NCCL_CONF_FILE": "my.conf"}), "", "/work").Files; len(got) != 2 || got[0].Values["NCCL_PROTO"] != "LL" {
+	if got := Look(root, env(map[string]string{"NCCL_CONF_FILE": "my.conf"}), "", "/job").Files; len(got) != 2 || got[0].Values["NCCL_PROTO"] != "LL" {
 		t.Errorf("a file of the workers' directory: %+v", got)
 	}
-	if got := Look(root, env(nil), "", "/work").UCX; len(got) != 1 || got[0].Values["UCX_NET_DEVICES"] != "mlx5_0:1" {
+	if got := Look(root, env(nil), "", "/job").UCX; len(got) != 1 || got[0].Values["UCX_NET_DEVICES"] != "mlx5_0:1" {
 		t.Errorf("UCX's: %+v", got)
 	}
 	if err := os.Mkdir(filepath.Join(root, "etc/ld.so.conf"), 0o755); err != nil { // a directory, and a pipe would be the same
