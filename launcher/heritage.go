@@ -259,6 +259,7 @@ func (m *meeting) resumeSession() {
 		met = client
 	}
 	m.session = rendezvous.Resume(met, *m.c.past.World, m.c.past.Rank)
+	m.succeed()
 }
 
 // inherited returns a listener that an agent before this one left; nil: there is none.

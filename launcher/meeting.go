@@ -41,6 +41,7 @@ type meeting struct {
 	refused bool       // the meeting is over without a world that has us, and each node is to read why
 	anew    bool       // this is not the agent's first meeting
 	hosting bool       // this node serves the store
+	heir    successor  // of the agent that does
 	out     string     // why this node takes no place for a while
 	lived   bool       // the job had a world, as this node saw while it stood by
 	quits   bool       // this node leaves, and the others meet again
@@ -72,12 +73,24 @@ func openMeeting(ctx context.Context, c Config, h *heritage, d *desk) (*meeting,
 	if ln, err := m.inherited(heldStore); err != nil {
 		return m, err
 	} else if ln != nil {
-		return m, m.host(ctx, ln, hostOf(p.Endpoint), c.First.Legacy().Blobs[keptWorld])
+		return m, m.inherit(ctx, ln)
 	}
 	if c.takesOver() {
 		return m, m.resume()
 	}
 	return m, m.open(ctx)
+}
+
+// inherit goes on to host the store, and to let others in where they know this node from before it did.
+func (m *meeting) inherit(ctx context.Context, ln net.Listener) error {
+	door, err := m.inherited(heldDoor)
+	if err != nil {
+		return err
+	}
+	if door != nil {
+		m.await(door)
+	}
+	return m.host(ctx, ln, hostOf(m.port), m.c.First.Legacy().Blobs[keptWorld])
 }
 
 // open is openMeeting without anything that another agent left.
@@ -101,10 +114,7 @@ func (m *meeting) open(ctx context.Context) error {
 // show that he is one is a stranger.
 func (m *meeting) serve(ctx context.Context, sure bool) error {
 	host, port, _ := net.SplitHostPort(string(m.port))
-	addr := ":" + port
-	if isLoopback(host) {
-		addr = net.JoinHostPort(literal(host), port)
-	}
+	addr := m.storeAddr()
 	var before predecessor
 	for late := time.Now().Add(strangerTime); ; {
 		ln, err := net.Listen("tcp", addr)
@@ -134,24 +144,38 @@ func (m *meeting) serve(ctx context.Context, sure bool) error {
 	}
 }
 
+// storeAddr is where this node would listen to host the store.
+func (m *meeting) storeAddr() string {
+	host, port, _ := net.SplitHostPort(string(m.port))
+	if isLoopback(host) {
+		return net.JoinHostPort(literal(host), port)
+	}
+	return ":" + port
+}
+
 // host serves the store to a listener, and to ourselves. It begins with what an agent before this one kept of it.
 func (m *meeting) host(ctx context.Context, ln net.Listener, host string, kept []byte) error {
-	free := m.hold(heldStore, ln)
-	server := &tcpstore.Server{Log: m.c.Log, Magic: fleet.Magic, Foreign: m.door.handle, Store: rendezvous.Host(tcpstore.Prefix, m.spec.ID, kept, m.remember)}
 	ctx, cancel := context.WithDeadlineCause(ctx, m.end, errors.New("no answer from ourselves"))
 	defer cancel()
-	m.run(func() {
-		if err := server.Serve(ln); !errors.Is(err, tcpstore.ErrServerClosed) {
-			m.c.Log.Error(fmt.Sprintf("the meeting point that this node hosts broke down: %v", err))
-			cancel()
-		}
-	}, func() { free(); m.shut(server) })
+	m.serveStore(ln, kept, cancel)
 	client, err := tcpstore.Dial(ctx, here(ln.Addr()), tcpstore.Options{})
 	if err != nil {
 		return fail(job.ExitSystem, "", "reach the meeting point that this node hosts: %w", err)
 	}
 	m.store, m.hosting = client, true
 	return m.announce(ln.Addr(), isLoopback(host), host)
+}
+
+// serveStore serves the store to a listener, until it is closed or breaks down.
+func (m *meeting) serveStore(ln net.Listener, kept []byte, broke func()) {
+	free := m.hold(heldStore, ln)
+	server := &tcpstore.Server{Log: m.c.Log, Magic: fleet.Magic, Foreign: m.door.handle, Store: rendezvous.Host(tcpstore.Prefix, m.spec.ID, kept, m.remember)}
+	m.run(func() {
+		if err := server.Serve(ln); !errors.Is(err, tcpstore.ErrServerClosed) {
+			m.c.Log.Error(fmt.Sprintf("the meeting point that this node hosts broke down: %v", err))
+			broke()
+		}
+	}, func() { free(); m.shut(server) })
 }
 
 // How long the host of a store waits for others at its end: to read what their meeting came to, to read that the job is over, or
@@ -349,6 +373,7 @@ func (m *meeting) world(ctx context.Context, o rendezvous.Options, met func(Conf
 			return l, err
 		}
 		m.c.Log.Warn(err.Error() + "; this node meets the others again")
+		m.heir.end()
 		if m.session != nil {
 			m.session.Close()
 			o.Seen, o.Previous, m.session = m.session.World.Generation, &m.session.World, nil
@@ -383,6 +408,7 @@ func (m *meeting) once(ctx context.Context, o rendezvous.Options, met func(Confi
 	case <-m.decided: // by us
 	default:
 	}
+	m.succeed()
 	met(m.c, m.session)
 	return m.connect(ctx)
 }
@@ -421,6 +447,7 @@ func lives(ctx context.Context, n job.Node) bool { return fleet.Answers(ctx, n.A
 
 // next is world for those who have been in one.
 func (m *meeting) next(ctx context.Context, o rendezvous.Options, out string, met func(Config, *rendezvous.Session)) (*line, error) {
+	m.heir.end()
 	m.out = out
 	m.session, m.anew, m.end = nil, true, time.Now().Add(m.c.RejoinTimeout)
 	m.door.reset(m.over(o.Previous))
@@ -549,13 +576,14 @@ func (m *meeting) close() {
 
 // leaveStore ends the use of the store, and what this node serves for it.
 func (m *meeting) leaveStore() {
+	m.heir.end()
 	if m.store != nil {
 		m.store.Close()
 	}
 	for _, end := range m.closers {
 		end()
 	}
-	m.store, m.closers = nil, nil
+	m.store, m.closers, m.hosting = nil, nil, false
 }
 
 // maxWaiting bounds the agents that wait at a door which is not open yet; those that find it full come again.

@@ -171,6 +171,37 @@ func TestHostIsReplaced(t *testing.T) {
 	}
 }
 
+// Who hosts the store is gone while a world lives: another agent of its machine hosts it, and who comes late finds that world.
+func TestHostHasASuccessor(t *testing.T) {
+	t.Parallel()
+	at := freeEndpoint(t)
+	agent := func(index int, log *slog.Logger, mayServe bool) <-chan gathering {
+		c, p := joiner(at, 3, index, fmt.Sprint("life", index))
+		c.RejoinTimeout, p.Restarts, p.Spec.Least = time.Minute, 1, 2
+		c.Log, p.MayServe = log, mayServe
+		return gather(t, c, p)
+	}
+	quiet := slog.New(slog.DiscardHandler)
+	first, second := agent(0, quiet, true), agent(1, quiet, true)
+	a, b := ends(t, first), ends(t, second)
+	if a.err != nil || b.err != nil {
+		t.Fatal(a.err, b.err)
+	}
+	a.meeting.close() // it came first, and hosts the store
+	b.meeting.succeed()
+
+	told := make(said, 1000)
+	late := agent(2, slog.New(slog.NewTextHandler(told, nil)), false)
+	told.wait(t, "generation 1 of this job has been running")
+	if err := b.meeting.session.End(t.Context(), rendezvous.Over{Verdict: &job.Verdict{Sentence: "all ended well"}}); err != nil {
+		t.Error(err)
+	}
+	var ended *rendezvous.Ended
+	if e := ends(t, late); !errors.As(e.err, &ended) {
+		t.Error(e.err)
+	}
+}
+
 // Whoever holds the port and goes away was this node's last agent, not another program.
 func TestPortIsLeft(t *testing.T) {
 	t.Parallel()

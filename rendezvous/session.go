@@ -3,6 +3,7 @@ package rendezvous
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -180,6 +181,16 @@ func (s *Session) describe(ctx context.Context, meeting shelf) error {
 		_, err = meeting.once(ctx, keyOutcome, b)
 	}
 	return err
+}
+
+// Kept is this world as a store begins with it that this node hosts in the place of one that is gone: see [Host]. It is for who has all
+// members.
+func (s *Session) Kept() ([]byte, error) {
+	b, err := encodeOutcome(&outcome{Protocol: s.protocol, World: &world{s.World, s.rest}})
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(decision{Incarnation: []byte(random()), Generation: s.World.Generation, Outcome: b})
 }
 
 // Close ends this node's part without a word: newcomers find out when the leader has been silent for 5 s.

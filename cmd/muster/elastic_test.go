@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/ports"
 	"github.com/muster-run/muster/proc"
 )
 
@@ -18,14 +19,15 @@ import (
 type crowd struct {
 	*testing.T
 	port  int
-	host  string // who serves the store
+	host  string // who serves the store,
+	serve string // as its --serve has it
 	open  string // as soon as this file is there, workers end well
 	flags []string
 	nodes map[string]*program
 }
 
 func newCrowd(t *testing.T, flags string) *crowd {
-	return &crowd{t, freePort(t), "a", filepath.Join(t.TempDir(), "open"), strings.Fields(flags), map[string]*program{}}
+	return &crowd{t, freePort(t), "a", "yes", filepath.Join(t.TempDir(), "open"), strings.Fields(flags), map[string]*program{}}
 }
 
 // joins starts an agent, which serves the store if it is the one to do so.
@@ -41,7 +43,7 @@ func (c *crowd) joins(names ...string) {
 func (c *crowd) agent(name, workers string) []string {
 	at, serve := 1+int(name[0]-'a'), "no"
 	if name == c.host {
-		serve = "yes"
+		serve = c.serve
 	}
 	return append([]string{"run", "--nproc-per-node", workers, "--rdzv-id", "crowd", "--rdzv-endpoint", fmt.Sprint("127.0.0.1:", c.port),
 		"--local-addr", fmt.Sprint("127.0.0.", at), "--node-rank", fmt.Sprint(at - 1), "--serve", serve}, c.flags...)
@@ -214,6 +216,27 @@ func TestFirstProcessOfTheHostIsKilled(t *testing.T) {
 	c.joins("a")
 	c.works(1, "a", "b")
 	c.end("a", "b")
+}
+
+// Where only the endpoint's address shows who is to host, the one that comes in its place meets in the store of that agent, and hosts it once it is
+// gone. So whoever comes later finds a store, also when the agent that hosts it now has died and another one has taken over.
+func TestFirstProcessOfWhoMayHostIsKilled(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, "--nnodes 2:3 --last-call 1s --max-restarts 3")
+	c.serve = "auto"
+	c.joins("a")
+	c.nodes["a"].says("1 of 2:3 nodes here")
+	c.joins("b")
+	c.works(0, "a", "b")
+	syscall.Kill(c.nodes["a"].cmd.Process.Pid, syscall.SIGKILL)
+	c.joins("a")
+	c.works(1, "a", "b")
+	a := c.nodes["a"]
+	a.until(func() bool { return slices.Contains(ports.Holders(c.port), a.cmd.Process.Pid) })
+	a.killAgent()
+	c.joins("c")
+	c.works(2, "a", "b", "c")
+	c.end("a", "b", "c")
 }
 
 // One that lives, as when a command is given twice by mistake, is another thing, and so is that of another job.
