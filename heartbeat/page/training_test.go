@@ -117,21 +117,13 @@ func TestTrainings(t *testing.T) {
 
 func (r training) late(t *testing.T, recorder bool) {
 	t.Helper()
-	all := r.until(t, "waiting", func(all []Snapshot) bool {
-		if all[0].Optimizer != 8 || all[1].Optimizer != 8 || len(all[0].Lanes) == 0 || len(all[1].Lanes) == 0 {
-			return false
-		}
-		return all[0].Lanes[0].Op != "" || all[0].Calls.Op != ""
-	})
+	all := r.until(t, "waiting", func(all []Snapshot) bool { return waiting(all, recorder) })
 	waits, late := all[0].Lanes[0], all[1].Lanes[0]
 	if waits.Group != late.Group || waits.Entered <= late.Entered || waits.Members != 2 || waits.Blind == recorder || all[0].Recorder != recorder {
 		t.Errorf("waits: %+v\nlate:  %+v", all[0], all[1])
 	}
-	if recorder && (waits.Completed != waits.Entered-1 || late.Completed != late.Entered || waits.Bytes == 0) {
-		t.Errorf("waits: %+v\nlate:  %+v", waits, late)
-	}
-	if calls := all[0].Calls; !recorder && (calls.Completed != calls.Entered-1 || all[1].Calls.Completed != all[1].Calls.Entered) {
-		t.Errorf("waits: %+v\nlate:  %+v", calls, all[1].Calls)
+	if recorder && waits.Bytes == 0 {
+		t.Errorf("waits: %+v", waits)
 	}
 	for rank, s := range all {
 		if s.Rank != rank || s.World != 2 || s.Limit.Minutes() != 30 || !s.StackReady || s.Hooks == recorder {
@@ -146,6 +138,19 @@ func (r training) late(t *testing.T, recorder bool) {
 	r.until(t, "done", func(all []Snapshot) bool { return all[0].Optimizer == 16 && all[1].Optimizer == 16 })
 	r.wait()
 	r.until(t, "ended", func(all []Snapshot) bool { return all[0].Exiting && all[1].Exiting })
+}
+
+// waiting reports whether two ranks tell that the first is in a collective, and the second between two. Lanes are told of in turns: a rank's
+// optimizer may be further than they are.
+func waiting(all []Snapshot, recorder bool) bool {
+	if all[0].Optimizer != 8 || all[1].Optimizer != 8 || len(all[0].Lanes) == 0 || len(all[1].Lanes) == 0 {
+		return false
+	}
+	waits, late := all[0].Lanes[0], all[1].Lanes[0]
+	if !recorder {
+		waits, late = all[0].Calls, all[1].Calls
+	}
+	return waits.Op != "" && waits.Completed == waits.Entered-1 && late.Completed == late.Entered && all[0].Lanes[0].Entered > all[1].Lanes[0].Entered
 }
 
 // What the recorder holds comes when it is asked for, each time, while the training's own thread waits.

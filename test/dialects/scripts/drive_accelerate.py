@@ -14,6 +14,7 @@ def pretend():
     """What the machine need not have to start workers: libraries that the workers would load."""
     accelerate.utils.launch.is_fp8_available = lambda: True
     launch.is_deepspeed_available = lambda: True
+    accelerate.utils.launch.is_port_in_use = lambda port=None: False  # all machines are this one: the other's store may be there already
     runner = types.ModuleType("deepspeed.launcher.runner")
     runner.DEEPSPEED_ENVIRONMENT_NAME = "/nowhere/.deepspeed_env"
     for name in "deepspeed", "deepspeed.launcher":
