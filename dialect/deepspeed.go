@@ -97,7 +97,7 @@ func parseDeepspeed(h job.Host, as string, args []string) (r Request, err error)
 	if err := deepspeedRefused(l); err != nil {
 		return r, err
 	}
-	r.Command = l.rest
+	r.Command, r.Binds = l.rest, true
 	deepspeedScript(l, &r)
 	deepspeedCores(l, &r)
 	r.notes(l, deepspeedIdle)

@@ -46,6 +46,7 @@ type Request struct {
 	// leaves alone.
 	Without []string
 	Cores   Cores  // on which cores workers are to run
+	Binds   bool   // the launcher has words for that, so that nobody else decides it where they were not said
 	Tuning  string // the words by which the launcher is to try configurations, calling itself for each; "": they start a job
 	PIDFile string // is for the number of muster's process, while it runs, with it in its name where %d stands; "": none
 	Idle    string // why the job is to run without this node, which then ends at once, and well; "": it takes part

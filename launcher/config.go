@@ -46,6 +46,7 @@ type Config struct {
 	OpenEtcd func(EtcdJob) (store.Store, error) // opens a store at once, which its first call connects
 
 	Preflight string // --preflight: auto, off, strict
+	Bind      string // --bind: auto, none, socket, numa, core; "": none
 
 	Tune  string // --nccl-tune: auto, off, explain
 	Rails string // --nccl-rails: tell, common, refuse

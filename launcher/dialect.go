@@ -27,7 +27,7 @@ func (p Plan) Tasks(place framework.Place, c Config) []job.Task {
 	for i := range tasks {
 		local, _ := place.Local(tasks[i].LocalRank)
 		tasks[i].Env = slices.Concat(place.Networks, tasks[i].Env, c.Dialect.Env, c.virtual(local, hip(p.machine)))
-		c.bind(&tasks[i], p.Bindings)
+		p.bind(c, &tasks[i])
 		if c.Debug == "" {
 			tasks[i].Argv = c.arguments(tasks[i].Argv, strconv.Itoa(local))
 		}
@@ -76,18 +76,6 @@ func planNear(c Config, p *Plan) (err error) {
 	}
 	p.Settings = append(p.Settings, Setting{Name: "cores", Value: "near each worker's GPU (" + c.Dialect.Cores.Near + ")", From: c.Dialect.Cores.From})
 	return nil
-}
-
-// bind gives a task its cores, and threads for them.
-func (c Config) bind(t *job.Task, bindings []job.Binding) {
-	if t.LocalRank >= len(bindings) {
-		return
-	}
-	t.Binding = bindings[t.LocalRank]
-	if c.Dialect.Cores.Near != "" { // torchrun leaves the threads as they are
-		return
-	}
-	t.Env = append(t.Env, job.Var{Name: "OMP_NUM_THREADS", Value: strconv.Itoa(len(t.Binding.CPUs)), Why: "this worker's cores by " + c.Dialect.Cores.From})
 }
 
 // planVirtual makes sure that there is a GPU for each worker that is to see one alone.

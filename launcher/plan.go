@@ -39,6 +39,7 @@ type Plan struct {
 	Code      int           // with which this node ends then; 0: as a job that is refused
 	Devices   []string      // files of this node's GPUs
 	Bindings  []job.Binding // of the workers, by local rank; nil: anywhere
+	Threads   []int         // that each may compute with, where nobody says otherwise; nil: as the framework has it
 	Training  []string      // what it would run without --debug
 	Framework framework.Framework
 	GPUs      int       // that the workers see
@@ -70,7 +71,7 @@ func planned(c Config) (p Plan, err error) {
 	}
 	p.Notes = slices.Concat(c.Notes, warned(found))
 	for _, step := range []func(Config, discovery.Finding, *Plan) error{
-		planCommand, planFramework, planNodes, planServers, planSelf, planSlots, planPreflight, planCores, planVirtual, planEndpoint, planID, planToken, planRestarts, planPark,
+		planCommand, planFramework, planNodes, planServers, planSelf, planSlots, planPreflight, planCores, planBind, planVirtual, planEndpoint, planID, planToken, planRestarts, planPark,
 	} {
 		if err := step(c, found, &p); err != nil {
 			return p, err

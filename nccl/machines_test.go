@@ -30,18 +30,9 @@ func described(t testing.TB, name string) string {
 		t.Fatal(err)
 	}
 	if strings.HasPrefix(name, "mi300x") {
-		return string(text) + nodesAMD()
+		return string(text) + fixture.NodesAMD()
 	}
 	return string(text)
-}
-
-// nodesAMD are device nodes that a container needs to use AMD's GPUs, which their description leaves out.
-func nodesAMD() string {
-	text := "\nfile dev/kfd \"\"\n"
-	for i := range 64 {
-		text += fmt.Sprintf("file dev/dri/renderD%d \"\"\n", 128+i)
-	}
-	return text
 }
 
 func machineOf(t testing.TB, text string) topology.Machine {

@@ -10,7 +10,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher"
+	"github.com/muster-run/muster/topology"
 )
 
 func envCommand() *cli.Command {
@@ -48,6 +50,9 @@ func printEnv(w io.Writer, d launcher.Dry) error {
 		fmt.Fprintf(t, "# note: %s\n", note)
 	}
 	fmt.Fprintf(t, "# rank %d runs: %q\n", d.Task.Rank, d.Task.Argv)
+	if b := d.Task.Binding; len(b.CPUs) > 0 {
+		fmt.Fprintf(t, "# rank %d runs on CPUs %v%s\n", d.Task.Rank, topology.CPUs(b.CPUs), memoryOf(b))
+	}
 	for _, v := range d.Task.Env {
 		why := v.Why
 		if old, set := d.User(v.Name); set && old != v.Value {
@@ -57,6 +62,17 @@ func printEnv(w io.Writer, d launcher.Dry) error {
 	}
 	fmt.Fprintf(t, "# and %d variables of this environment, as they are\n", d.Kept)
 	return t.Flush()
+}
+
+// memoryOf says which memory a bound process has.
+func memoryOf(b job.Binding) string {
+	switch {
+	case len(b.Memory) == 0:
+		return ""
+	case b.Prefer:
+		return fmt.Sprintf(", with memory of NUMA node %v first", topology.CPUs(b.Memory))
+	}
+	return fmt.Sprintf(", with memory of NUMA node %v alone", topology.CPUs(b.Memory))
 }
 
 // printDiff prints what a worker's environment has that this process' has not, and what it has otherwise. own is this process' environment,

@@ -145,11 +145,16 @@ os.write(1, b'up\n')
 os.read(0, 1)
 `
 
-// forbidden lets the kernel refuse PR_SET_CHILD_SUBREAPER (seccomp(2)).
+// forbidden lets the kernel refuse PR_SET_CHILD_SUBREAPER.
 const forbidden = `
-import ctypes, os, platform, struct, sys
+import platform
 prctl = {'x86_64': 157, 'aarch64': 167}[platform.machine()]
 code = [(0x20, 0, 0, 0), (0x15, 0, 3, prctl), (0x20, 0, 0, 16), (0x15, 0, 1, 36), (6, 0, 0, 0x50001), (6, 0, 0, 0x7fff0000)]
+` + filtered
+
+// filtered runs a command under that filter (seccomp(2)).
+const filtered = `
+import ctypes, os, struct, sys
 filter = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *c) for c in code))
 program = ctypes.create_string_buffer(struct.pack('HP', len(code), ctypes.addressof(filter)))
 libc = ctypes.CDLL(None, use_errno=True)

@@ -10,15 +10,15 @@ import (
 )
 
 // bind binds this thread as the next child is to be, which inherits that, and returns what undoes it. What the kernel does not
-// let us do is said, and does no harm: the child then runs where we do.
-func bind(b proc.Binding) (undo func()) {
+// let us do is told, and does no harm: the child then runs where we do.
+func bind(b proc.Binding, tell func(string)) (undo func()) {
 	undoCPUs, err := bindCPUs(b.CPUs)
 	if err != nil {
-		complain("no worker is bound to cores %v: %v", b.CPUs, err)
+		tell(fmt.Sprintf("no worker is bound to its CPUs: %v", err))
 	}
 	undoMemory, err := bindMemory(b.Memory, b.Prefer)
 	if err != nil { // most often a container's seccomp profile, which needs CAP_SYS_NICE for it
-		complain("no worker is bound to the memory of NUMA nodes %v: %v", b.Memory, err)
+		tell(fmt.Sprintf("no worker is bound to the memory of a NUMA node: %v", err))
 	}
 	return func() {
 		undoMemory()

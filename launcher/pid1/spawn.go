@@ -42,9 +42,16 @@ type spawner struct {
 // run starts what comes, for ever.
 func (s *spawner) run(known *registry) {
 	runtime.LockOSThread()
+	told := map[string]bool{}
+	once := func(text string) {
+		if !told[text] {
+			told[text] = true
+			complain("%s", text)
+		}
+	}
 	for w := range s.work {
 		known.fork.Lock()
-		pid, err := fork(w)
+		pid, err := fork(w, once)
 		if err == nil {
 			known.add(pid)
 		}
@@ -59,8 +66,8 @@ func (s *spawner) run(known *registry) {
 	}
 }
 
-// fork starts w. Every error is a *proc.StartError.
-func fork(w spawn) (int, error) {
+// fork starts w. Every error is a *proc.StartError; what w goes without is told.
+func fork(w spawn, tell func(string)) (int, error) {
 	if len(w.argv) == 0 || w.argv[0] == "" {
 		return 0, &proc.StartError{Code: 127, Text: "start: no command given"}
 	}
@@ -78,7 +85,7 @@ func fork(w spawn) (int, error) {
 	}
 	defer limitCore(w.core)()
 	defer raiseOOM(w.oom)()
-	defer bind(w.binding)()
+	defer bind(w.binding, tell)()
 	attr := &syscall.ProcAttr{Dir: w.dir, Env: w.env, Sys: &w.sys}
 	for _, fd := range w.files {
 		attr.Files = append(attr.Files, uintptr(fd))

@@ -9,23 +9,24 @@ import (
 
 // A document is a machine for programs. Keys stay; new ones may come. docs/probe.md explains them.
 type document struct {
-	Platform   string     `json:"platform"`
-	Transport  string     `json:"transport"`
-	Compute    []string   `json:"compute_hcas"`
-	GIDIndex   *int       `json:"gid_index,omitempty"`
-	NVSwitches int        `json:"nvswitches"`
-	Driver     string     `json:"nvidia_driver,omitempty"`
-	OpenDriver bool       `json:"nvidia_open_driver,omitempty"`
-	IMEX       []int      `json:"imex_channels,omitempty"`
-	Hidden     string     `json:"hidden,omitempty"`
-	GPUs       []gpu      `json:"gpus"`
-	HCAs       []hca      `json:"hcas"`
-	Affinity   []affinity `json:"affinity"`
-	Processor  processor  `json:"cpus"`
-	Nodes      []numa     `json:"nodes"`
-	Nets       []network  `json:"nets"`
-	DMI        dmi        `json:"dmi"`
-	Unknown    []string   `json:"unknown,omitempty"`
+	Platform   string    `json:"platform"`
+	Transport  string    `json:"transport"`
+	Compute    []string  `json:"compute_hcas"`
+	GIDIndex   *int      `json:"gid_index,omitempty"`
+	NVSwitches int       `json:"nvswitches"`
+	Driver     string    `json:"nvidia_driver,omitempty"`
+	OpenDriver bool      `json:"nvidia_open_driver,omitempty"`
+	IMEX       []int     `json:"imex_channels,omitempty"`
+	Hidden     string    `json:"hidden,omitempty"`
+	GPUs       []gpu     `json:"gpus"`
+	HCAs       []hca     `json:"hcas"`
+	Affinity   []nearest `json:"affinity"`
+	Binding    []binding `json:"binding"`
+	Processor  processor `json:"cpus"`
+	Nodes      []numa    `json:"nodes"`
+	Nets       []network `json:"nets"`
+	DMI        dmi       `json:"dmi"`
+	Unknown    []string  `json:"unknown,omitempty"`
 }
 
 type gpu struct {
@@ -105,10 +106,18 @@ type gid struct {
 	GID   string `json:"gid"`
 }
 
-type affinity struct {
+type nearest struct {
 	GPU      int      `json:"gpu"`
 	HCAs     []string `json:"hcas"`
 	Relation string   `json:"relation"` // "-": there is no adapter
+}
+
+type binding struct {
+	GPU     int    `json:"gpu"`
+	CPUs    string `json:"cpus"`   // "": wherever muster may run
+	Memory  int    `json:"memory"` // -1: where it runs
+	Threads int    `json:"threads"`
+	Why     string `json:"why"`
 }
 
 type processor struct {
@@ -158,7 +167,7 @@ func documentOf(m topology.Machine) document {
 	d := document{
 		Platform: m.Platform(), Transport: m.Transport(), Compute: []string{}, NVSwitches: len(m.NVSwitches),
 		Driver: m.NVIDIA.Driver, OpenDriver: m.NVIDIA.Open, IMEX: m.NVIDIA.IMEX, Hidden: m.Hidden, Unknown: m.Unknown,
-		GPUs: []gpu{}, HCAs: []hca{}, Affinity: []affinity{}, Nodes: []numa{}, Nets: []network{},
+		GPUs: []gpu{}, HCAs: []hca{}, Affinity: []nearest{}, Binding: []binding{}, Nodes: []numa{}, Nets: []network{},
 		DMI: dmi{m.DMI.Vendor, m.DMI.Product, m.DMI.Board, m.DMI.BIOS},
 	}
 	training := map[string]bool{}
@@ -178,7 +187,10 @@ func documentOf(m topology.Machine) document {
 		d.HCAs = append(d.HCAs, hcaOf(m, r, training[r.Name()]))
 	}
 	for _, a := range m.Affinity() {
-		d.Affinity = append(d.Affinity, affinity{a.GPU, topology.Names(a.Rails), a.Relation.String()})
+		d.Affinity = append(d.Affinity, nearest{a.GPU, topology.Names(a.Rails), a.Relation.String()})
+	}
+	for i, w := range bound(m).Workers {
+		d.Binding = append(d.Binding, binding{m.Slots()[i].Index, w.CPUs.String(), w.Memory, w.Threads, w.Why})
 	}
 	p := m.Processor
 	d.Processor = processor{p.Model, p.Sockets(), len(p.Cores), p.Online.String(), m.Limits.Usable(p.Online).String(), m.Limits.Quota, p.Virtual}

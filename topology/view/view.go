@@ -9,6 +9,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/muster-run/muster/affinity"
 	"github.com/muster-run/muster/topology"
 )
 
@@ -19,6 +20,7 @@ func Table(w io.Writer, m topology.Machine) error {
 	gpus(&b, m)
 	adapters(&b, m)
 	nodes(&b, m)
+	workers(&b, m)
 	nets(&b, m)
 	matrix(&b, m)
 	unknown(&b, m)
@@ -178,6 +180,26 @@ func nodes(b *strings.Builder, m topology.Machine) {
 	if more := len(m.Nodes) - len(shown); more > 0 {
 		fmt.Fprintf(b, "and %s without CPUs and memory\n", count(more, "node"))
 	}
+}
+
+// workers are where those of muster run would be, one for each GPU, if nothing else is said.
+func workers(b *strings.Builder, m topology.Machine) {
+	c := bound(m)
+	switch {
+	case len(c.Workers) == 0:
+	case c.Why != "":
+		fmt.Fprintf(b, "\nno worker is bound to CPUs (--bind auto): %s\n", c.Why)
+	default:
+		b.WriteString("\none worker for each GPU would run so (--bind auto):\n")
+		for _, l := range c.Lines() {
+			fmt.Fprintf(b, "  %s\n", l)
+		}
+	}
+}
+
+// bound is what --bind auto does on a machine. The user's environment may say otherwise, as muster env shows.
+func bound(m topology.Machine) affinity.Choice {
+	return affinity.Choose(affinity.Given{Machine: m, Mode: affinity.Auto, Workers: len(m.Slots()), Getenv: func(string) (string, bool) { return "", false }})
 }
 
 func nets(b *strings.Builder, m topology.Machine) {
