@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -25,47 +24,51 @@ type training struct {
 	python string // with what requirements/NAME.txt lists
 	nodes  int
 	flags  string
-	ranks  int // how many tell of their end
+	ranks  int    // how many tell of their end
+	of     string // the packages of which the table in docs/frameworks.md tells the versions
 }
 
 var trainings = []training{
-	{"ddp", "torch", 2, "--nproc-per-node 2", 4},
-	{"fsdp2", "torch", 2, "--nproc-per-node 2", 4},
-	{"accelerate_bf16", "torch", 2, "--nproc-per-node 2", 4},
-	{"transformers_trainer", "torch", 2, "--nproc-per-node 2", 4},
-	{"lightning_ddp", "torch", 2, "--nproc-per-node 2", 4},
-	{"jax_psum", "jax", 2, "--nproc-per-node 2", 4},
-	{"paddle_collective", "paddle", 2, "--nproc-per-node 2", 4},
-	{"paddle_ps", "paddle-ps", 3, "--ps 1", 2},
-	{"tf_multiworker", "tensorflow", 2, "", 2},
-	{"tf_ps", "tensorflow", 3, "--ps 1", 1},
-	{"horovod_torch", "horovod", 2, "--nproc-per-node 2", 4},
-	{"mpi4py_allreduce", "mpich", 2, "--nproc-per-node 2 --framework mpi", 4},
-	{"mpi4py_allreduce", "intelmpi", 2, "--nproc-per-node 2 --framework mpi", 4},
+	{"ddp", "torch", 2, "--nproc-per-node 2", 4, "torch"},
+	{"fsdp2", "torch", 2, "--nproc-per-node 2", 4, "torch"},
+	{"accelerate_bf16", "torch", 2, "--nproc-per-node 2", 4, "accelerate torch"},
+	{"transformers_trainer", "torch", 2, "--nproc-per-node 2", 4, "transformers torch"},
+	{"lightning_ddp", "torch", 2, "--nproc-per-node 2", 4, "lightning torch"},
+	{"jax_psum", "jax", 2, "--nproc-per-node 2", 4, "jax"},
+	{"paddle_collective", "paddle", 2, "--nproc-per-node 2", 4, "paddlepaddle"},
+	{"paddle_ps", "paddle-ps", 3, "--ps 1", 2, "paddlepaddle"},
+	{"tf_multiworker", "tensorflow", 2, "", 2, "tensorflow-cpu"},
+	{"tf_ps", "tensorflow", 3, "--ps 1", 1, "tensorflow-cpu"},
+	{"horovod_torch", "horovod", 2, "--nproc-per-node 2", 4, "horovod"},
+	{"mpi4py_allreduce", "mpich", 2, "--nproc-per-node 2 --framework mpi", 4, "mpich mpi4py"},
+	{"mpi4py_allreduce", "intelmpi", 2, "--nproc-per-node 2 --framework mpi", 4, "impi-rt mpi4py"},
 }
 
 func TestMain(m *testing.M) { stage.Main(m, 1) }
 
 // TestTrainings runs them, one after the other: each is a world of processes of its own.
 func TestTrainings(t *testing.T) {
-	chosen, err := regexp.Compile(*play)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if *play == "" {
-		return // TestScripts has looked at them
-	}
 	muster := stage.Build(t)
 	table := "for the table of docs/frameworks.md:\n"
 	for _, c := range trainings {
-		if !chosen.MatchString(c.script) {
-			continue
+		if !playing(t, c.script+"/"+c.python) {
+			continue // TestTable has looked at it
 		}
 		if t.Run(c.script+"/"+c.python, func(t *testing.T) { c.run(t, muster) }) {
 			table += fmt.Sprintf("| %s | `%s` | %s |\n", c.versions(t), c.script, time.Now().UTC().Format(time.DateOnly))
 		}
 	}
 	t.Log(table)
+}
+
+// playing reports whether a script is to be run.
+func playing(t *testing.T, script string) bool {
+	t.Helper()
+	asked, err := regexp.MatchString(*play, script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return asked && *play != ""
 }
 
 // versions are those of what a training's requirements pin, and of PyTorch, if its Python has that.
@@ -85,32 +88,6 @@ for name in dict.fromkeys(re.findall(r"(?m)^([A-Za-z][\w.-]*)==", sys.argv[1]) +
 		t.Fatalf("%v: %s", err, out)
 	}
 	return strings.Join(strings.Split(strings.TrimSpace(string(out)), "\n"), ", ")
-}
-
-// Each script is played, and each is in the table that people read.
-func TestScripts(t *testing.T) {
-	played := map[string]bool{"deepspeed_pdsh": true, "deepspeed_zero1": true} // with links
-	for _, c := range trainings {
-		played[c.script] = true
-	}
-	files, err := filepath.Glob("scripts/*.py")
-	if err != nil || len(files) != len(played) {
-		t.Errorf("%d scripts, %v; %d are played", len(files), err, len(played))
-	}
-	table, err := os.ReadFile("../../docs/frameworks.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range trainings {
-		for _, file := range []string{"scripts/" + c.script + ".py", "requirements/" + c.python + ".txt"} {
-			if _, err := os.Stat(file); err != nil {
-				t.Error(err)
-			}
-		}
-		if !strings.Contains(string(table), "`"+c.script+"`") {
-			t.Errorf("docs/frameworks.md does not tell of %s", c.script)
-		}
-	}
 }
 
 // said is how a script tells its end: "rank 3 of 4: equal parameters 1.25". Before it is who passed it on, muster run or pdsh.

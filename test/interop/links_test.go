@@ -45,3 +45,15 @@ func TestLinks(t *testing.T) {
 		})
 	}
 }
+
+// The oldest and the newest PyTorch that muster knows.
+func TestPyTorch(t *testing.T) {
+	muster, script := stage.Build(t), stage.File(t, "scripts/ddp.py")
+	for _, python := range []string{"debian", "newest"} {
+		t.Run(python, func(t *testing.T) {
+			exe := stage.Python(t, python)
+			agree(t, 2, 4, func(int) []string { return []string{"PYTHON_EXEC=" + exe} },
+				muster, "run", "--nnodes", "2", "--nproc-per-node", "2", "--rdzv-endpoint", "h0:29400", script)
+		})
+	}
+}

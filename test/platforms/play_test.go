@@ -21,7 +21,7 @@ import (
 var everything = flag.Bool("all", false, "play also what takes long, or frameworks that are large")
 
 // patience is how long a play may take; the machine may be busy with much else.
-const patience = 2 * time.Minute
+const patience = 8 * time.Minute
 
 func TestMain(m *testing.M) { stage.Main(m, 3) }
 
@@ -169,30 +169,30 @@ const contained = `mount -t proc proc $1/proc; exec chroot "$@"`
 // image makes a machine's image: what this one has, and what the pod's is to have.
 func (e example) image(t *testing.T, m *stage.Machine, p *pod, muster string) {
 	files := t.TempDir()
-	put := func(name, text string) {
+	put := func(name, text string, mode os.FileMode) {
 		path := filepath.Join(files, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for name, text := range p.Files {
-		put(name, text)
+		put(name, text, 0o644)
 	}
-	put("/etc/hosts", p.hosts())
-	put("/etc/hostname", p.Hostname+"\n")
-	put("/etc/resolv.conf", fmt.Sprintf("nameserver %s\nsearch %s.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5\n", nameserver, p.Namespace))
+	put("/etc/hosts", p.hosts(), 0o644)
+	put("/etc/hostname", p.Hostname+"\n", 0o644)
+	put("/etc/resolv.conf", fmt.Sprintf("nameserver %s\nsearch %s.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5\n", nameserver, p.Namespace), 0o644)
 	if !p.bare {
-		put("/run/secrets/kubernetes.io/serviceaccount/namespace", p.Namespace)
+		put("/run/secrets/kubernetes.io/serviceaccount/namespace", p.Namespace, 0o644)
 	}
 	for name, file := range e.play.files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		put(name, string(text))
+		put(name, string(text), mode(t, file))
 	}
 	if said := m.Ask("sh", "-euc", furnish, "sh", m.Dir, muster, files); said != "" {
 		t.Fatalf("%s: %s", p.Name, said)
@@ -207,6 +207,16 @@ func (e example) image(t *testing.T, m *stage.Machine, p *pod, muster string) {
 			t.Errorf("%q: %s", e.play.check, said)
 		}
 	}
+}
+
+// mode is that of one of our files: scripts are to be run.
+func mode(t *testing.T, file string) os.FileMode {
+	t.Helper()
+	found, err := os.Stat(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found.Mode()
 }
 
 // start makes a container of a machine, and runs the pod's command in it.

@@ -4,8 +4,9 @@ import os
 from mpi4py import MPI
 
 world = MPI.COMM_WORLD
-assert world.size == int(os.environ["WORLD_SIZE"]) == 4, world.size
-assert world.rank == int(os.environ["RANK"]), world.rank
+size, rank = ("WORLD_SIZE", "RANK") if "RANK" in os.environ else ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK")  # by muster, or by mpirun
+assert world.size == int(os.environ[size]) == 4, world.size
+assert world.rank == int(os.environ[rank]), world.rank
 near = world.Split_type(MPI.COMM_TYPE_SHARED)
 assert near.size == 2, near.size
 library = MPI.Get_library_version().strip().replace("\x00", "").split("\n")[0]
