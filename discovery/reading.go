@@ -43,6 +43,9 @@ type Reading struct {
 	ParkAfterSuccess bool `json:"parkAfterSuccess"`
 	ExitDecider      bool `json:"exitDecider"`
 
+	Place   string   `json:"place,omitempty"` // of this node in the network, the caller's to fill in,
+	PlaceBy []string `json:"placeBy,omitempty"`
+
 	Evidence []string `json:"evidence"`
 	Warn     []string `json:"warn"`     // words for programs
 	Warnings []string `json:"warnings"` // the same for people

@@ -15,6 +15,7 @@ import (
 type Node struct {
 	Name  string `json:"name"`            // host or pod name, for people
 	Index int    `json:"index"`           // the platform's node number, from 0; -1: none was given
+	Fixed bool   `json:"fixed,omitempty"` // that number counts for its ranks, wherever it stands
 	Slots int    `json:"slots"`           // workers that this node will run
 	Addrs []Addr `json:"addrs,omitempty"` // where peers may reach its agent, best first
 	Place Place  `json:"place,omitzero"`  // where it stands, for ranks that are near
@@ -45,11 +46,32 @@ type Addr string
 
 // A Place is where a node stands in the network, widest first. Empty parts are unknown.
 type Place struct {
-	Block, Rack, Domain, Switch string
+	Zone, Block, Rack string
+	Domain            string // of NVLink between machines, a clique
+	Switch            string
 }
 
 // Path returns the parts of p, widest first, for ordering.
-func (p Place) Path() []string { return []string{p.Block, p.Rack, p.Domain, p.Switch} }
+func (p Place) Path() []string { return []string{p.Zone, p.Block, p.Rack, p.Domain, p.Switch} }
+
+// PlaceParts are the names of a Path's parts, as people say and read them.
+var PlaceParts = []string{"zone", "block", "rack", "clique", "switch"}
+
+// PlaceOf is the Place with such a Path.
+func PlaceOf(path []string) Place {
+	return Place{Zone: path[0], Block: path[1], Rack: path[2], Domain: path[3], Switch: path[4]}
+}
+
+// String is what is known of p: "rack=r7,switch=leaf3".
+func (p Place) String() string {
+	var parts []string
+	for i, part := range p.Path() {
+		if part != "" {
+			parts = append(parts, PlaceParts[i]+"="+part)
+		}
+	}
+	return strings.Join(parts, ",")
+}
 
 // A Spec is what one node brings to a meeting: which job, how many nodes, and itself.
 type Spec struct {

@@ -29,6 +29,8 @@ type Config struct {
 	Least      int    // MIN; 0: the same
 	Spares     int    // --spares: nodes beyond Nodes, which stand by
 	NodeRank   int    // --node-rank; -1: not said
+	Place      string // --place: where this node stands in the network
+	PlaceFile  string // --place-file: where nodes stand
 	NProc      string // --nproc-per-node: a number, gpu, cpu or auto
 	Standalone bool   // --standalone: one node, whatever the platform says
 	Uneven     bool   // --uneven: nodes may bring different numbers of slots

@@ -15,6 +15,7 @@ import (
 	"github.com/muster-run/muster/framework"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/rendezvous"
 	"github.com/muster-run/muster/report"
 )
 
@@ -177,10 +178,19 @@ func (d *desk) status() report.Status {
 	}
 	if s.World = now.world; now.place != nil {
 		s.World = now.place.World.Size()
+		showPlaces(&s, now.place.World)
 		s.Workers = workers(now)
 		withBeats(s.Workers, now.watch.beats())
 	}
 	return s
+}
+
+// showPlaces adds where the nodes stand, of those that this one has read of, and what that meant for their ranks.
+func showPlaces(s *report.Status, w job.World) {
+	s.Order = rendezvous.Order(w)
+	for i := range min(len(s.Nodes), len(w.Members)) {
+		s.Nodes[i].Place = w.Members[i].Place.String()
+	}
 }
 
 // remark takes what a meeting that this node leads said of machines.

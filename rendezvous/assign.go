@@ -2,6 +2,7 @@ package rendezvous
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,12 +12,14 @@ import (
 
 // assign gives every node its group rank, the position in the result, and its first global rank.
 //
-// Nodes that stand near each other in the network get neighbouring ranks: by place, then the platform's index,
-// then name. Where nobody knows places, an index that was given is the group rank. Nodes of the previous
-// world keep their order, and new nodes take the places that were lost. The order of nodes does not matter.
+// Nodes that stand near each other in the network get neighbouring ranks, unless somebody numbered them for good; where nobody knows places, an
+// index that was given is the group rank. Nodes of the previous world keep their order, and new nodes take the places that were lost. The order
+// of nodes does not matter.
 func assign(nodes []job.Node, previous *job.World) []job.Member {
-	sorted := slices.SortedFunc(slices.Values(nodes), near)
-	if !slices.ContainsFunc(nodes, hasPlace) {
+	sorted := slices.SortedFunc(slices.Values(nodes), inOrder)
+	if placed(nodes) {
+		sorted = near(sorted, 0)
+	} else {
 		sorted = seat(sorted)
 	}
 	if previous != nil {
@@ -31,22 +34,62 @@ func assign(nodes []job.Node, previous *job.World) []job.Member {
 	return members
 }
 
-func hasPlace(n job.Node) bool { return n.Place != job.Place{} }
-
-// near is a total order of nodes; what is not known comes last.
-func near(a, b job.Node) int {
-	for i, part := range a.Place.Path() {
-		if c := known(part, b.Place.Path()[i]); c != 0 {
-			return c
-		}
+// Order says in which order the nodes of a world have their ranks, as far as its members are known; "": there is one.
+func Order(w job.World) string {
+	nodes := make([]job.Node, len(w.Members))
+	for i, m := range w.Members {
+		nodes[i] = m.Node
 	}
-	// As an unsigned number, the index -1 of a node without one is the highest.
-	if c := cmp.Compare(uint(a.Index), uint(b.Index)); c != 0 {
-		return c
+	kept := slices.ContainsFunc(assign(nodes, nil), func(m job.Member) bool { r, _ := w.GroupRank(m.Incarnation); return m.First != w.Members[r].First })
+	switch {
+	case len(nodes) < 2:
+		return ""
+	case kept:
+		return "nodes of the world before kept their ranks"
+	case placed(nodes):
+		return "nodes that stand near each other follow each other"
+	case !slices.ContainsFunc(nodes, func(n job.Node) bool { return n.Index < 0 }):
+		return "by the numbers that nodes were given"
 	}
-	return cmp.Or(natural(a.Name, b.Name), strings.Compare(a.Incarnation, b.Incarnation))
+	return "by the nodes' names, for not all were given numbers"
 }
 
+// placed reports whether ranks follow the places of nodes: somebody knows one, and none was numbered for good.
+func placed(nodes []job.Node) bool {
+	return slices.ContainsFunc(nodes, func(n job.Node) bool { return n.Place != job.Place{} }) &&
+		!slices.ContainsFunc(nodes, func(n job.Node) bool { return n.Fixed })
+}
+
+// near puts sorted nodes together that are alike in a part of their places and in all wider ones. The first of each group leads it, so that
+// node 0 stays first, and numbers that follow the network already are left as they are. Groups without numbers are in the order of their names.
+func near(sorted []job.Node, part int) []job.Node {
+	if part == len(job.PlaceParts) || len(sorted) < 2 {
+		return sorted
+	}
+	groups := map[string][]job.Node{}
+	for _, n := range sorted {
+		name := n.Place.Path()[part]
+		groups[name] = append(groups[name], n)
+	}
+	names := slices.SortedFunc(maps.Keys(groups), func(a, b string) int {
+		return cmp.Or(byNumber(groups[a][0], groups[b][0]), known(a, b))
+	})
+	all := make([]job.Node, 0, len(sorted))
+	for _, name := range names {
+		all = append(all, near(groups[name], part+1)...)
+	}
+	return all
+}
+
+// inOrder is a total order of nodes: by index, then name.
+func inOrder(a, b job.Node) int {
+	return cmp.Or(byNumber(a, b), natural(a.Name, b.Name), strings.Compare(a.Incarnation, b.Incarnation))
+}
+
+// byNumber compares indices: as an unsigned number, that of a node without one is the highest.
+func byNumber(a, b job.Node) int { return cmp.Compare(uint(a.Index), uint(b.Index)) }
+
+// known compares names of parts; what is not known comes last.
 func known(a, b string) int {
 	if (a == "") != (b == "") {
 		return strings.Compare(b, a)

@@ -18,7 +18,7 @@ func order(members []job.Member) string {
 	return strings.Join(list, " ")
 }
 
-// nodes reads "name[:index][@block/rack/domain/switch]", each with one slot.
+// nodes reads "name[:index[!]][@block/rack/domain/switch]", each with one slot; ! is that of a node that was numbered for good.
 func nodes(text string) []job.Node {
 	var list []job.Node
 	for _, word := range strings.Fields(text) {
@@ -26,6 +26,7 @@ func nodes(text string) []job.Node {
 		name, index, numbered := strings.Cut(word, ":")
 		n := job.Node{Name: name, Index: -1, Slots: 1, Incarnation: name + " life"}
 		if numbered {
+			index, n.Fixed = strings.CutSuffix(index, "!")
 			fmt.Sscan(index, &n.Index)
 		}
 		p := append(strings.Split(place, "/"), "", "", "")
@@ -44,7 +45,11 @@ func TestAssign(t *testing.T) {
 		{"", "a z:0 y:2", "z a y"},                           // given indices are honoured, others fill
 		{"", "a b c:1", "a c b"},                             //
 		{"", "a:9 b c", "a b c"},                             // no such seat
-		{"", "a:0@2 b:1@1 c:2@2 d:3@1", "b d a c"},           // near ones together
+		{"", "a:0@2 b:1@1 c:2@2 d:3@1", "a c b d"},           // near ones together, and node 0 first
+		{"", "a:0@x b:1@x c:2@y d:3@y", "a b c d"},           // as they were numbered
+		{"", "a:3@x b:2@y c:1@y d:0@z", "d c b a"},           // nothing is won by another order
+		{"", "a:0 b:1@y c:2 d:3@y", "a c b d"},               // of two nobody knows
+		{"", "a:0!@2 b:1@1 c:2@2 d:3@1", "a b c d"},          // one was numbered for good
 		{"", "a@x/2 b@x/10 c@x d@w/1 e", "d a b c e"},        // the unknown comes last
 		{"", "a@b/r/d2/s1 b@b/r/d1/s2 c@b/r/d1/s1", "c b a"}, //
 		{"a b c", "c b a", "a b c"},                          //
@@ -162,5 +167,77 @@ func everyRankOnce(t *testing.T, seed uint64, nodes []job.Node, members []job.Me
 	}
 	if len(members) != len(nodes) || rank != slots {
 		t.Fatalf("seed %d: %d ranks on %d nodes, want %d on %d", seed, rank, len(members), slots, len(nodes))
+	}
+}
+
+// In a first world, nodes of one rack, switch and so on stand together whatever their numbers, and the smallest number is first. A node that was
+// numbered for good keeps all where they are.
+func TestNearProperties(t *testing.T) {
+	for seed := range uint64(2000) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		all := someNodes(r)
+		if !slices.ContainsFunc(all, func(n job.Node) bool { return n.Place != job.Place{} }) {
+			continue
+		}
+		members := assign(all, nil)
+		together(t, seed, members)
+		if least := slices.MinFunc(all, inOrder); least.Index >= 0 && members[0].Incarnation != least.Incarnation {
+			t.Fatalf("seed %d: node %d is first, not %d", seed, members[0].Index, least.Index)
+		}
+		for i := range members { // numbers that follow the network
+			members[i].Index = i
+		}
+		again := assign(mixed(r, nodesOf(members)), nil)
+		if !slices.Equal(lives(again), lives(members)) {
+			t.Fatalf("seed %d: nodes that were numbered near each other were moved", seed)
+		}
+		for i, n := range r.Perm(len(members)) {
+			members[i].Index = n
+		}
+		members[0].Fixed = true
+		for i, m := range assign(nodesOf(members), nil) {
+			if m.Index != i {
+				t.Fatalf("seed %d: node %d, numbered for good, has group rank %d", seed, m.Index, i)
+			}
+		}
+	}
+}
+
+// together checks that nodes alike in the first parts of their places are neighbours.
+func together(t *testing.T, seed uint64, members []job.Member) {
+	t.Helper()
+	for parts := 1; parts <= len(job.PlaceParts); parts++ {
+		seen, last := map[string]bool{}, ""
+		for _, m := range members {
+			here := fmt.Sprintf("%q", m.Place.Path()[:parts])
+			if here != last && seen[here] {
+				t.Fatalf("seed %d: nodes of %s are not neighbours: %v", seed, here, members)
+			}
+			seen[here], last = true, here
+		}
+	}
+}
+
+func nodesOf(members []job.Member) (all []job.Node) {
+	for _, m := range members {
+		all = append(all, m.Node)
+	}
+	return all
+}
+
+func TestOrder(t *testing.T) {
+	for _, c := range []struct{ nodes, want string }{
+		{"a", ""}, {"b:1 a:0", "by the numbers that nodes were given"}, {"b a", "by the nodes' names, for not all were given numbers"},
+		{"a:0@x b:1@y c:2@x", "nodes that stand near each other follow each other"},
+		{"a:0!@x b:1!@y c:2!@x", "by the numbers that nodes were given"},
+	} {
+		if got := Order(job.World{Members: assign(nodes(c.nodes), nil)}); got != c.want {
+			t.Errorf("%q: %q, want %q", c.nodes, got, c.want)
+		}
+	}
+	before := &job.World{Members: assign(nodes("c@2 b@1 a@2"), nil)}
+	after := nodes("c@2 b@3 a@1")
+	if got := Order(job.World{Members: assign(after, before)}); got != "nodes of the world before kept their ranks" {
+		t.Errorf("after another world: %q", got)
 	}
 }

@@ -109,6 +109,11 @@ func check(n job.Node) error {
 			return fmt.Errorf("a node has characters in its name, version or incarnation that cannot be shown: %.64q", text)
 		}
 	}
+	for _, text := range n.Place.Path() {
+		if plain(text, maxName) != text {
+			return fmt.Errorf("%v has a place of which it says what cannot be shown: %.64q", n, text)
+		}
+	}
 	return cmp.Or(checkPorts(n), checkRails(n))
 }
 

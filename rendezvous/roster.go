@@ -17,8 +17,9 @@ import (
 // twenty times faster than their JSON.
 //
 // A line is a node: first rank, index, slots, name, incarnation, version, block, rack, domain, switch, addresses, and then, if there are any,
-// ports and rails. Fields are separated by tabs, addresses by blanks, ports by commas; a rail is three words, with blanks between all
-// and = before the first. A later version may add fields at the end of a line.
+// ports, rails, and what came later. Fields are separated by tabs, addresses by blanks, ports by commas; a rail is three words, with blanks
+// between all and = before the first; what came later is + and two words: fixed or nothing, and the zone. A later version may add words there,
+// and fields at the end of a line.
 //
 // Only the first members have lines that everybody reads, or n nodes would read n lines each. From protocol 2 on the others are
 // packed in the first line, in two more fields behind the addresses: their incarnations, by which each finds its rank, and all else of them,
@@ -66,10 +67,11 @@ func appendOptional(b []byte, m job.Member) []byte {
 		b = strconv.AppendInt(append(b, between), int64(port), 10)
 		between = ','
 	}
-	if len(m.Ports) == 0 && len(m.Rails) > 0 {
+	more := m.Fixed || m.Place.Zone != ""
+	if len(m.Ports) == 0 && (len(m.Rails) > 0 || more) {
 		b = append(b, '\t')
 	}
-	if len(m.Rails) > 0 {
+	if len(m.Rails) > 0 || more {
 		b, between = append(b, '\t'), '='
 	}
 	for _, r := range m.Rails {
@@ -78,8 +80,17 @@ func appendOptional(b []byte, m job.Member) []byte {
 			between = ' '
 		}
 	}
+	if more {
+		b = append(b, "\t+"...)
+		if m.Fixed {
+			b = append(b, fixed...)
+		}
+		b = append(append(b, ' '), mark.Replace(m.Place.Zone)...)
+	}
 	return b
 }
+
+const fixed = "fixed"
 
 // appendMember adds what every line has.
 func appendMember(b []byte, m job.Member) []byte {
@@ -162,8 +173,21 @@ func (r *roster) read(m *job.Member) error {
 	}
 	m.Addrs = r.addresses(word[10])
 	ports, line, _ := strings.Cut(line, "\t")
-	rails, _, _ := strings.Cut(line, "\t")
+	rails, line, _ := strings.Cut(line, "\t")
+	more, _, _ := strings.Cut(line, "\t")
+	r.readMore(more, m)
 	return cmp.Or(readPorts(ports, m), r.readRails(rails, m))
+}
+
+// readMore reads the field behind that of the rails, if it is there.
+func (r *roster) readMore(text string, m *job.Member) {
+	text, some := strings.CutPrefix(text, "+")
+	if !some {
+		return
+	}
+	word, text, _ := strings.Cut(text, " ")
+	zone, _, _ := strings.Cut(text, " ")
+	m.Fixed, m.Place.Zone = word == fixed, r.unmarked(zone)
 }
 
 // readRails reads the field behind that of the ports, if it is there.

@@ -28,6 +28,8 @@ func full(v reflect.Value, n *int) {
 		v.SetString(fmt.Sprintf("a %d\t\\s\nend\\", *n))
 	case reflect.Int:
 		v.SetInt(int64(*n))
+	case reflect.Bool:
+		v.SetBool(true)
 	default:
 		panic("a field of kind " + v.Kind().String())
 	}

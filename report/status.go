@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -31,6 +32,7 @@ type Status struct {
 	Node        *int           `json:"node,omitempty"` // this node's group rank; nil: there is no world yet
 	World       int            `json:"world_size,omitempty"`
 	Nodes       []StatusNode   `json:"nodes,omitempty"` // by group rank
+	Order       string         `json:"order,omitempty"` // of their ranks: by what they follow each other
 	Round       int            `json:"round"`           // rounds before this one
 	MaxRestarts int            `json:"max_restarts"`    // that failures may be followed by
 	Workers     []StatusWorker `json:"workers,omitempty"`
@@ -64,6 +66,7 @@ type StatusNode struct {
 	Done  bool   `json:"done,omitempty"`  // all its workers ended well
 	Clear bool   `json:"clear,omitempty"` // it was told to stop, and nothing is left of its workers
 	Gone  bool   `json:"gone,omitempty"`  // its agent left or was lost
+	Place string `json:"place,omitempty"` // where it stands in the network, as far as it and this node know
 }
 
 // StatusWorker is one worker of this node.
@@ -103,6 +106,7 @@ func (s Status) Text(now time.Time) string {
 			b.WriteString(Plain(what+text) + "\n")
 		}
 	}
+	said("ranks: ", s.Order)
 	said("waits for: ", s.Waits)
 	said("", s.Message)
 	said("", s.Stall)
@@ -144,15 +148,20 @@ func (s Status) nodes() string {
 	if len(s.Nodes) < 2 {
 		return ""
 	}
+	place := func(StatusNode) string { return "" }
+	head := ""
+	if slices.ContainsFunc(s.Nodes, func(n StatusNode) bool { return n.Place != "" }) {
+		head, place = "\tPLACE", func(n StatusNode) string { return "\t" + cmp.Or(Plain(n.Place), "-") }
+	}
 	return table(func(w *tabwriter.Writer) {
-		fmt.Fprintln(w, "\nNODE\tNAME\tSTATE")
+		fmt.Fprintln(w, "\nNODE\tNAME\tSTATE"+head)
 		plain := 0
 		for i, n := range s.Nodes {
 			if n.state() == "" && len(s.Nodes) > manyNodes && i != *s.Node {
 				plain++
 				continue
 			}
-			fmt.Fprintf(w, "%d\t%s\t%s\n", i, Plain(n.Name), cmp.Or(n.state(), "-"))
+			fmt.Fprintf(w, "%d\t%s\t%s%s\n", i, Plain(n.Name), cmp.Or(n.state(), "-"), place(n))
 		}
 		if plain > 0 {
 			fmt.Fprintf(w, "and %d nodes of which there is nothing to say\n", plain)

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -67,6 +68,11 @@ func discover(w io.Writer, h job.Host, asJSON bool) error {
 	found := discovery.Detect(h)
 	reading := found.Reading(h)
 	reading.Workers = workers(found, reading)
+	stands, err := discovery.Stands(h, discovery.Said{Value: h.Getenv("MUSTER_PLACE"), By: "MUSTER_PLACE"}, discovery.Said{Value: h.Getenv("MUSTER_PLACE_FILE"), By: "MUSTER_PLACE_FILE"})
+	if err != nil {
+		return wrong("discover: %v", err)
+	}
+	reading.Place, reading.PlaceBy, reading.Warnings = stands.Place.String(), stands.By, append(reading.Warnings, stands.Notes...)
 	if asJSON {
 		e := json.NewEncoder(w)
 		e.SetEscapeHTML(false)
@@ -264,6 +270,7 @@ func printReading(w io.Writer, found discovery.Finding, r discovery.Reading) err
 		{"nodes", nodesOf(r)},
 		{"this node", shown(r.Rank)},
 		{"where they meet", meetingOf(r)},
+		{"stands at", r.Place},
 		{"workers here", workersOf(r)},
 		{"role", roleOf(r)},
 		{"servers beside them", count(r.Servers)},
@@ -283,7 +290,7 @@ func printReading(w io.Writer, found discovery.Finding, r discovery.Reading) err
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	section(w, "by", r.Evidence)
+	section(w, "by", slices.Concat(r.Evidence, r.PlaceBy))
 	section(w, "note", r.Warnings)
 	if r.NotRun != nil {
 		section(w, "muster run has no part in it", []string{*r.NotRun})

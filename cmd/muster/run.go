@@ -31,6 +31,8 @@ func jobFlags(c *launcher.Config) []cli.Flag {
 		&cli.GenericFlag{Name: "nnodes", Value: nodes{&c.Least, &c.Nodes}, Usage: "`N` nodes, or MIN:MAX; what the platform says, else 1"},
 		&cli.StringFlag{Name: "nproc-per-node", Destination: &c.NProc, Usage: "`N` workers on this node, or gpu, cpu, auto (one per GPU, else one)"},
 		&cli.GenericFlag{Name: "node-rank", Value: number{&c.NodeRank, 0, 1 << 20}, Usage: "`I` number of this node, from 0; else nodes are ranked by place and name"},
+		&cli.StringFlag{Name: "place", Destination: &c.Place, Hidden: true, Usage: "`PLACE` of this node in the network, for ranks that are near: rack=R,switch=S, or RACK/SWITCH; none; what the platform says"},
+		&cli.StringFlag{Name: "place-file", Destination: &c.PlaceFile, Hidden: true, Usage: "`FILE` with the places of nodes: lines such as gpu[01-16] rack=R,switch=S"},
 		&cli.StringFlag{Name: "rdzv-endpoint", Destination: &c.Endpoint, Usage: "`HOST:PORT` where the nodes meet; the node of that name hosts it (port 29400), or etcd://HOST:PORT,..."},
 		&cli.StringFlag{Name: "rdzv-id", Destination: &c.JobID, Usage: "`ID` name of the job, the same on all its nodes"},
 		&cli.StringFlag{Name: "master-addr", Destination: &c.MasterAddr, Usage: "`HOST` where node 0 runs, instead of --rdzv-endpoint"},
