@@ -10,8 +10,9 @@ FUZZTIME ?= 60s
 BENCH    ?= .
 ROUNDS   ?= 500
 MINUTES  ?= 30
+SCHEDULES ?= 10000
 
-.PHONY: help build test race churn soak hangs fuzz bench lint cover golden demo image clean prepare interop matrix plays schemas
+.PHONY: help build test race churn soak hangs fuzz bench lint cover golden demo image clean prepare interop matrix plays schemas random
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,10 +26,14 @@ build: ## build bin/muster: static, reproducible, for this machine (GOARCH=arm64
 prepare: ## install what the tests need: Debian's PyTorch, PyPI's newest, and those between in chroots
 	test/prepare
 
-test: prepare lint schemas race ## everything: prepare, lint, all tests with the race detector
+test: prepare lint schemas random race ## everything: prepare, lint, random schedules, all tests with the race detector
 
 race: build ## all tests with the race detector, against what is prepared
 	CGO_ENABLED=1 go test -race -timeout 30m ./...
+
+random: ## SCHEDULES (10000) random meetings, and as many random losses in running worlds, in simulated time: less than a minute
+	GOGC=400 go test ./rendezvous -run '^TestRandomMeetings$$' -meetings $(SCHEDULES) -count 1 -timeout 1h
+	GOGC=400 go test ./launcher -run '^TestRandomLosses$$' -schedules $(SCHEDULES) -count 1 -timeout 1h
 
 # The examples lie outside of that module: what go test knows of them from before does not count.
 schemas: ## the examples' manifests against the schemas that the operators publish

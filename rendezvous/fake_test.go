@@ -67,24 +67,33 @@ func (s *shared) empty() {
 type mortal struct {
 	store.Store
 	dead atomic.Bool
+	fuse atomic.Int64 // so many changes it makes until then; 0: as many as it likes
+}
+
+// dies reports whether it has, before another change.
+func (m *mortal) dies() bool {
+	if m.fuse.Load() > 0 && m.fuse.Add(-1) == 0 {
+		m.dead.Store(true)
+	}
+	return m.dead.Load()
 }
 
 func (m *mortal) Set(ctx context.Context, key string, value []byte) error {
-	if m.dead.Load() {
+	if m.dies() {
 		return store.ErrClosed
 	}
 	return m.Store.Set(ctx, key, value)
 }
 
 func (m *mortal) CompareSet(ctx context.Context, key string, expected, desired []byte) ([]byte, error) {
-	if m.dead.Load() {
+	if m.dies() {
 		return nil, store.ErrClosed
 	}
 	return m.Store.CompareSet(ctx, key, expected, desired)
 }
 
 func (m *mortal) Add(ctx context.Context, key string, delta int64) (int64, error) {
-	if m.dead.Load() {
+	if m.dies() {
 		return 0, store.ErrClosed
 	}
 	return m.Store.Add(ctx, key, delta)

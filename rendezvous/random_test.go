@@ -97,7 +97,16 @@ func (c *crowd) newcomer() {
 	spec := agent(fmt.Sprint("n", c.lives), c.terms.Nodes)
 	spec.Terms = c.terms
 	c.note("%s comes", spec.Self.Incarnation)
-	c.alive[c.comes(spec, lastCall)] = spec
+	dies := c.dice.Int64N(100)
+	if dies > 16 {
+		dies = 0
+	}
+	a := c.comesFor(dies, spec, lastCall)
+	c.alive[a] = spec
+	if dies > 0 {
+		c.note("%s dies, before it makes %d changes", spec.Self.Incarnation, dies)
+		c.end(a, func() { c.dies(a) })
+	}
 }
 
 // in is the session of a node that is in a world.
@@ -309,12 +318,12 @@ func (c *crowd) checkKept(w job.World, members map[string]bool) {
 func (c *crowd) peace() {
 	c.store.torn.Store(0)
 	c.note("peace")
-	c.passes(2 * time.Minute)
+	c.settles(2 * time.Minute)
 	c.check()
 	c.mourn()
-	c.passes(2 * time.Minute)
+	c.settles(2 * time.Minute)
 	c.meetAgain()
-	c.passes(3 * time.Minute)
+	c.settles(3 * time.Minute)
 	c.check()
 	inWorld := len(c.latest())
 	if all := len(c.alive); all >= c.terms.Fewest() && inWorld != min(all, c.terms.Nodes) {
@@ -328,4 +337,26 @@ func (c *crowd) peace() {
 			a.session.Close()
 		}
 	}
+}
+
+// settles lets time pass until nothing happens any more, and at most so much.
+func (c *crowd) settles(most time.Duration) {
+	for end := time.Now().Add(most); time.Now().Before(end); {
+		atRest := c.atRest()
+		c.passes(silent + 2*beat)
+		if atRest && c.atRest() {
+			return
+		}
+	}
+}
+
+// atRest reports whether all members of the newest world live, and all others know that they wait for its end.
+func (c *crowd) atRest() bool {
+	members := c.latest()
+	if len(members) == 0 || len(members) < len(members[0].session.World.Members) {
+		return false
+	}
+	return !slices.ContainsFunc(c.living(), func(a *arrival) bool {
+		return !slices.Contains(members, a) && (a.in() != nil || a.last().Running != members[0].session.World.Generation)
+	})
 }

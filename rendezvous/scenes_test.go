@@ -39,9 +39,13 @@ func play(t *testing.T, script func(s *scene)) {
 }
 
 // comes makes a node join, and lets it get as far as it can.
-func (s *scene) comes(spec job.Spec, o Options) *arrival {
+func (s *scene) comes(spec job.Spec, o Options) *arrival { return s.comesFor(0, spec, o) }
+
+// comesFor is comes for a node that dies before so many changes; 0: it does not.
+func (s *scene) comesFor(changes int64, spec job.Spec, o Options) *arrival {
 	life := spec.Self.Incarnation
 	s.ways[life] = &mortal{Store: s.store}
+	s.ways[life].fuse.Store(changes)
 	s.came[life] = join(s.ways[life], spec, o)
 	synctest.Wait()
 	return s.came[life]
@@ -95,10 +99,14 @@ func (s *scene) waits(all ...*arrival) {
 	}
 }
 
-func (a *arrival) last() Status {
+// last is what a node was told last; the zero value is nothing yet.
+func (a *arrival) last() (s Status) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.said[len(a.said)-1]
+	if len(a.said) > 0 {
+		s = a.said[len(a.said)-1]
+	}
+	return s
 }
 
 // life makes spec another process of the same node.
