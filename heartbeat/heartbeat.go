@@ -20,6 +20,7 @@ type Limits struct {
 	Busy    time.Duration // for one whose culprit is at work, with the processor, a disk or the network; Ceiling
 	GPUs    bool          // the nodes have accelerators: who seems idle may wait for one that works
 	Others  []Timeout     // of the framework, as the environment sets them
+	Places  bool          // ranks are asked where they are as soon as somebody is blamed
 }
 
 func (l Limits) withDefaults() Limits {
@@ -39,7 +40,8 @@ func (l Limits) withDefaults() Limits {
 const (
 	tick    = time.Second
 	longest = 2 * tick        // what counts of the time between two looks: a judge that stood still has seen nothing
-	again   = 2 * time.Second // between the look that finds a hang and the one that confirms it
+	again   = 2 * time.Second // between the look that finds a hang and the one that confirms it,
+	answer  = 9 * time.Second // or so much where the culprit is yet to tell where it is: a busy machine takes long for it
 	debugs  = 3               // times the limit for a world in which a debugger holds somebody
 
 	// A world is taken to train when it was seen to advance at so many looks, every rank that counts anything has counted so much, and
@@ -228,10 +230,20 @@ func (j *Judge) standstill(l Look) []Finding {
 	case j.found == 0:
 		j.found = j.clock
 		return j.tell(Suspect, v, true)
-	case j.clock-j.found < again:
+	case j.clock-j.found < again, j.clock-j.found < answer && j.silent(v):
 		return nil
 	}
 	return j.tell(Hung, v, true)
+}
+
+// silent reports whether the first culprit has still to tell where it is, which only a live process of Python with the hook can.
+func (j *Judge) silent(v view) bool {
+	if !j.limits.Places || len(v.Culprits) == 0 {
+		return false
+	}
+	c := v.Culprits[0]
+	t := j.ranks[c.Rank]
+	return t != nil && !c.Halted && len(c.Stack) == 0 && t.sources&(job.FromRecorder|job.FromHooks) != 0
 }
 
 // tell says something once: when it is worse than what was said of this standstill before, or blames somebody else.

@@ -108,6 +108,31 @@ func two() job.World {
 	return job.World{Members: []job.Member{{Node: job.Node{Name: "node-0", Slots: 2}}, {Node: job.Node{Name: "node-1", Slots: 2}, First: 2}}}
 }
 
+// Of a hang that is found as soon as it is suspected it is said where the culprit is, when that is known, and that it is one if it never is.
+func TestPlaceIsWaitedFor(t *testing.T) {
+	for after, want := range map[int]string{1: "32 s", 6: "34 s", 100: "39 s"} {
+		w := newWorld(4, Limits{Places: true}).train(120)
+		w.enter(0, 1, 2)
+		w.stand(29, nil)
+		asked := 0
+		w.stand(20, func() {
+			if asked++; asked == after {
+				w.beats[3].Stack = []string{"dataset.py:88 __getitem__"}
+			}
+		})
+		said := w.worst().Sentence(two())
+		if !strings.Contains(said, " for "+want) || strings.Contains(said, "dataset.py:88") != (after < 100) {
+			t.Errorf("told after %d s: %s; want it for %s", after, said, want)
+		}
+	}
+	w := newWorld(4, Limits{Places: true}).train(120)
+	w.enter(0, 1, 2)
+	w.beats[3].Sight.State = 'T'
+	if said := w.stand(45, nil).worst().Sentence(two()); !strings.Contains(said, " for 32 s") {
+		t.Errorf("of who is stopped, and cannot tell: %s", said)
+	}
+}
+
 // TestClasses plays each kind of standstill after two minutes of training.
 func TestClasses(t *testing.T) {
 	for _, tt := range []struct {

@@ -129,6 +129,7 @@ func (r *round) newWatch() *watch {
 		w.roll = heartbeat.NewRoll(w.world, w.round, w.c.Version)
 		w.judge = heartbeat.New(heartbeat.Limits{
 			Floor: r.c.HangFloor, Ceiling: r.c.HangTimeout, Start: r.c.HangStart, Busy: r.c.HangBusyAfter, GPUs: len(r.plan.Devices) > 0, Others: r.c.ownTimeouts(),
+			Places: r.c.OnHang != hangObserve,
 		})
 	}
 	ctx, stop := context.WithCancel(context.Background())
