@@ -25,10 +25,10 @@ var scenes = []scene{
 	{name: "agent killed", play: agentKilled(1), etcd: always},
 	{name: "leader's agent killed", play: agentKilled(0), etcd: asked},
 	{name: "agent stopped for a while", play: agentStopped, etcd: always},
-	{name: "connections reset", play: connectionsReset},
+	{name: "connections reset", play: connectionsReset, etcd: asked},
 	{name: "late node", play: lateNode, etcd: asked},
-	{name: "holder of the first ticket dies", play: firstTicket},
-	{name: "replies to ADD are lost", play: lostReply},
+	{name: "holder of the first ticket dies", play: firstTicket, etcd: asked},
+	{name: "replies to ADD are lost", play: lostReply, etcd: asked},
 	{name: "machine dies, fixed world", play: fixedWorld((*stage).die), etcd: asked},
 	{name: "node cut off, fixed world", play: fixedWorld(func(s *stage, h *host) { s.cut(h) }), etcd: asked},
 
@@ -40,7 +40,7 @@ var scenes = []scene{
 	{name: "store's machine dies", play: storeDies},
 	{name: "store's pod is replaced", play: podReplaced},
 	{name: "node cut off, and healed", play: nodeCutOff, etcd: asked},
-	{name: "agents cut off, workers not", play: agentsCutOff, torch: "newest"},
+	{name: "agents cut off, workers not", play: agentsCutOff, torch: "newest", etcd: asked},
 	{name: "two halves, and healed", play: twoHalves, etcd: asked},
 	{name: "agent stopped for long", play: agentStoppedForLong, etcd: asked},
 	{name: "agent stopped, and back at the fence", play: agentBackAtTheFence, etcd: asked},
@@ -136,7 +136,7 @@ func fixedWorld(lose func(*stage, *host)) func(*stage) {
 // The node that drew the first ticket, and so closes the round, dies before all have come.
 func firstTicket(s *stage) {
 	s.add(5)
-	store := s.store(s.hosts[0])
+	end := s.store(s.hosts[0])
 	flags := "--nnodes 3 --serve no"
 	s.start(flags, s.hosts[1])
 	s.says(s.hosts[1], "1 of 3 nodes here (h1)")
@@ -146,20 +146,24 @@ func firstTicket(s *stage) {
 	s.start(flags, s.hosts[3:]...)
 	s.world(3)
 	s.finish(s.hosts[2:]...)
-	store.end()
+	end()
 }
 
 // A node whose counts in the store are done, but whose connection breaks before it learns the sums.
 func lostReply(s *stage) {
 	s.add(4)
-	store := s.store(s.hosts[0])
-	proxy := s.hosts[1].run("python3", file(s.t, "forgetful.py"), "h0", "29400")
+	end := s.store(s.hosts[0])
+	before, at := []string{"h0", "29400"}, "h1:29400"
+	if s.aside != nil {
+		before, at = []string{"etcd", "2379", "/tickets"}, "etcd://h1:2379"
+	}
+	proxy := s.hosts[1].run(append([]string{"python3", file(s.t, "forgetful.py")}, before...)...)
 	s.says(s.hosts[1], "ready")
 	s.start("--nnodes 2 --serve no", s.hosts[2])
-	s.start("--nnodes 2 --serve no --rdzv-endpoint h1:29400", s.hosts[3])
+	s.start("--nnodes 2 --serve no --rdzv-endpoint "+at, s.hosts[3])
 	s.world(2)
-	s.says(s.hosts[1], "0 to go")
+	s.says(s.hosts[1], " 0 to go")
 	s.finish(s.hosts[2:]...)
-	store.end()
+	end()
 	proxy.end()
 }

@@ -35,12 +35,15 @@ func (s *stage) start(flags string, hosts ...*host) {
 	}
 }
 
-// store serves a store on a host, without an agent.
-func (s *stage) store(h *host) *program {
+// store serves a store on a host, without an agent, until end; there is none where the job meets in an etcd.
+func (s *stage) store(h *host) (end func()) {
 	s.t.Helper()
+	if s.aside != nil {
+		return func() {}
+	}
 	p := h.run(s.kit.muster, "store", "serve", "--port", "29400")
 	s.says(h, "29400")
-	return p
+	return p.end
 }
 
 // kill kills a process of a host.

@@ -1,6 +1,6 @@
-"""Stands before a c10d store and loses the replies to the first two ADDs that pass: it hangs up instead.
+"""Stands before a store and loses the replies to the first two ADDs that pass: it hangs up instead.
 
-usage: forgetful.py HOST PORT, where the store is; the same port here
+usage: forgetful.py HOST PORT [KEY], where the store is; the same port here. With a KEY, it loses what follows changes of that key, as in an etcd.
 """
 import socket
 import sys
@@ -9,6 +9,7 @@ import threading
 ADD = 4  # as a request begins
 to_lose = 2
 store = sys.argv[1], int(sys.argv[2])
+key = sys.argv[3].encode() if len(sys.argv) > 3 else None
 
 
 def carry(near, far, passes):
@@ -28,12 +29,15 @@ def serve(client):
     asked = []
 
     def request(data):
-        asked[:] = [data[0]]
+        if key is None:
+            asked[:] = [data[0] == ADD]
+        elif key in data:
+            asked[:] = [True]
         return True
 
     def reply(data):
         global to_lose
-        if asked != [ADD] or to_lose == 0:
+        if asked != [True] or to_lose == 0:
             return True
         to_lose -= 1
         print("lost the reply to an ADD;", to_lose, "to go", flush=True)
