@@ -226,7 +226,7 @@ func (s *settings) heedInner(in string, k key) error {
 	case known:
 		s.byName[name] = said
 	case in != "mpirun_config": // whose other keys are for mpirun
-		s.notes = append(s.notes, said.from+" changes nothing: accelerate has no such setting")
+		s.notes = append(s.notes, fmt.Sprintf("%s.%s changes nothing: accelerate has no such setting; is it misspelt, or of another release?", in, said.from))
 	}
 	return nil
 }

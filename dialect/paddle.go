@@ -302,6 +302,9 @@ func paddleDevices(h job.Host, l line, r *Request) error {
 			slots = said{value: strconv.Itoa(len(list)), as: devices.as}
 		case n > len(list): // Paddle's launcher ends there, with an IndexError
 			return fmt.Errorf("%s %s, but %s %s has %d: a worker has a device of its own", slots.as, slots.value, devices.as, devices.value, len(list))
+		case n < len(list):
+			r.Notes = append(r.Notes, fmt.Sprintf("%s %s, but %s %s has %d: Paddle uses one device in each worker, which leaves %d idle",
+				slots.as, slots.value, devices.as, devices.value, len(list), len(list)-n))
 		}
 	}
 	if slots.as != "" {

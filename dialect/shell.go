@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"cmp"
+	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -81,15 +82,12 @@ func (r *reading) script(t text) {
 	r.depth++
 	defer func() { r.depth-- }()
 	t.code = shallow(t.code)
-	parser := syntax.NewParser(syntax.Variant(syntax.LangBash))
 	for t.code != "" && r.parsed+len(t.code) <= maxParsed {
 		r.parsed += len(t.code)
-		taken, whole := 0, true
-		for statement, err := range parser.StmtsSeq(strings.NewReader(t.code)) {
-			switch { // the loop is not left: behind an error the parser may call for it once more
-			case err != nil:
-				whole = false
-			case whole && len(r.all) < maxCalls:
+		all, whole := statements(strings.NewReader(t.code))
+		taken := 0
+		for _, statement := range all {
+			if len(r.all) < maxCalls {
 				taken = int(statement.End().Offset())
 				r.statement(&t, statement)
 			}
@@ -99,6 +97,25 @@ func (r *reading) script(t text) {
 		}
 		t.code = behindLine(t.code[min(taken, len(t.code)):])
 	}
+}
+
+// statements are those of a text up to what the parser does not take, which whole then tells. Nor does it take what makes it panic: people's scripts are not ours.
+func statements(code io.Reader) (all []*syntax.Stmt, whole bool) {
+	defer func() {
+		if recover() != nil {
+			whole = false
+		}
+	}()
+	whole = true
+	for statement, err := range syntax.NewParser(syntax.Variant(syntax.LangBash)).StmtsSeq(code) {
+		switch { // the loop is not left: behind an error the parser may call for it once more
+		case err != nil:
+			whole = false
+		case whole:
+			all = append(all, statement)
+		}
+	}
+	return all, whole
 }
 
 // shallow is as much of a text, in lines, as has not too much in each other.

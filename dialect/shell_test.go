@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"fmt"
+	"io"
 	"runtime"
 	"strings"
 	"testing"
@@ -187,4 +188,22 @@ func FuzzInShell(f *testing.F) {
 			t.Errorf("%+v", in)
 		}
 	})
+}
+
+// panics is a script that makes the parser panic behind its first lines.
+type panics struct{ text io.Reader }
+
+func (p panics) Read(b []byte) (int, error) {
+	if n, _ := p.text.Read(b); n > 0 {
+		return n, nil
+	}
+	panic("of the parser")
+}
+
+// What makes the parser panic is what it does not take.
+func TestParserPanics(t *testing.T) {
+	all, whole := statements(panics{strings.NewReader("cd /app\ntorchrun train.py\n")})
+	if len(all) == 0 || whole {
+		t.Errorf("%d statements, whole: %v", len(all), whole)
+	}
 }

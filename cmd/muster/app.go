@@ -71,7 +71,7 @@ func commandLine(args []string) error {
 	}
 	c := find(commands(), args[1])
 	if c == nil {
-		if err, ok := dropIn(dialect.Command(args[1:])); ok {
+		if err, ok := dropIn(args[1:]); ok {
 			return err
 		}
 		return unknownCommand("muster", args[1], commands())

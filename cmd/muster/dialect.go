@@ -27,6 +27,8 @@ const bypass = "MUSTER_BYPASS"
 // dropIn runs a command line that is another launcher's, or returns false if it is none: words[0] is the name of the
 // launcher's program, by which a link to muster was called, or which stands behind muster.
 func dropIn(words []string) (error, bool) {
+	named := words
+	words = dialect.Command(words)
 	_, launches := dialect.Of(words)
 	switch {
 	case !launches && !dialect.Knows(words[0]):
@@ -36,9 +38,9 @@ func dropIn(words []string) (error, bool) {
 	case os.Getenv(proc.TagName) != "":
 		return beScript(words), true
 	case words[0] == "ds": // here it is, whatever else has that name
-		words = append([]string{"deepspeed"}, words[1:]...)
+		named = append([]string{"deepspeed"}, words[1:]...)
 	}
-	return dispatch(runCommand(), append([]string{"--"}, words...)), true
+	return dispatch(runCommand(), append([]string{"--"}, named...)), true
 }
 
 // bypassed is the process that became a real launcher, and which: one that comes here again goes round in circles.
@@ -102,8 +104,12 @@ func understand(c *cli.Command, args []string, given map[string]string) (underst
 	if given["module"] != "" {
 		command = append([]string{"python", "-m"}, command...)
 	}
+	named := command
 	command = dialect.Command(command)
 	call, ok := dialect.Of(command)
+	if ok && named[0] != command[0] {
+		call.As = named[0] // as people called it
+	}
 	if ok && call.Python == "" && others(command[0]) {
 		fmt.Fprintf(os.Stderr, "muster: %s is not DeepSpeed's, beside which its deepspeed would be: it is run in each worker; muster ds starts a job in DeepSpeed's words\n", command[0])
 		return u, nil
@@ -315,6 +321,6 @@ func launches(args []string) bool {
 			return true
 		}
 	}
-	_, ok := dialect.Of(args)
+	_, ok := dialect.Of(dialect.Command(args))
 	return ok
 }

@@ -85,6 +85,7 @@ func TestDeepspeedWords(t *testing.T) {
 func TestPaddleWords(t *testing.T) {
 	t.Parallel()
 	muster(t, places(t), nil, "paddle", "--nproc_per_node", "2", "--help").ends(0, "muster paddle: ")
+	muster(t, places(t), nil, "paddle", "--bogus", "train.py").ends(2, "muster: paddle: there is no flag --bogus")
 }
 
 // What another launcher is asked for must agree with the rest.

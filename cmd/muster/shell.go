@@ -206,7 +206,7 @@ func leaveShell() {
 	if os.Getenv(waitingVariable) == fmt.Sprint(os.Getppid()) {
 		_ = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGTERM), 0, 0, 0)
 	}
-	signal.Notify(make(chan os.Signal, 1), unix.SIGINT) // a shell lets what it runs with "&" ignore it; launchers take it all the same
+	signal.Notify(make(chan os.Signal, 1), unix.SIGINT, unix.SIGQUIT) // a shell lets what it runs with "&" ignore them; launchers take them all the same
 	way := slices.DeleteFunc(filepath.SplitList(os.Getenv("PYTHONPATH")), func(d string) bool { return strings.HasPrefix(d, dir+"/") })
 	set := map[string]string{"PYTHONPATH": strings.Join(way, string(os.PathListSeparator)), bashVariable: "", linksVariable: "", waitingVariable: ""}
 	if os.Getenv("BASH_ENV") == filepath.Join(dir, bashFile) {

@@ -311,6 +311,10 @@ func TestShellLeavesJob(t *testing.T) {
 				q.says(c.left)
 				q.says("[rank 0] up")
 				q.says("[rank 1] up")
+				if name == "dash" && s == syscall.SIGTERM {
+					q.cmd.Process.Signal(syscall.SIGQUIT) // which says where muster stands, and ends nothing
+					q.says("goroutine 1 [")
+				}
 				q.cmd.Process.Signal(s)
 				q.ends(code, "saved 0", "saved 1", fmt.Sprintf("was told to stop by %s; exit %d", job.SignalName(s), code))
 				runs = append(runs, q)
