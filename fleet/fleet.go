@@ -44,7 +44,7 @@ type Change int
 const (
 	Joined  Change = iota // the peer is connected for the first time
 	Heard                 // a message came
-	Suspect               // nothing was heard for Options.Suspect; and again when it is kept beyond the node time-out by Options.Together
+	Suspect               // nothing was heard for Options.Suspect, connected or not; and again when it is kept beyond the node time-out by Options.Together
 	Back                  // a suspect was heard again
 	Lost                  // the peer is gone without a goodbye
 	Left                  // the peer said goodbye
@@ -70,7 +70,7 @@ type Event struct {
 	// again, or it is the one which gave us up. Else it may be cut off, or stand still, and go on.
 	Certain bool
 	GaveUp  bool      // Lost: it lives, and said that it gave us up, or has left the world
-	Last    time.Time // Lost: when it last gave a sign of life
+	Last    time.Time // Suspect, Lost: when it last gave a sign of life
 }
 
 // Options tune a fleet. The zero value is ready for use.

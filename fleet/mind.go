@@ -172,10 +172,10 @@ func (p *peer) judge(now time.Time) (Event, bool) {
 	if p.lost == nil && !p.left {
 		p.verdict(now)
 	}
-	e := Event{Peer: p.rank, Received: now}
+	e := Event{Peer: p.rank, Received: now, Last: p.heard}
 	switch quiet := p.quiet(now); {
 	case p.lost != nil:
-		e.Change, e.Why, e.Beat, e.Certain, e.GaveUp, e.Last = Lost, p.fleet.mindful(p.lost, now), bytes.Clone(p.beat), p.certain, p.gaveUp, p.heard
+		e.Change, e.Why, e.Beat, e.Certain, e.GaveUp = Lost, p.fleet.mindful(p.lost, now), bytes.Clone(p.beat), p.certain, p.gaveUp
 		tell := !p.told && !p.left && p.allRead()
 		p.told = p.told || tell
 		return e, tell
@@ -184,6 +184,10 @@ func (p *peer) judge(now time.Time) (Event, bool) {
 		p.suspected = true
 		e.Change, e.Why = Suspect, fmt.Errorf("nothing heard for %v", quiet.Round(100*time.Millisecond))
 		poke(p.needs)
+		return e, true
+	case !p.suspected && p.line == nil && p.came() && now.Sub(p.heard) >= p.fleet.Suspect: // somebody holds its port, and does not answer
+		p.suspected = true
+		e.Change, e.Why = Suspect, fmt.Errorf("nothing heard for %v: %w", now.Sub(p.heard).Round(100*time.Millisecond), ended(p.cause))
 		return e, true
 	case !p.kept && p.joined && now.Sub(p.heard) >= p.fleet.NodeTimeout && p.fleet.together(now):
 		p.suspected, p.kept = true, true

@@ -47,6 +47,9 @@ func TestBackInAWorldThatIsOver(t *testing.T) {
 				gone.Store(true)
 				w.cut(nil)
 				began := time.Now()
+				if c.within > member.Suspect {
+					want(t, member, Suspect, 0)
+				}
 				e := want(t, member, Lost, 0)
 				if d := time.Since(began); d > c.within || e.Certain != c.certain || e.GaveUp != c.certain {
 					t.Errorf("after %v it is certain: %t, it gave us up: %t (%v)", d, e.Certain, e.GaveUp, e.Why)

@@ -105,7 +105,7 @@ func TestLeaderIsRenewed(t *testing.T) {
 	}
 }
 
-// As long as somebody holds the leader's port it is not absent, however often he hangs up: agents are being replaced.
+// As long as somebody holds the leader's port it is not absent, however often he hangs up: agents are being replaced. That nothing is heard is said.
 func TestHeldPortIsNoAbsence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{leader: Lead(world(2), Options{})}
@@ -127,7 +127,11 @@ func TestHeldPortIsNoAbsence(t *testing.T) {
 		want(t, member, Joined, 0)
 		silent.Store(5)
 		w.succeed(fresh)
+		if e := want(t, member, Suspect, 0); time.Since(e.Last) < member.Suspect || e.Why == nil {
+			t.Errorf("it is suspect: %+v", e)
+		}
 		want(t, member, Renewed, 0)
+		want(t, member, Back, 0)
 	})
 }
 

@@ -36,7 +36,7 @@ func BenchmarkEvent(b *testing.B) {
 		})
 		b.Run(fmt.Sprintf("notice/%d", nodes), func(b *testing.B) {
 			for b.Loop() {
-				decide(policy{}, s, time.Second, noticed{nodes - 1, "suspect"})
+				decide(policy{}, s, time.Second, noticed{Node: nodes - 1, What: "suspect"})
 			}
 		})
 		b.Run(fmt.Sprintf("last/%d", nodes), func(b *testing.B) {

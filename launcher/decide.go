@@ -82,11 +82,11 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 	case emptied:
 		s.emptied(p, e)
 	case noticed:
-		todo = []any{say{fmt.Sprintf("node %d (%s): %s", e.Node, s.Nodes[e.Node].Name, e.What)}}
+		todo = s.noticed(p, e)
 	case resumed:
 		todo = s.resumed(p)
 	case renewed:
-		todo = s.standing(p, e.Node)
+		todo = append(s.heardOf(p, e.Node), s.standing(p, e.Node)...)
 	case departed:
 		todo = s.departed(p, e.Node)
 	case lost:
@@ -181,7 +181,7 @@ func (s *state) opened(p policy, at start) []any {
 func (s *state) newRound(number int) {
 	s.Round = number
 	s.Start, s.Started, s.Left, s.Empty = nil, false, 0, false
-	s.Stopping, s.Causes, s.Own, s.Again, s.Ranks = false, nil, nil, false, nil
+	s.Stopping, s.Causes, s.Own, s.Wanted, s.Again, s.Ranks = false, nil, nil, nil, false, nil
 	s.Order, s.Paused, s.Stall, s.Reached = "", false, nil, unheard
 	s.Mends, s.Down, s.Mended, s.Stragglers = nil, nil, 0, nil
 	for i := range s.Nodes {
@@ -269,6 +269,7 @@ func (s *state) failed(p policy, f job.Failure) []any {
 		v := p.failedVerdict(f)
 		s.Own = &v
 	}
+	s.Causes = append(s.Causes, cause{At: s.Now - f.Ago, Node: s.Self, Failure: &f})
 	todo := []any{tell{0, news{Kind: newsFailed, Failure: &f}}}
 	if p.leaves() {
 		return todo
@@ -277,7 +278,7 @@ func (s *state) failed(p policy, f job.Failure) []any {
 		s.Down = append(slices.Clone(s.Down), f)
 		return todo
 	}
-	todo = append(todo, expire{p.StopTimeout + 2*leaveTime})
+	todo = append(todo, p.awaitVerdict())
 	return append(todo, s.stop(stop{Within: p.StopTimeout})...)
 }
 
@@ -586,9 +587,9 @@ func (s *state) departed(p policy, n int) []any {
 		return nil
 	case !s.leads() && !p.Regroups: // it has not told how the job ended, and will not lead another world
 		s.edit(n).Gone = true
-		return s.alone(p, leftJob)
+		return s.alone(p, lost{Why: leftJob})
 	}
-	return s.lost(p, lost{n, leftJob, true, 0, false})
+	return s.lost(p, lost{Node: n, Why: leftJob, Certain: true})
 }
 
 const leftJob = "its agent left the job"
@@ -608,7 +609,7 @@ func (s *state) lost(p policy, e lost) []any {
 		return slices.Concat(found, s.bereft(p, e), s.hurry(p, e))
 	}
 	if !s.leads() {
-		return append(found, s.alone(p, e.Why)...)
+		return append(found, s.alone(p, e)...)
 	}
 	todo := append(found, s.heard(p, cause{At: s.Now, Node: e.Node, Why: e.Why})...)
 	if s.Again || s.Order != "" { // without this node there is no next round
@@ -619,12 +620,61 @@ func (s *state) lost(p policy, e lost) []any {
 }
 
 // alone is a member's verdict without a leader: what went wrong here is all that it knows.
-func (s *state) alone(p policy, why string) []any {
-	if s.Own != nil {
+func (s *state) alone(p policy, e lost) []any {
+	if s.asks() {
 		return s.conclude(p, *s.Own)
 	}
-	return s.conclude(p, lostVerdict(s.Nodes[0].Name, 0, why))
+	v := s.foremost(p, e)
+	if v.First == nil && s.Wanted != nil {
+		v = *s.Wanted
+	}
+	return s.conclude(p, v)
 }
+
+// asks reports whether a member wants the end of the job for another reason than a worker's failure.
+func (s *state) asks() bool { return s.Own != nil && s.Own.First == nil }
+
+// foremost names the first cause of a member that has lost its leader. What fails in the leader's silence may follow from its end, which
+// is noticed later: it is judged as a leader judges the loss of a member.
+func (s *state) foremost(p policy, e lost) job.Verdict {
+	at := s.Now - e.Quiet
+	if mute := s.Nodes[0].Mute; mute > 0 {
+		at = min(at, mute)
+	}
+	return p.judge(append(slices.Clone(s.Causes), cause{At: at, Node: 0, Why: e.Why}), s.Nodes)
+}
+
+// noticed tells of a node's silence, and of its end.
+func (s *state) noticed(p policy, e noticed) []any {
+	todo := []any{say{fmt.Sprintf("node %d (%s): %s", e.Node, s.Nodes[e.Node].Name, e.What)}}
+	if e.Quiet == 0 {
+		return append(todo, s.heardOf(p, e.Node)...)
+	}
+	if s.Nodes[e.Node].Mute == 0 {
+		s.edit(e.Node).Mute = max(1, s.Now-e.Quiet)
+	}
+	return todo
+}
+
+// heardOf ends the silence of a node. A leader that was silent has the time that it needs to say what follows from a failure.
+func (s *state) heardOf(p policy, n int) []any {
+	if s.Nodes[n].Mute == 0 {
+		return nil
+	}
+	s.edit(n).Mute = 0
+	if s.awaitsFate() {
+		return []any{p.awaitVerdict()}
+	}
+	return nil
+}
+
+// awaitsFate reports whether a member whose workers were stopped waits for its leader's verdict, and nobody wants this node.
+func (s *state) awaitsFate() bool {
+	return !s.leads() && s.Stopping && !s.Asked && s.Verdict == nil && s.Next == nil && !s.Nodes[0].Gone
+}
+
+// awaitVerdict is how long a member waits for it.
+func (p policy) awaitVerdict() expire { return expire{p.StopTimeout + 2*leaveTime} }
 
 // expired ends the wait for others.
 func (s *state) expired(p policy) []any {
@@ -643,12 +693,23 @@ func (s *state) expired(p policy) []any {
 	if s.leads() && s.Order != "" && s.Verdict == nil {
 		return append(s.conclude(p, s.unheeded()), kill{})
 	}
+	if s.awaitsFate() && s.Nodes[0].Mute > 0 { // it will be heard, or given up
+		return []any{expire{leaveTime}}
+	}
 	var todo []any
 	if s.Verdict == nil {
-		todo = s.alone(p, "its agent did not say how the job ended")
+		todo = s.unanswered(p)
 	}
 	s.Ended = true
 	return append(todo, kill{})
+}
+
+// unanswered is a member's verdict when its leader did not say one in time.
+func (s *state) unanswered(p policy) []any {
+	if s.Own != nil && s.Nodes[0].Mute == 0 {
+		return s.conclude(p, *s.Own)
+	}
+	return s.alone(p, lost{Why: "its agent did not say how the job ended"})
 }
 
 // unclear names a node on which workers do not end.
@@ -658,6 +719,11 @@ func (s *state) unclear() string {
 
 // told takes news: failures, completions and orders to stop from members; starts, stops and the verdict from the leader.
 func (s *state) told(p policy, from int, n news) []any {
+	return append(s.heardOf(p, from), s.learnt(p, from, n)...)
+}
+
+// learnt is what they come to.
+func (s *state) learnt(p policy, from int, n news) []any {
 	switch {
 	case s.stale(from, n):
 	case s.leads() && n.Kind == newsFailed && n.Failure != nil:
@@ -671,7 +737,7 @@ func (s *state) told(p policy, from int, n news) []any {
 		}
 		s.edit(from).Clear = true
 	case s.leads() && n.Kind == newsEnding && n.Verdict != nil && p.forsakes(*n.Verdict):
-		return s.lost(p, lost{from, n.Verdict.Sentence, true, 0, false})
+		return s.lost(p, lost{Node: from, Why: n.Verdict.Sentence, Certain: true})
 	case s.leads() && n.Kind == newsEnding && n.Verdict != nil:
 		return s.wanted(p, sane(*n.Verdict))
 	case s.leads() && n.Kind == newsLapsed:
@@ -679,7 +745,7 @@ func (s *state) told(p policy, from int, n news) []any {
 	case s.leads() && n.Kind == newsQuit:
 		return s.left(p, from, n.Why)
 	case from == 0 && n.Kind == newsEnding && n.Verdict != nil:
-		return s.lost(p, lost{0, n.Verdict.Sentence, true, 0, false})
+		return s.lost(p, lost{Why: n.Verdict.Sentence, Certain: true})
 	case from == 0 && n.Kind == newsStart && n.Start != nil:
 		return s.begun(*n.Start)
 	case s.leads() && n.Kind == newsOrder:
@@ -691,7 +757,7 @@ func (s *state) told(p policy, from int, n news) []any {
 	case from == 0 && n.Kind == newsStop && n.Order != "":
 		return s.halt(p, n.Order, n.Why)
 	case from == 0 && n.Kind == newsStop:
-		return append(s.stop(stop{Within: p.StopTimeout}), expire{p.StopTimeout + 2*leaveTime})
+		return append(s.stop(stop{Within: p.StopTimeout}), p.awaitVerdict())
 	case n.Kind == newsHere && (s.leads() || from == 0):
 		s.edit(from).Machine = n.Machine
 		if s.leads() {
@@ -819,6 +885,8 @@ func (s *state) ending(p policy, v job.Verdict) []any {
 	}
 	if s.Own == nil {
 		s.Own = &v
+	} else {
+		s.Wanted = &v
 	}
 	how := p.stopFor(v, s.Now)
 	todo := []any{tell{0, news{Kind: newsEnding, Verdict: &v}}, expire{how.Within + leaveTime}}

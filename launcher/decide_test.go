@@ -24,9 +24,10 @@ type world struct {
 	states []state
 	now    time.Duration
 	timers []timer
-	deaf   map[int]bool // workers of these nodes leave TERM unheard; only KILL, by the end of the time, ends them
-	dead   map[int]bool // these nodes are gone, and with them all that they would do
-	doomed map[int]bool // the agents of these nodes die at their next event, before they have done what follows from it
+	deaf   map[int]bool          // workers of these nodes leave TERM unheard; only KILL, by the end of the time, ends them
+	dead   map[int]bool          // these nodes are gone, and with them all that they would do
+	silent map[int]time.Duration // since when these reach no other, for that or another reason
+	doomed map[int]bool          // the agents of these nodes die at their next event, before they have done what follows from it
 	kept   []journal
 	began  []time.Duration // when this node's workers were started last
 	log    []string
@@ -59,7 +60,7 @@ func (w *world) past(t timer) bool {
 }
 
 func newWorld(t *testing.T, nodes int) *world {
-	w := &world{t: t, policy: testPolicy, deaf: map[int]bool{}, dead: map[int]bool{}, doomed: map[int]bool{}, cut: map[int]bool{}, down: map[int][]int{}, members: make([][]int, 1)}
+	w := &world{t: t, policy: testPolicy, deaf: map[int]bool{}, dead: map[int]bool{}, silent: map[int]time.Duration{}, doomed: map[int]bool{}, cut: map[int]bool{}, down: map[int][]int{}, members: make([][]int, 1)}
 	for n := range nodes {
 		w.members[0] = append(w.members[0], n)
 		s := state{Self: n}
@@ -382,10 +383,10 @@ func (w *world) cutOff(n int, worked bool) {
 			if worked {
 				sure = time.Duration(side[0]*5%9) * time.Second
 			}
-			w.loses(side[0], side[1], silence-sure, lost{Why: "silent", Owed: sure})
+			w.loses(side[0], side[1], silence-sure, lost{Why: "silent", Owed: sure, Quiet: silence})
 		}
 	}
-	w.cut[n] = true
+	w.cut[n], w.silent[n] = true, w.now
 	w.gather()
 }
 
@@ -451,7 +452,7 @@ func (w *world) die(n int) {
 	for i := range w.states {
 		w.loses(i, n, 300*time.Millisecond, lost{Why: "connection refused", Certain: true})
 	}
-	w.dead[n] = true
+	w.dead[n], w.silent[n] = true, w.now
 }
 
 // loses lets node i notice that n is gone: in the world in which both are, or will be in a moment.
@@ -583,7 +584,7 @@ func TestDecide(t *testing.T) {
 
 		{"a failure that a node still told is the cause of its loss", 3, func(w *world) {
 			w.feed(1, failure(1, 0, job.Exit{Code: 4}))
-			w.timers = append(w.timers, timer{at: w.now + 2*time.Millisecond, event: lost{1, "reset", true, 0, false}})
+			w.timers = append(w.timers, timer{at: w.now + 2*time.Millisecond, event: lost{Node: 1, Why: "reset", Certain: true}})
 			w.later(1, 3*time.Millisecond, emptied{})
 		}, 4, []string{"rank 2 on host-1"}},
 
@@ -991,7 +992,7 @@ func TestToldToStopAlone(t *testing.T) {
 			w := newWorld(t, 2).begin()
 			w.dead[1-self] = true
 			if found {
-				w.later(self, 10*time.Second, lost{1 - self, "it was not reached within 10s", false, 0, false})
+				w.later(self, 10*time.Second, lost{Node: 1 - self, Why: "it was not reached within 10s"})
 			}
 			w.feed(self, resumed{})
 			w.feed(self, signalled{syscall.SIGTERM})
@@ -1038,7 +1039,7 @@ func TestSilentLeader(t *testing.T) {
 func TestNoNewsForTheLost(t *testing.T) {
 	s := state{Self: 1, Nodes: []*node{{Name: "a"}, {Name: "b"}}, Started: true, Left: 1}
 	p := policy{StopTimeout: time.Second}
-	s, _ = decide(p, s, 0, lost{0, "refused", true, 0, false})
+	s, _ = decide(p, s, 0, lost{Why: "refused", Certain: true})
 	if _, todo := decide(p, s, 0, emptied{}); slices.ContainsFunc(todo, func(deed any) bool { _, ok := deed.(tell); return ok }) {
 		t.Errorf("%+v", todo)
 	}

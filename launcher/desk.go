@@ -251,7 +251,7 @@ func (s *state) describe(r *report.Status) {
 	for _, c := range s.Causes {
 		r.Causes = append(r.Causes, c.text(s.Nodes))
 	}
-	if s.Own != nil {
+	if s.asks() {
 		r.Causes = append(r.Causes, s.Own.Sentence)
 	}
 	for _, p := range s.Past {

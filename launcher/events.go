@@ -53,6 +53,7 @@ type state struct {
 	CtrlC    time.Duration `json:"ctrl_c,omitempty"` // when the first INT came; 0: none did
 	Causes   []cause       `json:"causes,omitempty"`
 	Own      *job.Verdict  `json:"own,omitempty"`    // a member's: what it would say without its leader
+	Wanted   *job.Verdict  `json:"wanted,omitempty"` // a member's: the end that was asked for when it had failed
 	Again    bool          `json:"again,omitempty"`  // the leader's: the cause is known, and a new round follows when all are clear
 	Round    int           `json:"round,omitempty"`  // rounds before this one
 	Order    string        `json:"order,omitempty"`  // what all nodes were told by order, and are about: restart, pause, resume
@@ -110,6 +111,8 @@ type node struct {
 	ID    string `json:"id,omitempty"`    // its name, and what else tells it from others
 	Out   string `json:"out,omitempty"`   // why it is left out of the next world
 
+	Mute time.Duration `json:"mute,omitempty"` // since when nothing was heard of it; 0: it is heard
+
 	Machine *job.Machine `json:"machine,omitempty"` // on which it is; nil: nobody asks, or it has not said
 
 	Wishes int    `json:"wishes,omitempty"` // orders that it passed on and the leader judged,
@@ -146,8 +149,9 @@ type (
 	}
 	// noticed: an agent is silent, or heard again.
 	noticed struct {
-		Node int
-		What string
+		Node  int
+		What  string
+		Quiet time.Duration `json:",omitempty"` // for so long; 0: it is heard again
 	}
 	// resumed: this agent took over from one that died.
 	resumed struct{}
@@ -163,6 +167,7 @@ type (
 		// Owed: if it is not certain, how much longer it may go on until it gives us up.
 		Owed   time.Duration `json:",omitempty"`
 		GaveUp bool          `json:",omitempty"` // a member's: the leader lives, and gave this node up
+		Quiet  time.Duration `json:",omitempty"` // for so long nothing was heard of it; 0: until now
 	}
 	// told: news from another agent.
 	told struct {

@@ -112,8 +112,8 @@ func TestReplayOfNonsense(t *testing.T) {
 func TestEventsKeepTheirValues(t *testing.T) {
 	f := &job.Failure{Rank: 3, Exit: job.Exit{Signal: 9}}
 	for _, e := range []any{
-		opened{start{Port: 7, Round: 1}}, begun{2}, unbegun{*f}, finished{job.Ended{Rank: 1}, f}, emptied{}, noticed{1, "x"}, departed{2},
-		lost{1, "y", true, 0, false}, told{1, news{Kind: "k", Failure: f}}, signalled{15}, settled{}, expired{}, broken{job.Verdict{Code: 3}}, ordered{orderPause}, resumed{}, renewed{1}, lapsed{}, met{Nodes: []string{"a"}}, unmet{}, queued{1}, woken{},
+		opened{start{Port: 7, Round: 1}}, begun{2}, unbegun{*f}, finished{job.Ended{Rank: 1}, f}, emptied{}, noticed{1, "x", 3}, departed{2},
+		lost{Node: 1, Why: "y", Certain: true}, told{1, news{Kind: "k", Failure: f}}, signalled{15}, settled{}, expired{}, broken{job.Verdict{Code: 3}}, ordered{orderPause}, resumed{}, renewed{1}, lapsed{}, met{Nodes: []string{"a"}}, unmet{}, queued{1}, woken{},
 	} {
 		var j journal
 		j.add(1, e)

@@ -153,11 +153,15 @@ func (l *line) translate(e fleet.Event) any {
 		}
 		return told{e.Peer, n}
 	case fleet.Suspect:
-		return noticed{e.Peer, e.Why.Error()}
+		return noticed{e.Peer, e.Why.Error(), max(1, time.Since(e.Last))}
 	case fleet.Back:
-		return noticed{e.Peer, "heard again"}
+		return noticed{Node: e.Peer, What: "heard again"}
 	case fleet.Lost:
-		return lost{e.Peer, e.Why.Error() + suspicion(e.Beat), e.Certain, l.owed(e.Last), e.GaveUp}
+		quiet := time.Duration(0)
+		if !e.Certain || e.GaveUp { // else its connection was there until now
+			quiet = time.Since(e.Last)
+		}
+		return lost{e.Peer, e.Why.Error() + suspicion(e.Beat), e.Certain, l.owed(e.Last), e.GaveUp, quiet}
 	case fleet.Renewed:
 		return renewed{e.Peer}
 	case fleet.Left:

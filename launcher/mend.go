@@ -108,6 +108,7 @@ func (s *state) mended(p policy, m mend) []any {
 func (s *state) up(p policy, rank int) {
 	s.Ranks = slices.DeleteFunc(slices.Clone(s.Ranks), func(e job.Ended) bool { return e.Rank == rank })
 	s.Down = slices.DeleteFunc(slices.Clone(s.Down), func(f job.Failure) bool { return f.Rank == rank })
+	s.Causes = slices.DeleteFunc(s.Causes, func(c cause) bool { return c.Failure != nil && c.Failure.Rank == rank })
 	if s.Own == nil || s.Own.First == nil {
 		return
 	}

@@ -76,7 +76,7 @@ func TestOrdersOutliveAgents(t *testing.T) {
 				for _, death := range []int{first, second} {
 					after := time.Duration(death/2) * step
 					w.laterDoom(death%2, after)
-					w.later(death%2, after, noticed{1 - death%2, "suspect"})
+					w.later(death%2, after, noticed{Node: 1 - death%2, What: "suspect", Quiet: 3 * time.Second})
 				}
 				w.run()
 				log := strings.Join(w.log, "\n")

@@ -38,6 +38,7 @@ type play struct {
 	random *rand.Rand
 	failed map[int][]int // by round, nodes whose workers failed in it
 	lives  map[int]int   // by number of a life of one worker, the node
+	late   map[int]int   // by node, the round in which its first worker failed when its leader had been gone for a while
 }
 
 const playTime = 90 * time.Second
@@ -45,7 +46,7 @@ const playTime = 90 * time.Second
 func newPlay(t *testing.T, seed uint64) *play {
 	r := rand.New(rand.NewPCG(seed, 1))
 	nodes := 1 + r.IntN(5)
-	p := &play{newWorld(t, nodes), r, map[int][]int{}, map[int]int{}}
+	p := &play{newWorld(t, nodes), r, map[int][]int{}, map[int]int{}, map[int]int{}}
 	p.fewest, p.policy.Nodes = 1+r.IntN(nodes), nodes
 	p.policy.MaxRestarts, p.policy.Regroups, p.policy.Yields = r.IntN(3), r.IntN(5) > 0, r.IntN(2) == 0
 	p.policy.OnExit = []string{onExitStop, onExitRestart}[r.IntN(2)]
@@ -91,6 +92,9 @@ func (p *play) see(n int, event any) {
 		heard := s.Started && !s.Stopping && s.Verdict == nil && s.Order == "" && s.Next == nil && s.Left > 0
 		if e.Failure != nil && heard && !p.policy.mends() {
 			p.failed[s.Round] = append(p.failed[s.Round], n)
+			if since, silent := p.silent[p.members[s.Generation][0]]; silent && !s.leads() && s.Own == nil && p.now-since > lossTime {
+				p.late[n] = s.Round
+			}
 		}
 	case begun:
 		if by, used := p.lives[s.Round]; used && !p.dead[by] && !p.cut[by] {
@@ -133,6 +137,9 @@ func (p *play) judge() {
 			fallthrough
 		default:
 			codes = append(codes, fmt.Sprintf("%d", s.verdict().Code))
+		}
+		if round, late := p.late[n]; late && round == s.Round && s.verdict().First != nil {
+			p.t.Errorf("node %d ends of what may have followed from its leader's loss: %s", n, s.verdict().Sentence)
 		}
 	}
 	calm := len(p.cut) == 0 && len(p.dead) == 0 && !p.policy.Yields

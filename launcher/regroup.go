@@ -140,17 +140,22 @@ func (s *state) stoodStill(p policy, n int) []any {
 	return s.heard(p, cause{At: s.Now, Node: n, Why: "its agent stood still, and its workers were killed, for others might go on without it"})
 }
 
-// orphaned is a member's that has lost the leader: it meets the others again, wherever that is. What it meant to tell counts. When the
+// orphaned is a member's that has lost the leader: it meets the others again, wherever that is. What it meant to tell counts, unless it
+// followed from that loss. When the
 // leader lives, and has given this node up, it is the one to say who comes.
 func (s *state) orphaned(p policy, e lost) []any {
-	next := job.Tally{Rounds: s.last() + 1, Free: s.Free + 1}
-	v := lostVerdict(s.Nodes[0].Name, 0, e.Why)
-	if s.Own != nil {
-		v = *s.Own
-		next.Free = s.Free
-		if v.First == nil || !s.mayGoOn(p, v) {
-			return s.conclude(p, v)
-		}
+	v := s.foremost(p, e)
+	switch {
+	case s.asks():
+		return s.conclude(p, *s.Own)
+	case v.First != nil && !s.mayGoOn(p, v):
+		return s.conclude(p, v)
+	case s.Wanted != nil:
+		return s.conclude(p, *s.Wanted)
+	}
+	next := job.Tally{Rounds: s.last() + 1, Free: s.Free}
+	if v.First == nil {
+		next.Free++
 	}
 	s.Next, s.Led = &next, e.GaveUp
 	if !s.Nodes[s.Self].Done && !e.GaveUp { // a leader that lives goes on without a node that has done its work

@@ -65,7 +65,7 @@ func TestFence(t *testing.T) {
 			w.dead[gone] = true
 			for n := range w.states {
 				if w.talk(n, gone) {
-					w.later(n, 10*time.Second, lost{w.states[gone].Self, "silent", certain, 0, false})
+					w.later(n, 10*time.Second, lost{Node: w.states[gone].Self, Why: "silent", Certain: certain})
 				}
 			}
 			w.run()
@@ -83,6 +83,129 @@ func TestFence(t *testing.T) {
 			}
 			if said > 1 || said == 1 == certain {
 				t.Errorf("node %d is lost, certainly: %v: that the others wait is said %d times", gone, certain, said)
+			}
+		}
+	}
+}
+
+// echoed is the failure of a worker whose peer was gone.
+func echoed(n, local int) finished {
+	f := failure(n, local, job.Exit{Code: 1})
+	f.Failure.Echo = true
+	return f
+}
+
+// The leader's machine dies. One member gives it up before the other, and stops its workers; those of the other fail of that, or of the end of
+// the leader's, before it has given the leader up as well: it meets the first again all the same, and that is no failure.
+func TestFailureInTheLeadersSilence(t *testing.T) {
+	fails := failure(1, 0, job.Exit{Code: 3})
+	early := failure(1, 1, job.Exit{Code: 3})
+	early.Failure.Ago = 30 * time.Second
+	gone, silent := lost{Why: "connection refused", Certain: true}, lost{Why: "silent", Quiet: 10 * time.Second}
+	for name, c := range map[string]struct {
+		events   []any
+		lost     lost
+		restarts int
+		free     int // of the next round; -1: the job ends with the failure
+	}{
+		"of another's end":                      {[]any{echoed(1, 0)}, silent, 0, 1},
+		"of itself":                             {[]any{fails}, silent, 0, 1},
+		"two":                                   {[]any{fails, echoed(1, 1)}, silent, 0, 1},
+		"where failures may be made up for":     {[]any{echoed(1, 0)}, silent, 2, 1},
+		"a closed connection":                   {[]any{echoed(1, 0)}, gone, 0, 1},
+		"of itself, and a closed connection":    {[]any{fails}, gone, 0, 1},
+		"silent before it was closed":           {[]any{noticed{0, "x", 4 * time.Second}, fails}, gone, 0, 1},
+		"the agent is replaced":                 {[]any{noticed{0, "x", 4 * time.Second}, fails, doom{}, resumed{}}, lost{Why: "it was not reached", Quiet: time.Second}, 0, 1},
+		"the leader gave this node up":          {[]any{echoed(1, 0)}, lost{Why: "refused", Certain: true, GaveUp: true, Quiet: 12 * time.Second}, 0, 1},
+		"before":                                {[]any{early}, silent, 0, -1},
+		"before, and one of another's end":      {[]any{echoed(1, 0), early}, silent, 0, -1},
+		"before, and it may be made up for":     {[]any{early}, silent, 1, 0},
+		"before, and the connection was closed": {[]any{early}, gone, 0, -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := elasticWorld(t, 3, 2, 3)
+			w.policy.MaxRestarts, w.dead[0], w.now = c.restarts, true, time.Minute
+			w.later(2, 0, c.lost)
+			for i, e := range c.events {
+				w.later(1, time.Duration(1+i)*time.Millisecond, e)
+			}
+			w.later(1, 200*time.Millisecond, c.lost)
+			w.run()
+			if c.free < 0 {
+				if s := w.states[1]; !s.Ended || s.Verdict.Code != 3 {
+					t.Fatalf("%+v\n%s", s, strings.Join(w.log, "\n"))
+				}
+				return
+			}
+			w.in(1, 1, 2)
+			if s := w.states[1]; s.Free != c.free {
+				t.Errorf("%d rounds are free, want %d", s.Free, c.free)
+			}
+		})
+	}
+}
+
+// In a world that may not change a failure that followed from the end of the leader's node is not what the job ends of.
+func TestFailureInTheLeadersSilenceOfAFixedWorld(t *testing.T) {
+	early := failure(1, 0, job.Exit{Code: 3})
+	early.Failure.Ago = 30 * time.Second
+	for code, e := range map[int]finished{job.ExitRetry: echoed(1, 0), 3: early} {
+		w := newWorld(t, 3).begin()
+		w.dead[0], w.now = true, time.Minute
+		w.feed(1, e)
+		w.later(1, 100*time.Millisecond, lost{Why: "silent", Quiet: 10 * time.Second})
+		w.run()
+		if v := w.states[1].Verdict; v == nil || v.Code != code {
+			t.Errorf("%+v: %+v", e.Failure, v)
+		}
+	}
+}
+
+// A member whose worker failed waits for as long as its leader is silent, and when that is heard again, for what it says.
+func TestWaitForTheLeadersFate(t *testing.T) {
+	w := elasticWorld(t, 3, 2, 3)
+	p := w.policy
+	play := func(events ...any) (s state, todo []any) {
+		s = w.states[1]
+		for i, e := range append([]any{noticed{0, "x", 3 * time.Second}, echoed(1, 0), emptied{}, expired{}, expired{}}, events...) {
+			s, todo = decide(p, s, time.Minute+time.Duration(i)*10*time.Second, e)
+		}
+		return s, todo
+	}
+	if s, todo := play(); s.Ended || s.Verdict != nil || !slices.Contains(todo, any(expire{leaveTime})) {
+		t.Errorf("it does not wait: %v", todo)
+	}
+	if s, todo := play(noticed{Node: 0, What: "heard again"}); s.Ended || !slices.Contains(todo, any(p.awaitVerdict())) {
+		t.Errorf("it leaves no time for an answer: %v", todo)
+	}
+	if s, _ := play(noticed{Node: 0, What: "heard again"}, expired{}); !s.Ended || s.Verdict.Code != 1 {
+		t.Errorf("without an answer: %+v", s.Verdict)
+	}
+	said := job.Verdict{Code: 7, Class: job.Failed, Sentence: "rank 0 was first"}
+	if s, _ := play(told{0, news{Kind: newsVerdict, Verdict: &said}}); !s.Ended || s.Verdict.Code != 7 {
+		t.Errorf("with one: %+v", s.Verdict)
+	}
+	if s, todo := play(told{0, news{Kind: newsStop}}, expired{}); !s.Ended {
+		t.Errorf("it was heard, and says no more: %v", todo)
+	}
+}
+
+// Who is told to stop meanwhile ends as told; a failure that counts is told all the same.
+func TestToldToStopInTheLeadersSilence(t *testing.T) {
+	early := failure(1, 0, job.Exit{Code: 3})
+	early.Failure.Ago = 30 * time.Second
+	for code, e := range map[int]finished{job.ExitTERM: echoed(1, 0), 3: early} {
+		for _, regroups := range []bool{true, false} {
+			for _, over := range []any{lost{Why: "silent", Quiet: 10 * time.Second}, expired{}} {
+				w := elasticWorld(t, 3, 2, 3)
+				w.policy.Regroups = regroups
+				s := w.states[1]
+				for i, event := range []any{noticed{0, "x", 3 * time.Second}, e, emptied{}, signalled{syscall.SIGTERM}, over} {
+					s, _ = decide(w.policy, s, time.Minute+time.Duration(i)*time.Second, event)
+				}
+				if !s.Ended || s.Verdict.Code != code {
+					t.Errorf("%+v, then %+v: %+v", e.Failure, over, s.Verdict)
+				}
 			}
 		}
 	}
@@ -206,7 +329,7 @@ func TestLeaderLostInAnOrderedStop(t *testing.T) {
 	w := elasticWorld(t, 2, 1, 2)
 	s := w.states[1]
 	s, _ = decide(w.policy, s, 0, told{0, news{Kind: newsStop, Order: orderRestart, Why: "x"}})
-	s, todo := decide(w.policy, s, time.Second, lost{0, "silent", false, 0, false})
+	s, todo := decide(w.policy, s, time.Second, lost{Why: "silent"})
 	if !slices.Contains(todo, any(stop{Within: w.policy.StopTimeout})) {
 		t.Errorf("it does %v", todo)
 	}
@@ -226,11 +349,11 @@ func TestDoneAndCutOff(t *testing.T) {
 	}
 	w.feed(2, emptied{})
 	w.run()
-	s, todo := decide(w.policy, w.states[0], w.now, lost{2, "silent", false, 0, false})
+	s, todo := decide(w.policy, w.states[0], w.now, lost{Node: 2, Why: "silent"})
 	if s.Stopping || s.Next != nil {
 		t.Errorf("the leader does %v", todo)
 	}
-	s, _ = decide(w.policy, w.states[2], w.now, lost{0, "silent", false, 0, false})
+	s, _ = decide(w.policy, w.states[2], w.now, lost{Why: "silent"})
 	s, todo = decide(w.policy, s, w.now+w.policy.fence(), woken{})
 	if !s.Meeting || s.Expect != 0 {
 		t.Errorf("the one that was cut off does %v", todo)
@@ -300,7 +423,7 @@ func TestFlapping(t *testing.T) {
 	var waits []time.Duration
 	for range 3 {
 		s := w.states[0]
-		s, _ = decide(w.policy, s, w.now+time.Second, lost{1, "refused", true, 0, false})
+		s, _ = decide(w.policy, s, w.now+time.Second, lost{Node: 1, Why: "refused", Certain: true})
 		s, _ = decide(w.policy, s, w.now+2*time.Second, met{Generation: s.Generation + 1, Nodes: []string{"host-0"}})
 		s, _ = decide(w.policy, s, w.now+2*time.Second, opened{start{Port: 1}})
 		s, _ = decide(w.policy, s, w.now+2*time.Second, begun{2})

@@ -21,7 +21,7 @@ func TestLeadersFlagsCount(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	s, _ = decide(mine, s, time.Second, begun{1})
-	s, todo = decide(mine, s, 2*time.Second, lost{0, "silent", false, 0, false})
+	s, todo = decide(mine, s, 2*time.Second, lost{Why: "silent"})
 	if s.Next == nil || !slices.Contains(todo, any(stop{Within: 7 * time.Second})) {
 		t.Errorf("without its leader it does %v", todo)
 	}

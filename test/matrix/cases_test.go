@@ -36,6 +36,7 @@ var scenes = []scene{
 	{name: "first process killed", play: firstProcessKilled, etcd: asked},
 	{name: "leader's container killed", play: leaderKilled, etcd: asked},
 	{name: "leader's machine dies", play: leaderDies, etcd: asked},
+	{name: "leader's machine dies, then a worker", play: leaderDiesThenAWorker, etcd: asked},
 	{name: "member's agent killed, then the leader's machine dies", play: leaderDiesAfterAnHeir, etcd: asked},
 	{name: "store's machine dies", play: storeDies},
 	{name: "store's pod is replaced", play: podReplaced},

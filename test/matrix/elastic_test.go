@@ -42,7 +42,19 @@ func leaderDies(s *stage) {
 	s.finish(s.hosts[1:]...)
 }
 
-// The same, when a member's agent has been replaced before: the new one knows the world, and the way to the store.
+// The same, and while nobody knows yet what became of it, a worker is killed, and its peers fail of that: it may all have come of the loss.
+func leaderDiesThenAWorker(s *stage) {
+	s.add(3)
+	s.start("--nnodes 2:3 --rdzv-endpoint h2:29400" + elastic)
+	s.world(3)
+	s.die(s.hosts[0])
+	s.says(s.hosts[1], "(h0): nothing heard for")
+	s.kill(s.worker(1))
+	s.world(2)
+	s.finish(s.hosts[1:]...)
+}
+
+// The same as the first, when a member's agent has been replaced before: the new one knows the world, and the way to the store.
 func leaderDiesAfterAnHeir(s *stage) {
 	s.add(3)
 	s.start("--nnodes 2:3 --rdzv-endpoint h2:29400" + elastic)
