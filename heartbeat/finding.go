@@ -2,6 +2,7 @@ package heartbeat
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -62,15 +63,37 @@ func (f Finding) what(w job.World) string {
 	who, it := f.who(w), f.it()
 	switch f.Class {
 	case Absent:
+		if f.transfers() {
+			return fmt.Sprintf("%s %s sent and received nothing for %s; %s in %s", who, has(f.Culprits), seconds(f.Quiet), waiters(f.Waiting), it)
+		}
 		return fmt.Sprintf("%s %s not entered %s for %s; %s in it", who, has(f.Culprits), it, seconds(f.Quiet), waiters(f.Waiting))
 	case Odd:
 		return fmt.Sprintf("%s %s been in %s for %s, and %s not go on; %s for it", who, has(f.Culprits), it, seconds(f.Quiet), does(f.Culprits), waiters(f.Waiting-len(f.Culprits)))
 	case Network:
-		return fmt.Sprintf("all ranks have been in %s for %s, and all of them run: the network between them, or the communication library, does not get on%s", it, seconds(f.Quiet), f.links())
+		why := "the network between them, or the communication library, does not get on"
+		if f.transfers() {
+			why = "the network between them does not get on, or what they send and receive does not match"
+		}
+		return fmt.Sprintf("%s have been in %s for %s, and all of them run: %s%s", f.subject(w), it, seconds(f.Quiet), why, f.links())
 	case Desync:
 		return fmt.Sprintf("the ranks have waited for each other in different collectives for %s: %s; that is an error in the script, and no restart mends it", seconds(f.Quiet), strings.Join(f.Ops, "; "))
 	}
 	return fmt.Sprintf("no rank has been in a collective, nor at work, for %s: all of them wait for something else, such as input", seconds(f.Quiet))
+}
+
+// transfers reports whether what is waited in is sends and receives, which are between two.
+func (f Finding) transfers() bool {
+	return f.Number == 0 && f.Op != "" && !slices.ContainsFunc(strings.Split(f.Op, " or "), func(op string) bool {
+		return !strings.HasSuffix(op, "send") && !strings.HasSuffix(op, "recv")
+	})
+}
+
+// subject is who waits.
+func (f Finding) subject(w job.World) string {
+	if f.Group == "" && f.Waiting >= w.Size() {
+		return "all ranks"
+	}
+	return fmt.Sprintf("%d ranks", f.Waiting)
 }
 
 // it is what they wait in: "all_reduce #48211".

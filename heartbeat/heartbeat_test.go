@@ -223,7 +223,7 @@ func TestClasses(t *testing.T) {
 		{"all are in a collective, and bytes move", func(w *world) {
 			w.enter(0, 1, 2, 3)
 			w.stand(1000, func() { w.beats[0].Sight.Wire += 1 << 20 })
-		}, "unclear: no rank has told of progress for 30 s; all ranks are in all_reduce #1201, and rank 0 still sends or receives"},
+		}, "unclear: no rank has told of progress for 30 s; 4 ranks are in all_reduce #1201, and rank 0 still sends or receives"},
 		{"different operations", func(w *world) {
 			w.enter(0, 1, 2, 3)
 			w.beats[1].Lanes[0].Op = "broadcast"
@@ -262,6 +262,33 @@ func TestClasses(t *testing.T) {
 			}
 			w.stand(45, nil)
 		}, "hung: all ranks have been in a collective for 32 s, and all of them run: the network between them, or the communication library, does not get on"},
+		{"a pipeline's stage sleeps, and the others receive", func(w *world) {
+			w.transfers(0, 1, 3)
+			w.stand(45, nil)
+		}, "hung: rank 2 (node-1, local 0, pid 102) has sent and received nothing for 32 s; 3 others wait in recv; it is asleep"},
+		{"all stages receive, and number apart", func(w *world) {
+			w.transfers(0, 1, 2, 3)
+			w.stand(45, nil)
+		}, "hung: all ranks have been in recv for 32 s, and all of them run: the network between them does not get on, or what they send and receive does not match"},
+		{"two stages receive, and the others wait for them", func(w *world) {
+			w.transfers(0, 1)
+			w.enter(2, 3)
+			w.beats[3].Lanes[0].Op = "barrier"
+			w.stand(45, nil)
+		}, "hung: 2 ranks have been in recv for 32 s, and all of them run: the network between them does not get on, or what they send and receive does not match"},
+		{"stages wait in a collective under numbers of their own", func(w *world) {
+			w.transfers()
+			w.enter(0, 1, 2, 3)
+			w.beats[3].Lanes[0].Op = "barrier"
+			w.stand(45, nil)
+		}, "hung: all ranks have been in all_reduce for 32 s, and all of them run: the network between them, or the communication library, does not get on"},
+		{"a group's network is cut, and the others idle", func(w *world) {
+			for r := range 2 {
+				w.beats[r].Lanes = append(w.beats[r].Lanes, job.Lane{Group: 0x77, Name: "tp", Op: "all_gather", Entered: 6, Completed: 5, Members: 2})
+				w.beats[r].Count += 11
+			}
+			w.stand(45, nil)
+		}, "hung: 2 ranks have been in all_gather #6 of group tp for 32 s, and all of them run: the network between them, or the communication library, does not get on"},
 		{"counters freeze and bytes move", func(w *world) {
 			w.stand(4000, func() { w.beats[2].Sight.Wire += 1 << 20 })
 		}, "unclear: no rank has told of progress for 30 s; no rank is in a collective, and rank 2 is sending or receiving"},
@@ -398,6 +425,22 @@ func TestNumbersApart(t *testing.T) {
 
 func blames(f *Finding, rank int) bool {
 	return slices.ContainsFunc(f.Culprits, func(c job.Culprit) bool { return c.Rank == rank })
+}
+
+// transfers makes the world a pipeline's, whose ranks number their sends and receives among the collectives; some of them wait to receive.
+func (w *world) transfers(waiting ...int) {
+	for r := range w.beats {
+		b := &w.beats[r]
+		b.Lanes[0].Mixed, b.Lanes[0].Members = r > 0, len(w.beats)
+		b.Lanes[0].Entered += uint64(r * 100)
+		b.Lanes[0].Completed = b.Lanes[0].Entered
+		b.Lanes = append(b.Lanes, job.Lane{Entered: 50, Completed: 50})
+		if slices.Contains(waiting, r) {
+			b.Lanes[1].Entered, b.Lanes[1].Op = 51, "recv"
+		}
+		b.Count += 300
+	}
+	w.look()
 }
 
 // calls gives the ranks calls instead of collectives.

@@ -113,6 +113,24 @@ func (p *packer) beat(b *job.Beat) {
 		number(p, &s.GPUBusy)
 	}
 	number(p, &b.Second)
+	p.mixed(b.Lanes)
+}
+
+// mixed are the lanes that are so, a bit for each of the first 64; nothing, if none is.
+func (p *packer) mixed(lanes []job.Lane) {
+	var set uint64
+	for i := range min(len(lanes), 64) {
+		if lanes[i].Mixed {
+			set |= 1 << i
+		}
+	}
+	if p.from == nil && set == 0 {
+		return
+	}
+	number(p, &set)
+	for i := 0; p.from != nil && i < min(len(lanes), 64); i++ {
+		lanes[i].Mixed = set>>i&1 != 0
+	}
 }
 
 // laneSize is the fewest bytes of a lane.

@@ -49,16 +49,19 @@ type crowd struct {
 // crowd tells who waits in a collective, who does not, and who tells nothing.
 func (j *Judge) crowd() crowd {
 	c := crowd{waits: make([]wait, 0, len(j.ranks)), last: map[uint64]wait{}, least: map[uint64]uint64{}, absent: map[uint64]int{}}
-	front := j.front()
+	front, mixed := j.front(), j.mixed()
 	for _, rank := range j.sorted() {
 		b := j.ranks[rank].beat
 		n := len(c.waits)
 		for i := range b.Lanes {
 			lane := &b.Lanes[i]
+			if mixed[lane.Group] && !lane.Mixed {
+				copied := *lane
+				lane, copied.Mixed = &copied, true
+			}
 			if j.stale(rank) && lane.Completed+1 < front[lane.Group] {
-				lane = &job.Lane{}
-				*lane = b.Lanes[i]
-				lane.Completed = lane.Entered
+				copied := *lane
+				lane, copied.Completed = &copied, copied.Entered
 			}
 			c.note(wait{rank, lane})
 			c.computes = c.computes || lane.Group == 0 && lane.Waits() && j.runs(rank)
@@ -84,6 +87,19 @@ func (j *Judge) front() map[uint64]uint64 {
 		}
 	}
 	return front
+}
+
+// mixed are the groups through which any member sends and receives.
+func (j *Judge) mixed() map[uint64]bool {
+	mixed := map[uint64]bool{}
+	for _, t := range j.ranks {
+		for _, lane := range t.beat.Lanes {
+			if lane.Mixed {
+				mixed[lane.Group] = true
+			}
+		}
+	}
+	return mixed
 }
 
 // stale reports whether a rank's counters are of the past: it runs, and its helper thread does not get to read them. What the others have
@@ -121,10 +137,11 @@ func (c *crowd) someGone(run int, ended []int) bool {
 	return false
 }
 
-// incomplete reports whether somebody has not entered what this rank waits in. Calls cannot be matched.
+// incomplete reports whether somebody has not entered what this rank waits in. Calls cannot be matched, nor numbers that mean something else
+// to each member.
 func (c *crowd) incomplete(w wait) bool {
 	g := w.lane.Group
-	return g != 0 && (c.least[g] < w.number() || c.absent[g] > 0)
+	return g != 0 && !w.lane.Mixed && (c.least[g] < w.number() || c.absent[g] > 0)
 }
 
 // left reports whether all who run have entered what this rank waits in, and somebody has ended who was in its group before.
@@ -274,7 +291,7 @@ func (c *crowd) forsaken(run int, ended []int) (wait, bool) {
 func (j *Judge) missed(rank int, c crowd) (wait, bool) {
 	for _, lane := range j.ranks[rank].beat.Lanes {
 		w, waited := c.last[lane.Group]
-		if waited && lane.Group != 0 && lane.Entered < w.number() {
+		if waited && lane.Group != 0 && !w.lane.Mixed && lane.Entered < w.number() {
 			return w, true
 		}
 	}
@@ -304,7 +321,7 @@ func (v *view) in(w wait) {
 		if v.Op = w.lane.Op; !ofAll(*w.lane) {
 			v.Group = w.lane.Name
 		}
-		if w.lane.Group != 0 {
+		if w.lane.Group != 0 && !w.lane.Mixed {
 			v.Number = w.number()
 		}
 	}
@@ -376,7 +393,7 @@ type kind struct {
 // kind is that of what the rank waits in; empty where it is not known.
 func (w wait) kind() kind {
 	l := w.lane
-	if l.Group == 0 || l.Op == "" || l.Entered != w.number() { // what is pending is then the last that was entered
+	if l.Group == 0 || l.Op == "" || l.Mixed || l.Entered != w.number() { // what is pending is then the last that was entered
 		return kind{}
 	}
 	if strings.Contains(l.Op, "all_reduce") || strings.Contains(l.Op, "allreduce") {
@@ -440,13 +457,8 @@ func (j *Judge) circle(c crowd) (view, bool) {
 
 // together judges a world whose ranks all are in what they wait for.
 func (j *Judge) together(c crowd) view {
-	v := view{Finding: Finding{Hang: job.Hang{Class: Network, Waiting: count(c.waits)}}}
-	w := c.waits[0]
-	for _, other := range c.waits { // what is furthest behind holds the others up
-		if other.lane.Group != 0 && (w.lane.Group == 0 || other.number() < w.number()) {
-			w = other
-		}
-	}
+	w := slices.MinFunc(c.waits, c.behind)
+	v := view{Finding: Finding{Hang: job.Hang{Class: Network, Waiting: c.inside(w.lane.Group)}}}
 	v.in(w)
 	if w.lane.Group == 0 {
 		v.Op = strings.Join(c.calls(), " or ")
@@ -465,7 +477,7 @@ func (j *Judge) together(c crowd) view {
 			return unclear(fmt.Sprintf("%d ranks are in %s, and rank %d is at work", count(c.waits), cmp.Or(v.Op, "a call"), rank))
 		}
 		if t.moves() {
-			return unclear(fmt.Sprintf("all ranks are in %s, and rank %d still sends or receives", v.it(), rank))
+			return unclear(fmt.Sprintf("%d ranks are in %s, and rank %d still sends or receives", v.Waiting, v.it(), rank))
 		}
 	}
 	if n := len(v.Culprits); n > 0 && n < len(j.ranks) {
@@ -474,6 +486,26 @@ func (j *Judge) together(c crowd) view {
 	}
 	v.Culprits, v.late = nil, j.limits.GPUs // what was queued behind a long kernel looks the same
 	return v
+}
+
+// behind compares what two ranks wait in by which of it holds the others up: collectives that all members have entered, then calls, such as
+// receiving from somebody, and then those that who is in something else has not entered; the least number of each.
+func (c *crowd) behind(a, b wait) int {
+	kind := func(w wait) int {
+		switch {
+		case w.lane.Group == 0:
+			return 1
+		case w.lane.Mixed || c.incomplete(w):
+			return 2
+		}
+		return 0
+	}
+	return cmp.Or(cmp.Compare(kind(a), kind(b)), cmp.Compare(a.number(), b.number()))
+}
+
+// inside is how many ranks wait in a group.
+func (c *crowd) inside(group uint64) int {
+	return count(slices.DeleteFunc(slices.Clone(c.waits), func(w wait) bool { return w.lane.Group != group }))
 }
 
 // culprit describes a rank.

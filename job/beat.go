@@ -49,6 +49,7 @@ type Lane struct {
 	Op        string `json:"op,omitempty"`   // of the last that was entered: all_reduce, …; a call's name
 	Bytes     uint64 `json:"size,omitempty"` // that it moves; 0: not known
 	Members   int    `json:"of,omitempty"`   // ranks of the group; 0: not known. One that never used it has no lane for it
+	Mixed     bool   `json:"mix,omitempty"`  // sends and receives go through it, and may be numbered, too: members do not number alike
 }
 
 // Waits reports whether the rank is inside a collective, or a call.

@@ -50,6 +50,6 @@ func noCollective(s page.Snapshot) bool {
 	if !s.Grouped {
 		return s.PID != 0
 	}
-	used := slices.ContainsFunc(s.Lanes, func(l page.Lane) bool { return l.Entered > 0 })
+	used := slices.ContainsFunc(s.Lanes, func(l page.Lane) bool { return l.Entered > 0 || l.Mixed })
 	return !used && (len(s.Lanes) > 0 || s.Mute == "")
 }

@@ -11,6 +11,8 @@ func TestApart(t *testing.T) {
 	used, unused := []page.Lane{{Entered: 1}}, []page.Lane{{}} // of some recorders, which know of groups before they are used
 	in := page.Snapshot{PID: 7, Grouped: true, World: 4, Optimizer: 9, Lanes: used}
 	idle, blind := page.Snapshot{PID: 7, Grouped: true, World: 4, Optimizer: 3}, page.Snapshot{PID: 7, Grouped: true, World: 4, Optimizer: 3, Lanes: unused}
+	sends := blind
+	sends.Lanes = []page.Lane{{Mixed: true}}
 	unknown := page.Snapshot{PID: 7, Grouped: true, World: 4, Optimizer: 9, Mute: "no recorder and no sequence number"}
 	single := page.Snapshot{PID: 7, Grouped: true, World: 1}
 	lone := page.Snapshot{PID: 7, World: 4, Optimizer: 3}
@@ -25,6 +27,7 @@ func TestApart(t *testing.T) {
 		"a group that nobody uses":       {4, []page.Snapshot{idle, idle}, []string{"rank 2 has made 3 steps"}},
 		"the same, which is recorded":    {4, []page.Snapshot{blind, blind}, []string{"rank 2 has made 3 steps"}},
 		"collectives that nobody sees":   {4, []page.Snapshot{unknown, unknown}, nil},
+		"sends and receives alone":       {4, []page.Snapshot{sends, sends}, nil},
 		"one alone is the script's will": {4, []page.Snapshot{in, lone}, nil},
 		"one has not begun":              {4, []page.Snapshot{lone, {}}, nil},
 		"a world of one":                 {1, []page.Snapshot{lone}, nil},

@@ -151,7 +151,7 @@ func beatOf(rank, local, pid int, s page.Snapshot, now time.Duration) job.Beat {
 		b.Count += l.Entered + l.Completed
 		b.Lanes = append(b.Lanes, laneOf(l, s.Exiting))
 	}
-	if !s.Recorder && s.Hooks {
+	if s.Hooks {
 		b.Lanes = append(b.Lanes, laneOf(s.Calls, s.Exiting))
 	}
 	return b
@@ -175,7 +175,7 @@ func laneOf(l page.Lane, exiting bool) job.Lane {
 	if l.Blind || exiting {
 		l.Completed = l.Entered
 	}
-	return job.Lane{Group: l.Group, Name: l.Name, Entered: l.Entered, Completed: l.Completed, Op: l.Op, Bytes: l.Bytes, Members: l.Members}
+	return job.Lane{Group: l.Group, Name: l.Name, Entered: l.Entered, Completed: l.Completed, Op: l.Op, Bytes: l.Bytes, Members: l.Members, Mixed: l.Mixed}
 }
 
 // held reports whether the helper thread of a process gets no turn.

@@ -75,7 +75,11 @@ const (
 	flagGrouped
 )
 
-const flagBlind = 1 // of a lane
+// Flags of a lane.
+const (
+	flagBlind = 1 << iota
+	flagMixed
+)
 
 var order = binary.LittleEndian
 
@@ -87,7 +91,7 @@ type Snapshot struct {
 	Claims      int           // counts the processes, or programs of one process, that filled this page; each starts its counters anew
 	Rank, World int           // as the framework or the environment says; World 0: not known
 	Recorder    bool          // Lanes are those of PyTorch's flight recorder
-	Hooks       bool          // Calls counts
+	Hooks       bool          // Calls counts: with a recorder, sends and receives alone
 	StackReady  bool          // StackSignal has a handler
 	Exiting     bool          // the interpreter is about to end, and the helper thread has
 	Grouped     bool          // the framework has a process group; World is then its size
@@ -97,7 +101,7 @@ type Snapshot struct {
 	Moment      time.Duration // when Lanes were read that have not been entered further since, at the begin of a second by the clock on the wall; 0: they have
 	Limit       time.Duration // of a collective in the default process group, until the framework gives up; 0: not known
 	Lanes       []Lane
-	Calls       Lane   // backward and torch.distributed; Op is the one it is inside
+	Calls       Lane   // backward, torch.distributed, and waits for what is sent or received; Op is the one it is inside
 	Mute        string // why less is told than could be
 	Raised      string // the exception that ended it, when Exiting: as Python's last line about it
 
@@ -116,6 +120,7 @@ type Lane struct {
 	Entered   uint64 // collectives
 	Completed uint64
 	Blind     bool   // Completed is not known; Entered is the group's sequence number
+	Mixed     bool   // sends and receives went through it, which may be numbered among the collectives: members do not number alike
 	Op        string // of the collective with number Completed+1, told when it has been pending for seconds
 	Bytes     uint64 // that this one moves; 0: not known
 }
@@ -197,6 +202,7 @@ func laneFrom(b []byte) Lane {
 	return Lane{
 		Group: order.Uint64(b[laneGroup:]), Entered: order.Uint64(b[laneEntered:]), Completed: order.Uint64(b[laneCompleted:]),
 		Bytes: order.Uint64(b[laneBytes:]), Blind: order.Uint32(b[laneFlags:])&flagBlind != 0,
+		Mixed:   order.Uint32(b[laneFlags:])&flagMixed != 0,
 		Members: int(order.Uint32(b[laneMembers:])), Name: text(b[laneName:laneOp]), Op: text(b[laneOp:lane]),
 	}
 }

@@ -153,6 +153,35 @@ func waiting(all []Snapshot, recorder bool) bool {
 	return waits.Op != "" && waits.Completed == waits.Entered-1 && late.Completed == late.Entered && all[0].Lanes[0].Entered > all[1].Lanes[0].Entered
 }
 
+// Who waits in a send or receive is told from who is in none, also in a program that does nothing else: recorders know nothing of those.
+func TestTransfers(t *testing.T) {
+	for _, c := range []struct{ python, kind, op string }{
+		{"debian", "pipe", "send"}, // which waits for who receives
+		{"debian", "batch", "isend/irecv"},
+		{"newest", "pipe", "send"},
+		{"newest", "batch", "isend/irecv"},
+	} {
+		t.Run(c.python+"/"+c.kind, func(t *testing.T) {
+			t.Parallel()
+			r := train(t, c.python, "testdata/train.py", c.kind)
+			all := r.until(t, "waiting", func(all []Snapshot) bool {
+				waits, late := all[0].Calls, all[1].Calls
+				return all[0].Optimizer == 8 && all[1].Optimizer == 8 && len(all[0].Lanes) > 0 && len(all[1].Lanes) > 0 &&
+					waits.Op == c.op && waits.Completed == waits.Entered-1 && late.Completed == late.Entered && late.Entered >= 16
+			})
+			for rank, s := range all {
+				if l := s.Lanes[0]; s.Recorder || !s.Hooks || !l.Mixed || !l.Blind || l.Members != 2 || l.Group != all[0].Lanes[0].Group {
+					t.Errorf("rank %d: %+v", rank, s)
+				}
+			}
+			if _, err := io.WriteString(r.in[1], "\n"); err != nil {
+				t.Fatal(err)
+			}
+			r.until(t, "done", func(all []Snapshot) bool { return all[0].Optimizer == 16 && all[1].Optimizer == 16 })
+		})
+	}
+}
+
 // What the recorder holds comes when it is asked for, each time, while the training's own thread waits.
 func TestTrace(t *testing.T) {
 	for _, which := range []string{"resolute", "newest"} {

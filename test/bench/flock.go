@@ -145,7 +145,7 @@ func (f *flock) report(node int) []byte {
 		}
 		beats[local] = jobs.Beat{
 			Rank: rank, PID: 1_000_000 + node + local, Local: local, Sources: jobs.FromRecorder | jobs.FromHooks, Life: 1,
-			Count: 201 * steps, Steps: steps, Limit: 10 * time.Minute, Lanes: []jobs.Lane{lane},
+			Count: 201 * steps, Steps: steps, Limit: 10 * time.Minute, Lanes: []jobs.Lane{lane}, Second: uint8(1 + at.Second()),
 		}
 		if stands {
 			look(&beats[local])

@@ -43,7 +43,10 @@ const (
 	debian = "1.13"
 	newest = "newest"
 	fsdp   = "newest, FSDP"
-	fsdp1  = "2.6, FSDP" // FullyShardedDataParallel, and no recorder; what is healthy alone
+	fsdp1  = "2.6, FSDP"        // FullyShardedDataParallel, and no recorder; what is healthy alone
+	pipe   = "newest, pipeline" // of sends and receives, and no collective
+	batch  = "newest, pipeline in batches"
+	pipe1  = "1.13, pipeline"
 )
 
 // says is how the classes sound.
@@ -54,10 +57,12 @@ var says = map[string]string{
 	"C":  `the network between them`,
 	"D":  `waited for each other in different collectives`,
 	"E":  `no rank has been in a collective`,
+	"P":  `has sent and received nothing`, // class A of pipelines
 }
 
 var scenes = []scene{
 	{name: "sleep", class: "A", rank: 2, keeps: true, quick: []string{debian}},
+	{name: "sleep", class: "P", rank: 2, quick: []string{pipe, batch, pipe1}},
 	{name: "spin", class: "A", rank: 2, says: "processor"},
 	{name: "hold", class: "A", rank: 2, says: "processor", quick: []string{newest}},
 	{name: "stop", class: "AB", rank: 2, says: "state T"},
@@ -97,7 +102,10 @@ func TestHangs(t *testing.T) {
 	var book figures
 	t.Cleanup(func() { t.Logf("\n%v", &book) })
 	for _, c := range scenes {
-		for _, torch := range []string{debian, newest, fsdp, fsdp1} {
+		for _, torch := range []string{debian, newest, fsdp, fsdp1, pipe, batch, pipe1} {
+			if (c.class == "P") != strings.Contains(torch, "pipeline") {
+				continue
+			}
 			if strings.HasSuffix(torch, "FSDP") && c.name == "uneven" || torch == fsdp1 && (c.class != "" || c.name == "kill") { // joins are DDP's
 				continue
 			}
@@ -156,6 +164,9 @@ func (c scene) play(t *testing.T, muster, torch string, book *figures) {
 	for _, l := range j.Lines() {
 		if c.class == "" && verdict(l) {
 			t.Errorf("of a healthy training it was said: %s", l.Text)
+		}
+		if strings.Contains(l.Text, "train alone") {
+			t.Errorf("of ranks that communicate it was said: %s", l.Text)
 		}
 		if strings.Contains(l.Text, "is deprecated") {
 			t.Errorf("PyTorch says, of what muster sets: %s", l.Text)
@@ -227,6 +238,12 @@ func (c scene) argv(t *testing.T, muster, torch string) []string {
 		model, build = "fsdp1", "trixie"
 	case debian:
 		build = "debian"
+	case pipe:
+		model = "pipe"
+	case batch:
+		model = "batch"
+	case pipe1:
+		model, build = "pipe", "debian"
 	}
 	args := c.args
 	if args == "" {
@@ -272,7 +289,7 @@ func (c scene) words(j *job) []string {
 	if c.rank >= 0 {
 		words[0] = fmt.Sprintf(`rank %d \(h%d, local %d, pid %s\) %s`, c.rank, c.rank/2, c.rank%2, c.pid(j), words[0])
 	}
-	if strings.Contains("ADE", c.class) { // else nobody in particular is to blame, or cannot tell where it is
+	if strings.Contains("ADEP", c.class) { // else nobody in particular is to blame, or cannot tell where it is
 		words = append(words, regexp.QuoteMeta(here(j.t, c.name)))
 	}
 	return words

@@ -12,7 +12,7 @@ import sys
 SIZE, VERSION = 4096, 1
 ASK_AT, HOOK_AT, LANES_AT, LANE, MAX_LANES = 16, 256, 768, 104, 32
 RECORDER, HOOKS, STACK, EXITING, GROUPED = 1, 2, 4, 8, 16
-BLIND = 1
+BLIND, MIXED = 1, 2
 STACK_SIGNAL = 52
 MAX_RECORDING = 2 << 20
 SIZES = "TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"
@@ -235,7 +235,7 @@ class Hook:
         self.now = self.now or (lambda: int(time.clock_gettime(time.CLOCK_MONOTONIC) * 1e9))
         self.start = start_time()
         self.flags, self.stack, self.failed, self.raised = 0, None, {}, ""
-        self.steps, self.calls, self.inside = 0, 0, {}
+        self.steps, self.calls, self.inside, self.works, self.who = 0, 0, {}, None, thread_of()
         self.moment, self.entered = 0, []
         self.spent, self.clock = 0, getattr(time, "thread_time_ns", int)
         self.groups = Groups(self.now)
@@ -390,7 +390,7 @@ class Hook:
     def tell(self):
         part = bytearray(SIZE - HOOK_AT)
         pack, groups = self.page.pack, self.groups
-        flags = self.flags | (RECORDER if groups.recorded else 0) | (STACK if self.stack else 0) | (GROUPED if groups.known else 0)
+        flags = self.flags | (HOOKS if self.calls else 0) | (RECORDER if groups.recorded else 0) | (STACK if self.stack else 0) | (GROUPED if groups.known else 0)
         pack("<II", part, 8, self.pid, flags)
         pack("<Q", part, 16, self.start)
         pack("<ii", part, 24, *groups.place())
@@ -438,18 +438,48 @@ class Hook:
         after_steps(stepped)
 
     def count_calls(self):
-        """Counts calls, where PyTorch has no recorder to count collectives."""
-        if self.groups.can_record():
-            return
-        torch, compiling = sys.modules["torch"], is_compiling()
-        around(torch.autograd, "backward", self, compiling)
+        """Counts sends and receives, of which recorders tell nothing, or too little; where PyTorch has no recorder, all calls."""
+        torch, compiling, names = sys.modules["torch"], is_compiling(), TRANSFERS
         dist, c10d = sys.modules.get("torch.distributed"), sys.modules.get("torch.distributed.distributed_c10d")
-        for name in CALLS if c10d else ():
+        if not self.groups.can_record():
+            around(torch.autograd, "backward", self, compiling)
+            self.flags |= HOOKS
+            names = CALLS + TRANSFERS
+        for name in names if c10d else ():
             if hasattr(c10d, name):
-                around(c10d, name, self, compiling)
+                around(c10d, name, self, compiling, self.transferred if name in TRANSFERS else None)
                 if hasattr(dist, name):
                     setattr(dist, name, getattr(c10d, name))
-        self.flags |= HOOKS
+
+    def enter(self, name):
+        """Says that the calling thread is inside a call, and returns the one around."""
+        me = self.who()
+        outer = self.inside.get(me)
+        self.calls += 1
+        self.inside[me] = name
+        return outer
+
+    def leave(self, outer):
+        if outer is None:
+            self.inside.pop(self.who(), None)
+        else:
+            self.inside[self.who()] = outer
+
+    def transferred(self, args, kwargs, result):
+        """Notes which group sends and receives, and what of it a program may wait for."""
+        group = kwargs.get("group", args[2] if len(args) > 2 else None)
+        ops = args[0] if args else kwargs.get("p2p_op_list")
+        if isinstance(ops, list) and ops:
+            group = ops[0].group
+        self.groups.mixed.add(None if group is None else id(group))
+        if self.works is None:
+            import weakref
+
+            self.works = weakref.WeakSet()
+            count_waits(self, is_compiling())
+        for work in result if isinstance(result, (list, tuple)) else [result]:
+            if hasattr(work, "wait"):
+                self.works.add(work)
 
     def stay_over_exec(self):
         """A program that replaces itself takes us along, though its children do not get to know of us."""
@@ -482,8 +512,9 @@ class Hook:
 CALLS = (
     "init_process_group destroy_process_group new_group barrier monitored_barrier all_reduce broadcast reduce all_gather"
     " all_gather_into_tensor _all_gather_base gather scatter reduce_scatter reduce_scatter_tensor _reduce_scatter_base"
-    " all_to_all all_to_all_single send recv broadcast_object_list all_gather_object gather_object scatter_object_list"
+    " all_to_all all_to_all_single broadcast_object_list all_gather_object gather_object scatter_object_list"
 ).split()
+TRANSFERS = "send recv isend irecv batch_isend_irecv".split()
 
 
 class Stack:
@@ -533,6 +564,7 @@ class Groups:
         self.lanes, self.known, self.ids = [], {}, {}
         self.recorded, self.limit, self.mute = False, 0, ""
         self.learn_at = {}
+        self.mixed, self.unrecorded = set(), {}  # groups that send and receive; what groups count of which no recorder tells
         self.sources = recorders()
 
     def can_record(self):
@@ -558,10 +590,15 @@ class Groups:
             if source.label in used:
                 found += self.recorded_lanes(source, now)
         self.recorded = bool(found)
+        told = {lane.name for lane in found}
         for pg, name in groups:
             if not any(s.records and s.label in backends[name] for s in self.sources):
                 found.append(self.counted_lane(pg, name, now))
+            elif name not in told:
+                found.append(self.unrecorded_lane(pg, name, now))
         found = [lane for lane in found if lane]
+        if self.mixed:
+            self.mix(c10d, groups, found)
         found.sort(key=lambda lane: (not lane.waits(), -lane.since))
         self.lanes = found
         if len(found) > MAX_LANES:
@@ -606,6 +643,32 @@ class Groups:
         lane.move(number, 0, now)
         self.mute = "PyTorch %s has no recorder for this backend" % sys.modules["torch"].__version__
         return lane
+
+    def unrecorded_lane(self, pg, name, now):
+        """A group that is in use, though its recorder tells nothing of it: of gloo's it records no sends and receives. A collective may
+        have begun just now, behind the recorder's answer."""
+        try:
+            number = pg._get_sequence_number_for_group()
+        except Exception:
+            number = 0
+        before, self.unrecorded[name] = self.unrecorded.get(name, 0), number
+        if not before and not self.mixes(pg):
+            return None
+        lane = self.lane(name, "sequence")
+        lane.flags = BLIND
+        lane.move(number, 0, now)
+        return lane
+
+    def mixes(self, pg):
+        """Whether sends and receives went through a group."""
+        c10d = sys.modules["torch.distributed.distributed_c10d"]
+        return id(pg) in self.mixed or None in self.mixed and pg is c10d.GroupMember.WORLD
+
+    def mix(self, c10d, groups, lanes):
+        """Says so of its lanes: what they number is not the same for all members."""
+        mixed = {name for pg, name in groups if self.mixes(pg)}
+        for lane in lanes:
+            lane.flags |= MIXED if lane.name in mixed else 0
 
     def recorded_lanes(self, source, now):
         """The lanes of the groups in one recorder."""
@@ -744,31 +807,51 @@ def is_compiling():
     return getattr(compiler, "is_compiling", None) or (lambda: False)
 
 
-def around(module, name, hook, compiling):
-    """Makes hook know when a function of module runs."""
+def around(module, name, hook, compiling, transferred=None):
+    """Makes hook know when a function of module runs, and of one that sends or receives which group it did so in."""
     import functools
-    from _thread import get_ident
 
-    function, inside = getattr(module, name), hook.inside
-    short = name.strip("_")
+    function, short = getattr(module, name), name.strip("_")
 
     @functools.wraps(function)
     def call(*args, **kwargs):
         if compiling():
             return function(*args, **kwargs)
-        me = get_ident()
-        outer = inside.get(me)
-        hook.calls += 1
-        inside[me] = short
+        outer = hook.enter(short)
         try:
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
         finally:
-            if outer is None:
-                inside.pop(me, None)
-            else:
-                inside[me] = outer
+            hook.leave(outer)
+        if transferred:
+            noted(transferred, args, kwargs, result)
+        return result
 
     setattr(module, name, call)
+
+
+def noted(do, *args):
+    """The program goes on, whatever we cannot note."""
+    try:
+        do(*args)
+    except Exception:
+        pass
+
+
+def count_waits(hook, compiling):
+    """Makes hook know when a program waits for what it sends or receives."""
+    kind = sys.modules["torch._C._distributed_c10d"].Work
+    waits = kind.wait
+
+    def wait(work, *args, **kwargs):  # so named, and with the work first: PyTorch takes what is not for an override, and calls it again
+        if compiling() or work not in hook.works:
+            return waits(work, *args, **kwargs)
+        outer = hook.enter(hook.inside.get(hook.who(), "isend/irecv"))
+        try:
+            return waits(work, *args, **kwargs)
+        finally:
+            hook.leave(outer)
+
+    kind.wait = wait
 
 
 STEPPED = []  # what is called after each step of an optimizer
@@ -829,6 +912,13 @@ def caught(number):
             if line.startswith("SigCgt:"):
                 return bool(int(line.split()[1], 16) >> (number - 1) & 1)
     return True
+
+
+def thread_of():
+    """A function that says which thread calls it."""
+    import _thread
+
+    return _thread.get_ident
 
 
 def start_time():

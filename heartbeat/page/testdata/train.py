@@ -21,11 +21,27 @@ elif kind == "fsdp1":
     from torch.distributed.fsdp import FullyShardedDataParallel
 
     model = FullyShardedDataParallel(model, device_id=torch.device("cpu"))
+other = 1 - dist.get_rank()
+
+
+def exchange(way):
+    """Sends to the other rank and receives from it, as stages of a pipeline do."""
+    out, back = torch.ones(8), torch.empty(8)
+    if way == "batch":
+        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, out, other), dist.P2POp(dist.irecv, back, other)]):
+            work.wait()
+        return
+    for do, x in ((dist.send, out), (dist.recv, back)) if other else ((dist.recv, back), (dist.send, out)):
+        do(x, other)
+
+
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
 late = dist.get_rank() == dist.get_world_size() - 1
 for step in range(16):
     if step == 8 and late:
         sys.stdin.readline()
+    if kind in ("pipe", "batch"):
+        exchange(kind)
     model(torch.randn(8, 32)).sum().backward()
     optimizer.step()
     optimizer.zero_grad()

@@ -1,6 +1,6 @@
 """A training in small, gloo on CPU, in which something goes wrong, or only looks as if it did.
 
-train.py SCENE [--rank R] [--at STEP] [--steps N] [--pause SECONDS] [--long SECONDS] [--model ddp|fsdp|fsdp1]
+train.py SCENE [--rank R] [--at STEP] [--steps N] [--pause SECONDS] [--long SECONDS] [--model ddp|fsdp|fsdp1|pipe|batch]
 
 SCENE is a function of this file below, or "well". What it does, it does in rank R before step STEP, in the first round only:
 after a restart all goes well. Each rank says a line for each step, and "done" at the end.
@@ -375,7 +375,30 @@ def end():
     sys.exit()
 
 
+class Stage(nn.Module):
+    """One of a pipeline, which calls no collective: what it works on comes from the stage before and goes to the next, in calls that wait, or,
+    in a ring, in batches that are waited for."""
+
+    def __init__(self, layers):
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, x):
+        before, behind = (rank - 1) % size, (rank + 1) % size
+        if args.model == "batch":
+            for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x.clone(), behind), dist.P2POp(dist.irecv, x, before)]):
+                work.wait()
+            return self.layers(x)
+        if rank > 0:
+            dist.recv(x, before)
+        if behind > 0:
+            dist.send(x, behind)
+        return self.layers(x)
+
+
 def shard(model):
+    if args.model in ("pipe", "batch"):
+        return Stage(model)
     if args.model == "ddp":
         return nn.parallel.DistributedDataParallel(model)
     if args.model == "fsdp1":
@@ -415,7 +438,7 @@ rank, size, turn = dist.get_rank(), dist.get_world_size(), int(os.environ.get("T
 print("pid", os.getpid(), flush=True)
 if turn:
     args.pause /= 10
-pair = [dist.new_group(), dist.new_group()]
+pair = [dist.new_group(), dist.new_group()] if args.model not in ("pipe", "batch") else []
 model = shard(nn.Sequential(nn.Linear(32, 256), nn.Tanh(), nn.Linear(256, 1)))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 batches = DataLoader(Numbers(), batch_size=1)
