@@ -823,10 +823,26 @@ func TestLast(t *testing.T) {
 		entered func(second, rank int) uint64 // beside what all have
 		moment  func(second, rank int) uint8  // nil: each begin of a second
 		waits   func(second, rank int) bool
+		lanes   func(second, rank int, lane job.Lane) []job.Lane // nil: one
 		want    string
 	}{
 		{name: "one", sources: all, entered: func(s, r int) uint64 { return aheadOf(r != 2 && s%5 > 0) },
 			want: "[the others wait for rank 2: it comes last in 100 % of all cases, and is behind the others 80 % of the time, 399 ms of each step of 500 ms]"},
+		{name: "one, in one of two groups of all", sources: all, entered: func(_, r int) uint64 { return aheadOf(r != 2) },
+			lanes: func(s, r int, l job.Lane) []job.Lane {
+				other := job.Lane{Group: 0x77, Members: 4, Entered: uint64(100 * s)}
+				if (s+r)%2 == 0 { // the one that was used last comes first
+					return []job.Lane{other, l}
+				}
+				return []job.Lane{l, other}
+			},
+			want: "[the others wait for rank 2: it comes last in 100 % of all cases, and is behind the others 100 % of the time, 500 ms of each step of 500 ms]"},
+		{name: "one, where the group of all is used at the start alone", sources: all, entered: func(_, r int) uint64 { return aheadOf(r != 2) },
+			lanes: func(s, r int, l job.Lane) []job.Lane {
+				l.Group, l.Members = uint64(0x70+r/2), 2
+				return []job.Lane{{Group: dp, Members: 4, Entered: 3}, l}
+			},
+			want: "[the others wait for rank 2: it comes last in 100 % of all cases, and is behind the others 100 % of the time, 500 ms of each step of 500 ms]"},
 		{name: "two in turns", sources: all, entered: func(s, r int) uint64 { return aheadOf(r != 1+s%2) },
 			want: "[the others wait for rank 2: it comes last in 50 % of all cases, and is behind the others 50 % of the time, 250 ms of each step of 500 ms the others wait for rank 1: it comes last in 50 % of all cases, and is behind the others 50 % of the time, 250 ms of each step of 500 ms]"},
 		{name: "anybody", sources: all, entered: func(s, r int) uint64 { return aheadOf(r != s%4) }, want: "[]"},
@@ -853,6 +869,9 @@ func TestLast(t *testing.T) {
 				b.Lanes[0].Completed = b.Lanes[0].Entered
 				if c.waits != nil && c.waits(s, r) {
 					b.Lanes[0].Completed--
+				}
+				if c.lanes != nil {
+					b.Lanes = c.lanes(s, r, b.Lanes[0])
 				}
 			}
 			w.look()

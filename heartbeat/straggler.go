@@ -121,10 +121,11 @@ const (
 	odd      = 100             // so many times what is usual, steps are a program's that counts anew from elsewhere
 )
 
-// note takes in how far a rank was at a moment, in the largest of its groups.
+// note takes in how far a rank was at a moment, in its groups of the two largest sizes: that of all ranks may be one of several, or used
+// at the start alone.
 func (o *order) note(b *job.Beat, now time.Duration) {
-	lane := widest(b.Lanes)
-	if b.Second == 0 || b.Second > 60 || lane == nil {
+	first, second := sizes(b.Lanes)
+	if b.Second == 0 || b.Second > 60 || first == 0 {
 		return
 	}
 	if now-o.heard > stale {
@@ -139,23 +140,41 @@ func (o *order) note(b *job.Beat, now time.Duration) {
 		o.close(m)
 		*m = moment{second: b.Second, groups: map[uint64]*field{}}
 	}
+	for _, size := range [...]int{first, second} {
+		for i := range b.Lanes {
+			if l := &b.Lanes[i]; l.Group != 0 && l.Members == size {
+				m.note(b.Rank, l)
+			}
+		}
+	}
+}
+
+func (m *moment) note(rank int, lane *job.Lane) {
 	f := m.groups[lane.Group]
 	if f == nil && len(m.groups) < mostFields {
 		f = &field{members: lane.Members, least: lane.Entered}
 		m.groups[lane.Group] = f
 	}
 	if f != nil {
-		f.note(b.Rank, lane.Entered)
+		f.note(rank, lane.Entered)
 	}
 }
 
-func widest(lanes []job.Lane) (widest *job.Lane) {
+// sizes are the two largest of a rank's groups; -1: there is no other.
+func sizes(lanes []job.Lane) (first, second int) {
+	second = -1
 	for i := range lanes {
-		if l := &lanes[i]; l.Group != 0 && l.Members > 1 && (widest == nil || l.Members > widest.Members) {
-			widest = l
+		switch l := &lanes[i]; {
+		case l.Group == 0 || l.Members < 2 || l.Members == first || l.Members <= second:
+		case l.Members > first && first > 0:
+			first, second = l.Members, first
+		case l.Members > first:
+			first = l.Members
+		default:
+			second = l.Members
 		}
 	}
-	return widest
+	return first, second
 }
 
 func (f *field) note(rank int, entered uint64) {

@@ -23,14 +23,20 @@ const launcher = "-m torch.distributed.run --nnodes=2 --nproc_per_node 2 --rdzv_
 // waits for ten minutes.
 const resiliency = "--nnodes=2 --nproc-per-node 2 --rdzv-backend c10d --rdzv-endpoint h0:29500 --rdzv-id job --ft-initial-rank-heartbeat-timeout 600 --ft-rank-heartbeat-timeout 600"
 
+// accelerates is that of accelerate, a torchrun that is told by each machine which it is. Its workers train on the CPU.
+const accelerates = "launch --multi_gpu --num_processes 4 --num_machines 2 --main_process_ip h0 --main_process_port 29500 --mixed_precision no --dynamo_backend no --machine_rank "
+
 // observe starts torchrun under muster init --observe on both nodes; it may start its workers again so often.
 func (j *job) observe(muster, torch string, restarts int, args ...string) {
 	for i := range j.nodes {
 		line := []string{muster, "init", "-s", "--observe", "--hang-floor", floor.String(), "--hang-busy-after", busy.String(), "--verdict", j.verdictFile(i)}
 		line = append(line, "--")
-		if python := stage.Python(j.t, torch); torch == "resiliency" {
+		switch python := stage.Python(j.t, torch); torch {
+		case "resiliency":
 			line = append(append(line, filepath.Join(filepath.Dir(python), "ft_launcher")), strings.Fields(resiliency)...)
-		} else {
+		case "launchers":
+			line = append(append(line, filepath.Join(filepath.Dir(python), "accelerate")), strings.Fields(accelerates+fmt.Sprint(i))...)
+		default:
 			line = append(append(line, python), strings.Fields(launcher)...)
 		}
 		line = slices.Concat(line, []string{"--max_restarts", fmt.Sprint(restarts), stage.File(j.t, script)}, args)
@@ -100,7 +106,7 @@ func (j *job) verdicts() (all [2]ended) {
 func TestObserve(t *testing.T) {
 	t.Parallel()
 	muster := stage.Build(t)
-	for _, c := range []struct{ scene, torch string }{{"nap", "debian"}, {"stop", "newest"}, {"nap", "resiliency"}} {
+	for _, c := range []struct{ scene, torch string }{{"nap", "debian"}, {"stop", "newest"}, {"nap", "resiliency"}, {"nap", "launchers"}} {
 		t.Run(c.scene+", "+c.torch, func(t *testing.T) {
 			t.Parallel()
 			j := open(t, muster)
