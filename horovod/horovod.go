@@ -60,6 +60,7 @@ func (w World) size() (n int) {
 type Server struct {
 	World World
 	Log   func(text string) // of what is refused
+	Came  func()            // is called when the first of the world's ranks comes; nil: nobody asks
 
 	mu      sync.Mutex
 	scopes  map[string]*scope
@@ -284,8 +285,15 @@ func (s *Server) put(at place, value []byte) error {
 		close(who.came)
 		delete(s.asked, at)
 	}
+	if at.scope == "global" && s.Came != nil {
+		s.Came()
+		s.Came = nil
+	}
 	return nil
 }
+
+// Empty names the file that is there until somebody has come to the rendezvous at a port.
+func Empty(port string) string { return "horovod-empty-" + port }
 
 // get waits a while for the address of a rank, and for nothing else: the client asks for names of hosts in passing.
 func (s *Server) get(ctx context.Context, at place) (value []byte, ok bool) {

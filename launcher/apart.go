@@ -18,6 +18,7 @@ type apart struct {
 	elsewhere bool // workers meet by another way than PyTorch's, which nobody here sees
 
 	sizes []int // ranks whose group has another size
+	steps bool  // all have made some, without a collective that is seen
 	alone bool
 }
 
@@ -36,7 +37,8 @@ func (a *apart) note(first, size int, all []page.Snapshot) (said []string) {
 			lone++
 		}
 	}
-	if lone > 0 && lone == len(all) && size > 1 && !a.alone && !a.elsewhere {
+	a.steps = lone > 0 && lone == len(all) && size > 1
+	if a.steps && !a.alone && !a.elsewhere {
 		a.alone = true
 		said = append(said, fmt.Sprintf("the workers of this node train alone: rank %d has made %d steps, and took part in no collective of the job's %d ranks; "+
 			"does the script call init_process_group and use it, or does its framework have to be told (accelerate without GPUs: ACCELERATE_USE_CPU=true)?", first, all[0].Optimizer, size))

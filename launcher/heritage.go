@@ -439,6 +439,9 @@ func (r *round) resume(old *pid1.Legacy) error {
 	r.dir = r.roundDir(r.state.Round)
 	r.store = inheritStore(m, old)
 	r.inheritPMI(m, old)
+	if m.State.Start != nil {
+		r.arrivals = r.awaited(*m.State.Start)
+	}
 	r.endStrays(old)
 	inherited := 0
 	switch {
@@ -561,6 +564,7 @@ func (r *round) inheritPMI(m moment, old *pid1.Legacy) {
 		if err := r.pmi.watch(); err != nil { // it is gone, as will be told
 			r.c.Log.Debug(err.Error())
 		}
+		r.pmi.inherit(m.State.Ranks)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"syscall"
@@ -189,11 +190,26 @@ func (p *pmiServer) judge(e worker.Exit) job.Exit {
 	case r.Stage == pmi.Began || p.began || len(bytes.Trim(come, "\x00")) > 0:
 		return job.Exit{Code: 1}
 	}
+	p.hush(e)
+	return e.Exit
+}
+
+// hush remembers a worker that ended well and never spoke, until somebody does.
+func (p *pmiServer) hush(e worker.Exit) {
 	p.silent = append(p.silent, e)
 	if p.watcher != nil {
 		p.watcher.Await()
 	}
-	return e.Exit
+}
+
+// inherit remembers those of whose end an agent before this one knew.
+func (p *pmiServer) inherit(ended []job.Ended) {
+	for i, e := range ended {
+		failed := slices.ContainsFunc(ended[i+1:], func(later job.Ended) bool { return later.LocalRank == e.LocalRank })
+		if !failed && e.Exit.OK() && pmi.RecordOf(p.come(), e.LocalRank).Stage == pmi.Silent {
+			p.hush(worker.Exit{Task: job.Task{Rank: e.Rank, LocalRank: e.LocalRank}, PID: e.PID, Exit: e.Exit, At: time.Now()})
+		}
+	}
 }
 
 // worldBegan fails those that had ended well without it.
@@ -267,10 +283,12 @@ func (p *pmiServer) alone(w job.World, pids []int, late bool) string {
 
 // warnAlone says so when a worker has ended well, and when the last one has.
 func (r *round) warnAlone(last bool) {
-	if r.pmi == nil || len(r.pmi.silent) == 0 {
-		return
+	if r.pmi != nil && len(r.pmi.silent) > 0 {
+		if text := r.pmi.alone(r.session.World, r.group.PIDs(), last); text != "" {
+			r.c.Log.Warn(text)
+		}
 	}
-	if text := r.pmi.alone(r.session.World, r.group.PIDs(), last); text != "" {
+	if text := r.arrivals.alone(last && r.arrivals.over()); text != "" {
 		r.c.Log.Warn(text)
 	}
 }
@@ -279,7 +297,7 @@ func (r *round) warnAlone(last bool) {
 func (r *round) exchange() []string {
 	switch {
 	case r.plan.Framework.Rendezvous:
-		return []string{"horovod", "--world", r.mapping()}
+		return []string{"horovod", "--world", r.mapping(), "--empty", r.run}
 	case r.plan.Framework.PMI && len(r.session.World.Members) > 1:
 		return c10dStore
 	}

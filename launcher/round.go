@@ -51,6 +51,7 @@ type round struct {
 
 	store     *workerStore
 	pmi       *pmiServer // of this node's workers; nil: they need none
+	arrivals  *arrivals  // of all workers, at Horovod's rendezvous; nil: there is none, or it is on another node
 	group     *worker.Group
 	ears      []*page.Listener // of its workers, by local rank; nil: it has none
 	pages     pages            // of them,
@@ -140,6 +141,10 @@ func (r *round) open() {
 		return
 	}
 	r.store = store
+	if err := r.awaited(store.start).open(); err != nil {
+		r.post(broken{r.broken(err)})
+		return
+	}
 	r.post(opened{store.start})
 }
 
@@ -176,6 +181,7 @@ func (r *round) loop() {
 				continue
 			}
 			e.Exit = r.pmi.judge(e)
+			r.arrivals.ended(e.Exit.OK())
 			r.warnAlone(false)
 			r.watch.ended(e.Task.LocalRank, e.PID, e.Exit.OK())
 			r.post(finished{r.ended(e), r.failure(e)})
@@ -370,6 +376,7 @@ func (r *round) begin(at start) {
 		r.unbegun(err)
 		return
 	}
+	r.arrivals = r.awaited(at)
 	if err := r.openPMI(at); err != nil {
 		r.unbegun(err)
 		return

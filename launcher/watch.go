@@ -57,19 +57,20 @@ type watch struct {
 	owned sync.WaitGroup
 
 	// Of the looking goroutine.
-	counts  []uint64
-	moved   time.Time  // when a worker of this node last advanced
-	silent  bool       // it was said that there are no heartbeats
-	unsaid  []bool     // by local rank, whether a worker's output is looked at, for nothing better tells of its progress
-	deaf    int        // times in a row that nothing could be learned of the output
-	asked   time.Time  // when somebody was last asked for it
-	heard   time.Time  // when that was last answered
-	pmi     *pmiServer // that workers are to speak to; nil: to none
-	apart   apart      // what was said of workers that are not in this world
-	foreign bool       // they are another launcher's, and their world is what they say
-	lags    lags       // of whom it was said that the others wait for it
-	lagged  bool       // they waited for somebody when that was last looked at
-	how     int        // far the round has come
+	counts   []uint64
+	moved    time.Time  // when a worker of this node last advanced
+	silent   bool       // it was said that there are no heartbeats
+	unsaid   []bool     // by local rank, whether a worker's output is looked at, for nothing better tells of its progress
+	deaf     int        // times in a row that nothing could be learned of the output
+	asked    time.Time  // when somebody was last asked for it
+	heard    time.Time  // when that was last answered
+	pmi      *pmiServer // that workers are to speak to; nil: to none
+	apart    apart      // what was said of workers that are not in this world
+	arrivals *arrivals  // at Horovod's rendezvous; nil: there is none, or another node knows
+	foreign  bool       // they are another launcher's, and their world is what they say
+	lags     lags       // of whom it was said that the others wait for it
+	lagged   bool       // they waited for somebody when that was last looked at
+	how      int        // far the round has come
 
 	complained bool // that nothing can be learned of the output
 
@@ -115,7 +116,7 @@ func (r *round) newWatch() *watch {
 		tail: r.group.Tail, rhythms: r.group.Rhythms, unsaid: make([]bool, slots), dirs: r.evidenceDir(), ras: r.h.RAS, began: time.Now(), found: make(chan any),
 		asking: make(chan struct{}, 1), clashed: map[string]bool{}, over: make([]exited, slots), stacks: make([][]string, slots), counts: make([]uint64, slots),
 	}
-	w.pmi, w.apart.elsewhere = r.pmi, r.plan.Framework.PMI || r.plan.Framework.Rendezvous
+	w.pmi, w.arrivals, w.apart.elsewhere = r.pmi, r.arrivals, r.plan.Framework.PMI || r.plan.Framework.Rendezvous
 	w.senses = senses{w.told, witness.New("/").Look, monotonic}
 	w.moved = w.began
 	if w.does == nil { // an agent that took over in a meeting has no line yet
@@ -358,7 +359,10 @@ func (w *watch) own(now time.Time) (beats []job.Beat, ended []int) {
 			w.c.Log.Warn(text)
 		}
 	}
-	if text := w.pmi.alone(w.world, pids, now.Sub(w.began) >= lateMPI); text != "" {
+	if text := w.pmi.alone(w.world, pids, w.apart.elsewhere && w.apart.steps || now.Sub(w.began) >= lateMPI); text != "" {
+		w.c.Log.Warn(text)
+	}
+	if text := w.arrivals.alone(w.apart.steps || now.Sub(w.began) >= lateHorovod); text != "" {
 		w.c.Log.Warn(text)
 	}
 	still := now.Sub(w.moved) >= lookCloser

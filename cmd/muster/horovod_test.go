@@ -2,6 +2,9 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -49,7 +52,28 @@ func TestHorovod(t *testing.T) {
 			}
 		}
 		p.ends(0, "restart 1 of 1")
+		if strings.Contains(p.out.String(), unseen) {
+			t.Errorf("they have come, but\n%s", p.out.String())
+		}
 	}
+}
+
+// unseen is what is said of workers that never come to the rendezvous.
+const unseen = "no worker has come to Horovod's rendezvous"
+
+// Workers that end well without having met are told of, and sooner those of which PyTorch tells that they train.
+func TestHorovodAlone(t *testing.T) {
+	t.Parallel()
+	startNodes(t, 2, nil, "--framework", "horovod", "--", "true")[0].ends(0, unseen)
+	dir := t.TempDir()
+	train := "import time, torch\np = torch.nn.Parameter(torch.zeros(1))\noptimizer = torch.optim.SGD([p], lr=0.1)\nwhile True:\n    p.sum().backward()\n    optimizer.step()\n    time.sleep(0.1)\n"
+	if err := os.WriteFile(dir+"/train.py", []byte(train), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p := muster(t, dir, []string{"PYTHON_EXEC=" + python(t, "debian")}, "run", "--framework", "horovod", "--nproc-per-node", "2", "train.py")
+	p.says(unseen)
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	p.ends(143)
 }
 
 func TestHorovodWords(t *testing.T) {

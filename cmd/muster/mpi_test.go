@@ -198,6 +198,17 @@ func TestMPIUnspoken(t *testing.T) {
 			})
 		}
 	}
+	t.Run("taken over", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		script := fmt.Sprintf(speak+`cd %s; [ $RANK = 1 ] || { echo $$ >pid.0; mv pid.0 pid; exit 0; }; until [ -e pid ]; do sleep 0.01; done
+			while kill -0 $(cat pid) 2>/dev/null; do sleep 0.01; done; echo gone; until [ -e go ]; do sleep 0.01; done; init; say barrier_in`, dir)
+		p := startNodes(t, 1, nil, "--framework", "mpi", "--", "sh", "-c", script)[0]
+		p.says("gone")
+		p.killAgent()
+		signalFile(t, dir+"/go")
+		p.ends(1, "rank 0 ", "it ended with 0, but without MPI_Init, which others have called")
+	})
 	startNodes(t, 1, nil, "--framework", "mpi", "--", "true")[0].ends(0, "no worker of this node has called MPI_Init as --framework mpi understands it; if they are programs of another MPI than "+
 		"MPICH, Intel MPI and MVAPICH, each of them is a world of one rank. Open MPI's programs are started")
 }
