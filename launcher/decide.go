@@ -114,6 +114,8 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 		todo = s.stalled(p, e)
 	case reached:
 		s.Reached = max(s.Reached, e.How)
+	case ailing:
+		todo = s.ailing(s.Self, e.What)
 	case lagging:
 		todo = s.lagging(e)
 	case clashing:
@@ -725,6 +727,8 @@ func (s *state) told(p policy, from int, n news) []any {
 // learnt is what they come to.
 func (s *state) learnt(p policy, from int, n news) []any {
 	switch {
+	case n.Kind == newsHealth: // of whatever round
+		return s.ails(from, n)
 	case s.stale(from, n):
 	case s.leads() && n.Kind == newsFailed && n.Failure != nil:
 		return s.heard(p, cause{At: s.Now - min(max(n.Failure.Ago, 0), s.Now), Node: from, Failure: n.Failure})

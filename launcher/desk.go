@@ -263,7 +263,7 @@ func (s *state) describe(r *report.Status) {
 	if s.Stall != nil {
 		r.Stall = s.Stall.line()
 	}
-	r.Alarms, r.Clashes, r.Stragglers = s.Alarms, s.Clashes, s.Stragglers
+	r.Alarms, r.Clashes, r.Stragglers, r.Health = s.Alarms, s.Clashes, s.Stragglers, s.Ailing
 }
 
 func (c cause) text(nodes []*node) string {

@@ -98,6 +98,8 @@ type state struct {
 	Alarms  int      `json:"alarms,omitempty"`  // standstills of this world that were called a hang, and were none
 	Clashes []string `json:"clashes,omitempty"` // time-outs that do not go with each other
 
+	Ailing []string `json:"ailing,omitempty"` // what broke of machines during the job, the last few
+
 	Stragglers []job.Straggler `json:"stragglers,omitempty"` // the leader's: for whom the others wait in this round
 }
 

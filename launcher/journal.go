@@ -84,7 +84,7 @@ var eventTypes = func() map[string]reflect.Type {
 	kinds := map[string]reflect.Type{}
 	for _, e := range []any{
 		opened{}, begun{}, unbegun{}, finished{}, emptied{}, noticed{}, departed{}, lost{}, told{}, signalled{}, resumed{}, renewed{}, settled{}, expired{}, broken{}, ordered{},
-		met{}, unmet{}, queued{}, lapsed{}, woken{}, stalled{}, lagging{}, clashing{}, reached{},
+		met{}, unmet{}, queued{}, lapsed{}, woken{}, stalled{}, lagging{}, ailing{}, clashing{}, reached{},
 	} {
 		kinds[reflect.TypeOf(e).Name()] = reflect.TypeOf(e)
 	}

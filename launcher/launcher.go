@@ -54,7 +54,7 @@ func run(ctx context.Context, c Config, e *report.Ending) (p Plan, err error) {
 	defer removeRun(h.Pages)
 	if s := c.ended(); s != nil {
 		h.place(e)
-		e.Verdict, e.Ranks, e.Stragglers = s.verdict(), s.ranks(), s.Stragglers
+		e.Verdict, e.Ranks, e.Stragglers, e.During = s.verdict(), s.ranks(), s.Stragglers, s.Ailing
 		return p, nil
 	}
 	if h.Plan.Unfit == "" {
@@ -102,7 +102,7 @@ func run(ctx context.Context, c Config, e *report.Ending) (p Plan, err error) {
 	s := runRound(c, h, meet, talk, desk, asked) // train
 	meet.quits = s.Quit != nil
 	h.place(e)
-	e.Verdict, e.Ranks, e.Stragglers = s.verdict(), s.ranks(), s.Stragglers
+	e.Verdict, e.Ranks, e.Stragglers, e.During = s.verdict(), s.ranks(), s.Stragglers, s.Ailing
 	return p, nil
 }
 

@@ -27,6 +27,9 @@ type news struct {
 	Mends   []mend        `json:"mends,omitempty"`
 	Stalled *stalled      `json:"stalled,omitempty"`
 
+	Ailing []job.Evidence `json:"ailing,omitempty"` // what has become of a machine,
+	Of     int            `json:"of,omitempty"`     // that of this node, where the leader passes it on
+
 	Evidence json.RawMessage `json:"evidence,omitempty"`
 	Machine  *job.Machine    `json:"machine,omitempty"` // on which the teller is
 	Charge   *charge         `json:"charge,omitempty"`  // that it brings from the world before
@@ -64,5 +67,6 @@ const (
 	newsVerdict  = "verdict"  // leader: how the job ended
 	newsEvidence = "evidence" // member: what is worth keeping of a standstill; not for the judgement
 	newsStalled  = "stalled"  // leader: the workers stand still, or advance again
+	newsHealth   = "health"   // member: what has become of my machine; leader: of another's
 	newsKill     = "kill"     // somebody will not wait for workers that were told to stop
 )

@@ -31,7 +31,7 @@ func (p policy) fence() time.Duration { return leaseTime + p.StopTimeout + fence
 
 // met begins a world. What was of another one is forgotten, but for what a verdict tells.
 func (s *state) met(p policy, e met) []any {
-	*s = state{Charge: s.brought(), Was: s.Generation, Now: s.Now, Self: e.Self, Generation: e.Generation, Past: s.Past, CtrlC: s.CtrlC, Blame: s.Blame, Flaps: s.Flaps, Idle: s.Idle, Policy: s.Policy,
+	*s = state{Charge: s.brought(), Was: s.Generation, Now: s.Now, Self: e.Self, Generation: e.Generation, Past: s.Past, CtrlC: s.CtrlC, Blame: s.Blame, Flaps: s.Flaps, Idle: s.Idle, Policy: s.Policy, Ailing: s.Ailing,
 		Round: max(e.Past.Rounds, 0), Free: min(max(e.Past.Free, 0), max(e.Past.Rounds, 0))}
 	for i, name := range e.Nodes {
 		n := &node{Name: name, ID: name}

@@ -57,6 +57,7 @@ type round struct {
 	pages     pages            // of them,
 	hook      string           // and what fills them; "": nothing
 	watch     *watch
+	health    *health // of this machine; nil: it was not looked at
 	exits     <-chan worker.Exit
 	settle    <-chan time.Time
 	expire    <-chan time.Time
@@ -617,6 +618,7 @@ func (r *round) close() {
 	r.stop(stop{})
 	r.stopped.Wait()
 	r.unwatch()
+	r.health.close()
 	r.store.close(r.c)
 	r.pmi.close(r.c)
 	r.line.close()

@@ -41,6 +41,7 @@ type watch struct {
 	roll    *heartbeat.Roll  // what it judges by
 	senses  senses
 	gpus    *gpus                    // nil: the node has none that can be asked
+	health  *health                  // nil: nothing of this machine is looked at
 	tail    func(local int) []string // a worker's last lines
 	rhythms func(context.Context, []bool) ([]output.Rhythm, error)
 	dirs    string // where evidence is written
@@ -137,6 +138,9 @@ func (r *round) newWatch() *watch {
 	w.ctx, w.stop = ctx, stop
 	if w.gpus = r.newGPUs(); w.gpus != nil {
 		w.owned.Go(func() { w.gpus.run(ctx, w.still.Load) })
+	}
+	if w.health = r.watched(); w.health != nil {
+		w.owned.Go(func() { w.health.run(ctx, w.tell) })
 	}
 	w.owned.Go(func() { w.run(ctx) })
 	return w

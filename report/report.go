@@ -29,6 +29,7 @@ type Ending struct {
 
 	Stragglers []job.Straggler // of the last round, as far as this node knows
 	Before     []string        // what was found of this machine that may stop or slow a job
+	During     []string        // what broke of machines during it
 
 	Began   time.Time // of this agent
 	Ended   time.Time
@@ -53,6 +54,7 @@ type verdict struct {
 
 	Stragglers []job.Straggler `json:"stragglers,omitempty"`
 	Before     []string        `json:"preflight,omitempty"`
+	During     []string        `json:"health,omitempty"`
 
 	Job       string `json:"job,omitempty"`
 	Node      *int   `json:"node,omitempty"`
@@ -139,7 +141,7 @@ func (e Ending) JSON() []byte {
 	for _, s := range e.Stalls {
 		v.Stalls = append(v.Stalls, stall{stamp(s.At), s.Stage, s.Message, s.Hang, s.Round, s.Over.Seconds(), s.False})
 	}
-	v.Ranks, v.Stragglers, v.Before = e.ranks(), e.Stragglers, e.Before
+	v.Ranks, v.Stragglers, v.Before, v.During = e.ranks(), e.Stragglers, e.Before, e.During
 	if len(e.Nodes) > 0 {
 		v.Node = &e.Node
 	}

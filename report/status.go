@@ -44,6 +44,8 @@ type Status struct {
 	Suspects    string         `json:"suspects,omitempty"`     // machines that failed jobs before, and what place their nodes have; the node that led the meeting alone knows
 	Clashes     []string       `json:"clashes,omitempty"`      // time-outs of the framework that do not go with ours; node 0 alone knows
 
+	Health []string `json:"health,omitempty"` // what broke of machines during the job, the last few
+
 	Stragglers []job.Straggler `json:"stragglers,omitempty"` // for whom the others wait, the worst first; node 0 alone knows
 }
 
@@ -113,6 +115,9 @@ func (s Status) Text(now time.Time) string {
 	said("mind: ", s.Suspects)
 	for _, c := range s.Clashes {
 		said("mind: ", c)
+	}
+	for _, h := range s.Health {
+		said("health: ", h)
 	}
 	for _, l := range s.Stragglers {
 		said("straggler: ", l.String())

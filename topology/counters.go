@@ -1,9 +1,5 @@
 package topology
 
-import (
-	"fmt"
-)
-
 // Counters are how often a port's link failed since the adapter was reset; nil: the kernel does not say.
 type Counters struct {
 	LinkDowned *int // counters/link_downed, in eight bits
@@ -23,7 +19,7 @@ func (t tree) counters(hca string, port int) Counters {
 	}{
 		{"link_downed", &c.LinkDowned}, {"link_error_recovery", &c.Recovered}, {"symbol_error", &c.Symbols},
 	} {
-		if n, ok := t.number(fmt.Sprintf("%s/%s/ports/%d/counters/%s", rdma, hca, port, f.name)); ok && n >= 0 { // else "N/A (no PMA)"
+		if n, ok := t.number(portDir(hca, port) + "/counters/" + f.name); ok && n >= 0 { // else "N/A (no PMA)"
 			*f.into = &n
 		}
 	}

@@ -105,9 +105,9 @@ func (t tree) uverbs() map[string]string {
 }
 
 func (t tree) port(h HCA, number int, nets []Net) Port {
-	dir := fmt.Sprintf("%s/%s/ports/%d", rdma, h.Name, number)
-	p := Port{Number: number, State: word(t.line(dir + "/state")), Phys: word(t.line(dir + "/phys_state")), Layer: t.line(dir + "/link_layer")}
-	p.Rate, p.Lanes, p.Speed = rate(t.line(dir + "/rate"))
+	dir := portDir(h.Name, number)
+	p := Port{Number: number}
+	t.state(dir, &p)
 	p.LID, _ = t.number(dir + "/lid")
 	p.SMLID, _ = t.number(dir + "/sm_lid")
 	p.GIDs = t.gids(dir)
@@ -115,6 +115,16 @@ func (t tree) port(h HCA, number int, nets []Net) Port {
 	p.Why = unusable(h, p)
 	p.Usable = p.Why == ""
 	return p
+}
+
+func portDir(hca string, number int) string {
+	return fmt.Sprintf("%s/%s/ports/%d", rdma, hca, number)
+}
+
+// state reads what may change of a port at any time.
+func (t tree) state(dir string, p *Port) {
+	p.State, p.Phys, p.Layer = word(t.line(dir+"/state")), word(t.line(dir+"/phys_state")), t.line(dir+"/link_layer")
+	p.Rate, p.Lanes, p.Speed = rate(t.line(dir + "/rate"))
 }
 
 // unusable says why a port cannot be used, and what that means; "" if it can.

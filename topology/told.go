@@ -40,6 +40,19 @@ type question struct {
 	note   func(g *GPU, answers []string)
 }
 
+// What is asked of memory, before a job and during it.
+var (
+	eccQuestion = question{fields: []string{"ecc.mode.current", "ecc.errors.uncorrected.volatile.total"}, note: func(g *GPU, a []string) {
+		g.Told.ECC = a[0]
+		if n, err := strconv.Atoi(a[1]); err == nil && n >= 0 {
+			g.Told.Uncorrected = &n
+		}
+	}}
+	remapQuestion = question{query: "--query-remapped-rows=gpu_bus_id", fields: []string{"remapped_rows.pending", "remapped_rows.failure"}, note: func(g *GPU, a []string) {
+		g.Told.RemapPending, g.Told.RemapFailed = a[0], a[1]
+	}}
+)
+
 var questions = []question{
 	{fields: []string{"uuid", "name"}, note: func(g *GPU, a []string) {
 		if g.UUID == "" {
@@ -50,21 +63,14 @@ var questions = []question{
 		}
 	}},
 	{fields: []string{"mig.mode.current"}, note: func(g *GPU, a []string) { g.Told.MIG = a[0] }},
-	{fields: []string{"ecc.mode.current", "ecc.errors.uncorrected.volatile.total"}, note: func(g *GPU, a []string) {
-		g.Told.ECC = a[0]
-		if n, err := strconv.Atoi(a[1]); err == nil && n >= 0 {
-			g.Told.Uncorrected = &n
-		}
-	}},
+	eccQuestion,
 	{fields: []string{"fabric.state", "fabric.status"}, note: func(g *GPU, a []string) { g.Told.Fabric, g.Told.FabricStatus = a[0], a[1] }},
 	{fields: []string{"fabric.clusterUuid", "fabric.cliqueId"}, note: func(g *GPU, a []string) { g.Told.FabricCluster, g.Told.Clique = a[0], a[1] }},
 }
 
 // checkups are what one asks before a job, beside questions.
 var checkups = []question{
-	{query: "--query-remapped-rows=gpu_bus_id", fields: []string{"remapped_rows.pending", "remapped_rows.failure"}, note: func(g *GPU, a []string) {
-		g.Told.RemapPending, g.Told.RemapFailed = a[0], a[1]
-	}},
+	remapQuestion,
 	{fields: []string{"clocks_throttle_reasons.active"}, note: func(g *GPU, a []string) {
 		g.Told.Throttled, _ = strconv.ParseUint(a[0], 0, 64)
 	}},
@@ -76,6 +82,11 @@ var checkups = []question{
 
 // AskHealth has nvidia-smi say what is of interest before a job alone, as Ask does.
 func (m *Machine) AskHealth(smi SMI, stop func(error) bool) { m.put(checkups, smi, stop) }
+
+// AskMemory has nvidia-smi say what became of the GPUs' memory alone. It asks on, whatever was not answered.
+func (m *Machine) AskMemory(smi SMI) {
+	m.put([]question{eccQuestion, remapQuestion}, smi, func(error) bool { return false })
+}
 
 // put asks questions one by one, until stop reports true of an error. It reports whether to go on.
 func (m *Machine) put(all []question, smi SMI, stop func(error) bool) bool {
