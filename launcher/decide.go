@@ -33,6 +33,7 @@ const (
 	// settleTime is for causes that are older than the first one heard. A dead node's peers fail at once, and
 	// lossTime later its death is known.
 	settleTime = lossTime + 100*time.Millisecond
+	fateTime   = 8 * time.Second        // for a node that is suspect to be heard or given up, as fleet's Suspect and NodeTimeout have it
 	lossTime   = 350 * time.Millisecond // from the end of a connection to the word that its agent is lost
 	twice      = 250 * time.Millisecond // two signals closer than this are one: a terminal and a parent may both send it
 	leaveTime  = 10 * time.Second       // for members to leave beyond what their workers may take to stop
@@ -126,6 +127,7 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 		panic(fmt.Sprintf("decide: unknown event %T", event))
 	}
 	todo = append(todo, s.cleared(p)...)
+	todo = append(todo, s.weigh(p)...)
 	todo = append(todo, s.admit(p)...)
 	todo = append(todo, s.disperse(p)...)
 	s.maybeEnd()
@@ -183,7 +185,7 @@ func (s *state) opened(p policy, at start) []any {
 func (s *state) newRound(number int) {
 	s.Round = number
 	s.Start, s.Started, s.Left, s.Empty = nil, false, 0, false
-	s.Stopping, s.Causes, s.Own, s.Wanted, s.Again, s.Ranks = false, nil, nil, nil, false, nil
+	s.Stopping, s.Causes, s.Own, s.Wanted, s.Again, s.Ranks, s.Fate = false, nil, nil, nil, false, nil, 0
 	s.Order, s.Paused, s.Stall, s.Reached = "", false, nil, unheard
 	s.Mends, s.Down, s.Mended, s.Stragglers = nil, nil, 0, nil
 	for i := range s.Nodes {
@@ -392,6 +394,9 @@ func (s *state) settled(p policy) []any {
 	if s.Verdict != nil || len(s.Causes) == 0 || s.Again {
 		return nil
 	}
+	if wait, must := s.undecided(p); must {
+		return wait
+	}
 	v := p.judge(s.Causes, s.Nodes)
 	s.forgive(p)
 	goOn := s.mayGoOn(p, v)
@@ -421,6 +426,34 @@ func (s *state) settled(p policy) []any {
 		todo = append(todo, s.goOn(p)...)
 	}
 	return todo
+}
+
+// undecided reports whether a node is silent whose loss would be the first cause, so that what failed would have followed from it. For a
+// while its fate is waited for.
+func (s *state) undecided(p policy) (todo []any, must bool) {
+	causes, names := slices.Clone(s.Causes), []string{}
+	for n, node := range s.Nodes {
+		if node.Mute > 0 && !node.Gone {
+			causes, names = append(causes, cause{At: node.Mute, Node: n}), append(names, fmt.Sprintf("node %d (%s)", n, node.Name))
+		}
+	}
+	if first := p.judge(causes, s.Nodes); len(names) == 0 || first.First != nil || first.Hang != nil {
+		return nil, false
+	}
+	if s.Fate == 0 {
+		s.Fate = s.Now + fateTime
+		text := fmt.Sprintf("%s; what was first is said when %s is heard again, or given up", s.Causes[0].text(s.Nodes), names[0])
+		return []any{say{text}, wake{fateTime}}, true
+	}
+	return nil, s.Now < s.Fate
+}
+
+// weigh looks again when that may be known.
+func (s *state) weigh(p policy) []any {
+	if s.Fate == 0 {
+		return nil
+	}
+	return s.settled(p)
 }
 
 // rounds adds to those that the leader tells of the ones before, of which it may not know: it need not have been there.
@@ -613,7 +646,7 @@ func (s *state) lost(p policy, e lost) []any {
 	if !s.leads() {
 		return append(found, s.alone(p, e)...)
 	}
-	todo := append(found, s.heard(p, cause{At: s.Now, Node: e.Node, Why: e.Why})...)
+	todo := append(found, s.heard(p, cause{At: s.since(e), Node: e.Node, Why: e.Why})...)
 	if s.Again || s.Order != "" { // without this node there is no next round
 		s.Again = false
 		todo = append(todo, s.conclude(p, s.inAll(p, p.judge(s.Causes, s.Nodes)))...)
@@ -639,11 +672,16 @@ func (s *state) asks() bool { return s.Own != nil && s.Own.First == nil }
 // foremost names the first cause of a member that has lost its leader. What fails in the leader's silence may follow from its end, which
 // is noticed later: it is judged as a leader judges the loss of a member.
 func (s *state) foremost(p policy, e lost) job.Verdict {
+	return p.judge(append(slices.Clone(s.Causes), cause{At: s.since(e), Node: 0, Why: e.Why}), s.Nodes)
+}
+
+// since is when a node was lost, as far as that is known: when it was heard last, for what came later may have followed from its end.
+func (s *state) since(e lost) time.Duration {
 	at := s.Now - e.Quiet
-	if mute := s.Nodes[0].Mute; mute > 0 {
+	if mute := s.Nodes[e.Node].Mute; mute > 0 {
 		at = min(at, mute)
 	}
-	return p.judge(append(slices.Clone(s.Causes), cause{At: at, Node: 0, Why: e.Why}), s.Nodes)
+	return at
 }
 
 // noticed tells of a node's silence, and of its end.

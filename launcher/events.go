@@ -71,6 +71,7 @@ type state struct {
 	Queue      int            `json:"queue,omitempty"`      // the leader's: nodes that wait for the next world
 	Flaps      int            `json:"flaps,omitempty"`      // rounds in a row that lost a node soon after they had begun
 	Admit      time.Duration  `json:"admit,omitempty"`      // the leader's: when they are let in; 0: they are not
+	Fate       time.Duration  `json:"fate,omitempty"`       // the leader's: until then it waits to learn what became of silent nodes; 0: it does not
 	Fence      time.Duration  `json:"fence,omitempty"`      // until then workers may live on a lost node
 	Fenced     time.Duration  `json:"fenced,omitempty"`     // the same, as it was said
 	Rest       time.Duration  `json:"rest,omitempty"`       // until then there is no other round, after several that failed

@@ -102,7 +102,7 @@ func (s *state) bereft(p policy, e lost) []any {
 	case s.Again, s.Order != "": // another round follows anyway
 		return []any{say{lostVerdict(s.Nodes[e.Node].Name, e.Node, e.Why).Sentence}}
 	}
-	return s.heard(p, cause{At: s.Now, Node: e.Node, Why: e.Why})
+	return s.heard(p, cause{At: s.since(e), Node: e.Node, Why: e.Why})
 }
 
 // emptied is the end of this node's workers. Until then a node that was lost, and may only be cut off, may have seen them work, and

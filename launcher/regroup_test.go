@@ -145,6 +145,62 @@ func TestFailureInTheLeadersSilence(t *testing.T) {
 	}
 }
 
+// A member's agent stands still, and its workers are killed for that. Those of the others fail of it before the leader has given that node up: it is
+// waited for, and the loss is what went wrong. A failure from before, or while all are heard, waits for nobody.
+func TestFailureInAMembersSilence(t *testing.T) {
+	early := failure(1, 0, job.Exit{Code: 3})
+	early.Failure.Ago = 30 * time.Second
+	silent := noticed{2, "x", 3 * time.Second}
+	given := lost{Node: 2, Why: "silent", Quiet: 10 * time.Second}
+	for name, c := range map[string]struct {
+		node     int
+		failure  finished
+		fate     any // of the silent node, 6 s later; nil: it stays silent
+		code     int // with which all end; 0: they meet again
+		elastic  bool
+		restarts int
+	}{
+		"of a member's worker":          {1, echoed(1, 0), given, 0, true, 0},
+		"of the leader's worker":        {0, echoed(0, 0), given, 0, true, 0},
+		"of itself":                     {1, failure(1, 0, job.Exit{Code: 3}), given, 0, true, 0},
+		"it might be made up for":       {1, echoed(1, 0), given, 0, true, 2},
+		"in a fixed world":              {1, echoed(1, 0), given, job.ExitRetry, false, 0},
+		"the node is heard again":       {1, echoed(1, 0), noticed{Node: 2, What: "heard again"}, 1, true, 0},
+		"the node says something":       {1, echoed(1, 0), told{2, news{Kind: newsHere}}, 1, true, 0},
+		"the node's fate stays unknown": {1, echoed(1, 0), nil, 1, true, 0},
+		"before":                        {1, early, nil, 3, true, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := elasticWorld(t, 3, 2, 3)
+			w.policy.MaxRestarts, w.policy.Regroups, w.now = c.restarts, c.elastic, time.Minute
+			w.cut[2] = true
+			w.feed(0, silent)
+			w.feed(c.node, c.failure)
+			if c.fate != nil {
+				w.later(0, 6*time.Second, c.fate)
+			}
+			w.later(0, time.Minute, given)
+			w.later(2, time.Minute, lost{Why: "silent", Quiet: time.Minute})
+			w.run()
+			if said := strings.Contains(strings.Join(w.log, "\n"), "what was first is said when node 2 (host-2) is heard again, or given up"); said == (c.code == 3) {
+				t.Errorf("it is said that the node's fate is waited for: %t", said)
+			}
+			if c.code == 0 {
+				w.in(1, 0, 1)
+				if s := w.states[0]; s.Free != 1 {
+					t.Errorf("%d rounds are free", s.Free)
+				}
+				return
+			}
+			for _, s := range w.states[:2] {
+				if !s.Ended || s.Verdict.Code != c.code {
+					t.Errorf("%+v\n%s", s.Verdict, strings.Join(w.log, "\n"))
+				}
+			}
+		})
+	}
+}
+
 // In a world that may not change a failure that followed from the end of the leader's node is not what the job ends of.
 func TestFailureInTheLeadersSilenceOfAFixedWorld(t *testing.T) {
 	early := failure(1, 0, job.Exit{Code: 3})
