@@ -219,16 +219,23 @@ func (s *settings) heedInner(in string, k key) error {
 	if k.list != nil && "--"+name == fp8Override {
 		k.list, said.value = nil, strings.Join(k.list, ",")
 	}
-	_, known := argNamed(name)
+	a, known := argNamed(name)
 	switch {
 	case known && (k.list != nil || k.keys != nil):
 		return fmt.Errorf("%s is a value, not several", k.name)
+	case known && !a.inFile(k.text):
+		return fmt.Errorf("%s: %w", k.name, a.takes(k.text))
 	case known:
 		s.byName[name] = said
 	case in != "mpirun_config": // whose other keys are for mpirun
 		s.notes = append(s.notes, fmt.Sprintf("%s.%s changes nothing: accelerate has no such setting; is it misspelt, or of another release?", in, said.from))
 	}
 	return nil
+}
+
+// inFile reports whether a flag takes a value as the file may have it, also in capitals (accelerate config writes TE).
+func (a arg) inFile(value string) bool {
+	return a.takes == nil || a.takes(value) == nil || a.takes(strings.ToLower(value)) == nil || a.takes(strings.ToUpper(value)) == nil
 }
 
 // innerName is what a map's key is called as a flag.

@@ -50,7 +50,7 @@ var accelerateArgs = []arg{
 	{names: "--gpu_ids", takes: gpuNames},
 	{names: "--same_network", alone: true},
 	{names: "--main_process_ip"},
-	{names: "--main_process_port", takes: whole(0)},
+	{names: "--main_process_port", takes: aPort},
 	{names: "--tee -t"},
 	{names: "--log_dir"},
 	{names: "--role"},
@@ -79,8 +79,13 @@ func gpuNames(value string) error {
 	if value == "" || value == "all" {
 		return nil
 	}
+	seen := map[string]bool{}
 	for name := range strings.SplitSeq(value, ",") {
 		name = strings.TrimSpace(name)
+		if seen[name] {
+			return fmt.Errorf("%q has GPU %.80s twice", value, name)
+		}
+		seen[name] = true
 		if (name == "" || strings.Trim(name, "0123456789.") != "") && !strings.HasPrefix(name, "GPU-") && !strings.HasPrefix(name, "MIG-") {
 			return fmt.Errorf("%q is no list of GPUs: give all, or numbers as 0,1, or names as GPU-…", value)
 		}

@@ -206,6 +206,14 @@ func whole(low int) func(string) error {
 	}
 }
 
+// aPort takes the number of a port; 0 stands for a free one.
+func aPort(value string) error {
+	if n, err := strconv.Atoi(value); err != nil || n < 0 || n > 65535 {
+		return fmt.Errorf("%q is no whole number from 1 to 65535", value)
+	}
+	return nil
+}
+
 // among takes some words, separated by blanks.
 func among(words string) func(string) error {
 	return func(value string) error {

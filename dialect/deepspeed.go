@@ -28,7 +28,7 @@ var deepspeedOptions = options{abbreviate: true, known: []option{
 	{names: "--num_nodes", takes: countOrAll}, {names: "--num_gpus --num_accelerators", takes: countOrAll},
 	{names: "--min_elastic_nodes", takes: countOrAll}, {names: "--max_elastic_nodes", takes: countOrAll},
 	{names: "--elastic_training", alone: true},
-	{names: "--master_addr"}, {names: "--master_port", takes: whole(0)}, {names: "--node_rank", takes: whole(-1)},
+	{names: "--master_addr"}, {names: "--master_port", takes: aPort}, {names: "--node_rank", takes: whole(-1)},
 	{names: "--launcher", takes: anyLauncher}, {names: "--launcher_args"},
 	{names: "--no_ssh", alone: true}, {names: "--no_ssh_check", alone: true}, {names: "--force_multi", alone: true},
 	{names: "--ssh_port"}, {names: "--venv_script"},
@@ -42,7 +42,7 @@ var deepspeedOptions = options{abbreviate: true, known: []option{
 // deepspeedNodeOptions are those of launch.py, which DeepSpeed starts on each node.
 var deepspeedNodeOptions = options{abbreviate: true, known: []option{
 	{names: "--help -h", alone: true},
-	{names: "--world_info"}, {names: "--node_rank", takes: whole(0)}, {names: "--master_addr"}, {names: "--master_port", takes: whole(0)},
+	{names: "--world_info"}, {names: "--node_rank", takes: whole(0)}, {names: "--master_addr"}, {names: "--master_port", takes: aPort},
 	{names: "--module", alone: true}, {names: "--no_python", alone: true}, {names: "--no_local_rank", alone: true},
 	{names: "--elastic_training --enable_elastic_training", alone: true},
 	{names: "--min_elastic_nodes", takes: countOrAll}, {names: "--max_elastic_nodes", takes: countOrAll},
