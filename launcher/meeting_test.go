@@ -13,17 +13,13 @@ import (
 
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/rendezvous"
+	"github.com/muster-run/muster/test/freeport"
 )
 
 // freeEndpoint returns an endpoint on this machine at which nobody listens.
 func freeEndpoint(t *testing.T) job.Addr {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return job.Addr(ln.Addr().String())
+	return job.Addr(fmt.Sprintf("127.0.0.1:%d", freeport.Take(t)))
 }
 
 // joiner is what one agent of this machine knows of a job; life tells agents apart.

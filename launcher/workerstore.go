@@ -29,7 +29,7 @@ type workerStore struct {
 // another store, which the framework or muster's own processes need; nil: none. A c10d store that the agent hosts is both.
 func openWorkerStore(ctx context.Context, c Config, host string, exchange []string) (*workerStore, error) {
 	w := &workerStore{held: -1, start: start{AgentStore: agentStore(c)}}
-	listen := func(port int, _ bool) (net.Listener, error) { return listenOn(host, port) }
+	listen := func(port int, lingering bool) (net.Listener, error) { return listenOn(host, port, lingering) }
 	var ln net.Listener
 	var err error
 	if w.start.AgentStore {
@@ -134,8 +134,16 @@ func takePort[T any](c Config, take func(port int, lingering bool) (T, error)) (
 	return got, port, err
 }
 
-// listenOn listens where the workers of all nodes can reach it.
-func listenOn(host string, port int) (net.Listener, error) {
+// listenOn listens where the workers of all nodes can reach it. Go sets SO_REUSEADDR, by which that would also do at a port that somebody
+// else holds for his workers. One that nobody asked for is held for a moment itself.
+func listenOn(host string, port int, lingering bool) (net.Listener, error) {
+	if !lingering {
+		held, err := ports.Hold(port, lingering)
+		if err != nil {
+			return nil, err
+		}
+		defer unix.Close(held)
+	}
 	if !isLoopback(host) {
 		host = ""
 	}

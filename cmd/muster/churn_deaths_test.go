@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/test/freeport"
 )
 
 // A fate is what happens to a job while its agents are killed, and how it ends all the same.
@@ -114,7 +115,7 @@ func (d *deadly) start() {
 	if d.r.IntN(2) == 0 {
 		flags = append(flags, "--log-dir", "logs", "--tee", "3")
 	}
-	endpoint := fmt.Sprintf("127.0.0.1:%d", freePort(d.t))
+	endpoint := fmt.Sprintf("127.0.0.1:%d", freeport.Take(d.t))
 	self, err := os.Executable()
 	if err != nil {
 		d.t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/muster-run/muster/report"
+	"github.com/muster-run/muster/test/freeport"
 )
 
 // asks starts a command that talks to p's agent, found as on any machine: by its directory.
@@ -58,7 +59,7 @@ func up(all []*program, round int) {
 
 func TestStatusAndHealth(t *testing.T) {
 	t.Parallel()
-	endpoint := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	endpoint := fmt.Sprintf("127.0.0.1:%d", freeport.Take(t))
 	args := []string{"run", "--nnodes", "2", "--nproc-per-node", "2", "--rdzv-id", "j7", "--rdzv-endpoint", endpoint, "--", "sh", "-c", training}
 	first := muster(t, t.TempDir(), nil, args...)
 	first.says("1 of 2 nodes here") // and a Service lets peers through only to those that are ready

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/test/freeport"
 )
 
 // A way is one way for a job to die: a script, and what must be known of its death, as the script's first comment says.
@@ -106,7 +107,7 @@ func TestWaysToDie(t *testing.T) {
 func die(t *testing.T, w way, exe string) {
 	shared := t.TempDir()
 	mark := "MARK=" + shared
-	endpoint := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	endpoint := fmt.Sprintf("127.0.0.1:%d", freeport.Take(t))
 	around := [2]string{w.one("around"), w.one("around")}
 	vars := []string{mark, "SHARED=" + shared, "PYTHON_EXEC=" + exe, "DIE=" + filepath.Dir(w.file), "GLOO_SOCKET_IFNAME=lo"}
 	if delay := w.one("delay"); delay != "" {

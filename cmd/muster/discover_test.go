@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/muster-run/muster/discovery"
+	"github.com/muster-run/muster/test/freeport"
 	"github.com/muster-run/muster/topology"
 	"github.com/muster-run/muster/topology/fixture"
 )
@@ -129,7 +130,7 @@ func TestDiscoverCountsWhatRunCounts(t *testing.T) {
 // last node, and is stopped when the chief's work is done.
 func TestTFJob(t *testing.T) {
 	t.Parallel()
-	port := freePort(t)
+	port := freeport.Take(t)
 	cluster := fmt.Sprintf(`TF_CONFIG={"cluster":{"chief":["127.0.0.1:%d"],"ps":["127.0.0.1:%d"],"worker":["127.0.0.1:%d"]},"task":{"type":"%%s","index":0}}`, port, port+1, port+2)
 	dir := t.TempDir()
 	for _, role := range []string{"worker", "ps"} {

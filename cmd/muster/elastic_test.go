@@ -13,6 +13,7 @@ import (
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/ports"
 	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/test/freeport"
 )
 
 // A crowd is the agents of one job on this machine, and what they are told alike.
@@ -27,7 +28,7 @@ type crowd struct {
 }
 
 func newCrowd(t *testing.T, flags string) *crowd {
-	return &crowd{t, freePort(t), "a", "yes", filepath.Join(t.TempDir(), "open"), strings.Fields(flags), map[string]*program{}}
+	return &crowd{t, freeport.Take(t), "a", "yes", filepath.Join(t.TempDir(), "open"), strings.Fields(flags), map[string]*program{}}
 }
 
 // joins starts an agent, which serves the store if it is the one to do so.
@@ -169,7 +170,7 @@ func TestHostCannotStartWorkers(t *testing.T) {
 // So is a core on which workers are to run, and which this node has not.
 func TestHostHasNotTheCore(t *testing.T) {
 	t.Parallel()
-	dir, port := t.TempDir(), strconv.Itoa(freePort(t))
+	dir, port := t.TempDir(), strconv.Itoa(freeport.Take(t))
 	if err := os.WriteFile(filepath.Join(dir, "train.py"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

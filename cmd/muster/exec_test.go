@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/report"
+	"github.com/muster-run/muster/test/freeport"
 )
 
 // A command has a worker's environment and directory, byte for byte, but for what would make it a part of the job.
@@ -69,7 +70,7 @@ func TestExecIsNoWorker(t *testing.T) {
 // Before there are ranks there is no environment of one.
 func TestExecTooEarly(t *testing.T) {
 	t.Parallel()
-	p := muster(t, t.TempDir(), nil, "run", "--nnodes", "2", "--rdzv-endpoint", fmt.Sprintf("127.0.0.1:%d", freePort(t)), "--", "true")
+	p := muster(t, t.TempDir(), nil, "run", "--nnodes", "2", "--rdzv-endpoint", fmt.Sprintf("127.0.0.1:%d", freeport.Take(t)), "--", "true")
 	p.says("1 of 2 nodes here")
 	p.asks("exec").ends(1, "no worker was started yet")
 	p.asks("ctl", "restart").ends(1, "nodes are still meeting")
@@ -80,7 +81,7 @@ func TestExecTooEarly(t *testing.T) {
 // Everything is set up on two nodes, shown, and left to whoever comes in by exec; the script need not even be there.
 func TestDebug(t *testing.T) {
 	t.Parallel()
-	endpoint := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	endpoint := fmt.Sprintf("127.0.0.1:%d", freeport.Take(t))
 	var all []*program
 	for n := range 2 {
 		all = append(all, muster(t, t.TempDir(), nil, "run", "--debug", "--nnodes", "2", "--node-rank", fmt.Sprint(n), "--nproc-per-node", "2",
@@ -102,7 +103,7 @@ func TestDebug(t *testing.T) {
 // Nodes of which only some are to train refuse each other, in one sentence.
 func TestDebugOnSomeNodes(t *testing.T) {
 	t.Parallel()
-	endpoint := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	endpoint := fmt.Sprintf("127.0.0.1:%d", freeport.Take(t))
 	var all []*program
 	for n, debug := range []string{"0", "1"} {
 		all = append(all, muster(t, t.TempDir(), []string{"MUSTER_DEBUG=" + debug}, "run", "--nnodes", "2", "--node-rank", fmt.Sprint(n), "--nproc-per-node", "1",

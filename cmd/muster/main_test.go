@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-run/muster/test/freeport"
 	"github.com/muster-run/muster/test/stage"
 )
 
@@ -140,17 +140,6 @@ func (p *program) ends(code int, words ...string) {
 	}
 }
 
-// freePort returns a port that nobody has.
-func freePort(t *testing.T) int {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().(*net.TCPAddr).Port
-}
-
 // nodes starts one agent per node on this machine, each on a loopback address of its own.
 func startNodes(t *testing.T, count int, vars []string, args ...string) []*program {
 	t.Helper()
@@ -160,7 +149,7 @@ func startNodes(t *testing.T, count int, vars []string, args ...string) []*progr
 // startEach starts a node with each of the environments.
 func startEach(t *testing.T, vars [][]string, args ...string) []*program {
 	t.Helper()
-	endpoint := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	endpoint := fmt.Sprintf("127.0.0.1:%d", freeport.Take(t))
 	var all []*program
 	for n := range vars {
 		flags := []string{"run", "--nnodes", strconv.Itoa(len(vars)), "--node-rank", strconv.Itoa(n), "--nproc-per-node", "2",

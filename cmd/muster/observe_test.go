@@ -16,6 +16,7 @@ import (
 
 	"github.com/muster-run/muster/control"
 	"github.com/muster-run/muster/report"
+	"github.com/muster-run/muster/test/freeport"
 )
 
 // observed starts a command under muster init --observe.
@@ -191,7 +192,7 @@ func TestObserverTidiesUp(t *testing.T) {
 // Those that observe two nodes find each other by what the commands were told; the commands wait for nobody.
 func TestObserversMeet(t *testing.T) {
 	t.Parallel()
-	at := fmt.Sprintf("--rdzv_endpoint=127.0.0.1:%d", freePort(t))
+	at := fmt.Sprintf("--rdzv_endpoint=127.0.0.1:%d", freeport.Take(t))
 	var nodes []*program
 	for range 2 {
 		p := observed(t, nil, "", "sh", "-c", "echo up; trap 'exit 5' TERM; while :; do sleep 0.1; done", "--nnodes", "2", "--rdzv-id", "two", at)

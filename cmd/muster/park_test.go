@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/muster-run/muster/report"
+	"github.com/muster-run/muster/test/freeport"
 )
 
 // lwsPod is what LeaderWorkerSet tells a pod of a group.
@@ -21,7 +22,7 @@ func lwsPod(size, index int) []string {
 // free for another one.
 func TestPark(t *testing.T) {
 	t.Parallel()
-	endpoint := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	endpoint := fmt.Sprintf("127.0.0.1:%d", freeport.Take(t))
 	verdict := filepath.Join(t.TempDir(), "verdict")
 	group := func(flags ...string) (all []*program) {
 		for n := range 2 {

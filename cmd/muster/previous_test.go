@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/muster-run/muster/test/etcdtest"
+	"github.com/muster-run/muster/test/freeport"
 )
 
 // previous returns muster as the release before had it, or, as another program would see one that is older still (test/previous).
@@ -27,7 +28,7 @@ func previous(t *testing.T, which ...string) string {
 // mixed starts a node of each of these programs, in the order of their ranks: the first one leads the world. The second one hosts the store.
 func mixed(t *testing.T, vars []string, nodes string, programs []string, args ...string) (all []*program) {
 	t.Helper()
-	endpoint := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	endpoint := fmt.Sprintf("127.0.0.1:%d", freeport.Take(t))
 	for n, exe := range programs {
 		all = append(all, startProgram(t, t.TempDir(), vars, append([]string{exe, "run", "--nnodes", nodes, "--node-rank", strconv.Itoa(n), "--nproc-per-node", "2",
 			"--rdzv-id", "mixed", "--local-addr", fmt.Sprintf("127.0.0.%d", n+1), "--rdzv-endpoint", endpoint, "--serve", map[bool]string{true: "yes", false: "no"}[n == 1], "--join-timeout", "2m"}, args...)...))

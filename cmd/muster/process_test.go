@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/muster-run/muster/test/freeport"
 )
 
 // processTraining asserts what a script of PyTorch reads of its place, where argv says world, node, nodes, rank on the node and size of that.
@@ -118,7 +120,7 @@ func TestMpirunOfAgents(t *testing.T) {
 // An MPI launcher does not tell the only process of a machine that others have several: they do not make a world.
 func TestMpirunOfUnevenMachines(t *testing.T) {
 	t.Parallel()
-	endpoint := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	endpoint := fmt.Sprintf("127.0.0.1:%d", freeport.Take(t))
 	var all []*program
 	for rank, place := range []string{"0 2 w0", "1 2 w0", "0 1 w1"} {
 		if rank == 2 { // who comes when they are refused finds nobody any more

@@ -16,6 +16,7 @@ import (
 
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/test/freeport"
 )
 
 // Every way to go wrong before a worker runs: one clear line, and the documented code.
@@ -183,7 +184,7 @@ func TestTwoNodes(t *testing.T) {
 // A node without a number gets one; MASTER_ADDR and PET_ variables do what flags do.
 func TestPlatformVariables(t *testing.T) {
 	t.Parallel()
-	port := strconv.Itoa(freePort(t))
+	port := strconv.Itoa(freeport.Take(t))
 	var all []*program
 	for n := range 2 {
 		env := []string{"MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port, "WORLD_SIZE=2", "RANK=" + strconv.Itoa(n)}
@@ -239,7 +240,7 @@ func TestFirstCause(t *testing.T) {
 // A program that cannot be started on one node is told on both.
 func TestMissingOnOneNode(t *testing.T) {
 	t.Parallel()
-	endpoint := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	endpoint := fmt.Sprintf("127.0.0.1:%d", freeport.Take(t))
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "worker"), []byte("#!/nothere/sh\n"), 0o755); err != nil {
 		t.Fatal(err)
@@ -277,7 +278,7 @@ func TestTerm(t *testing.T) {
 // Told to stop while it waits for peers, a node does so at once, also as the only process of a container.
 func TestTermWhileWaiting(t *testing.T) {
 	t.Parallel()
-	endpoint := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	endpoint := fmt.Sprintf("127.0.0.1:%d", freeport.Take(t))
 	p := muster(t, t.TempDir(), nil, "run", "--nnodes", "2", "--rdzv-endpoint", endpoint, "--", "true")
 	p.says("1 of 2 nodes here")
 	p.cmd.Process.Signal(syscall.SIGTERM)
@@ -405,9 +406,9 @@ func TestNobodyComes(t *testing.T) {
 		code        int
 		say         []string
 	}{
-		{"one is missing", fmt.Sprintf("--nnodes 2 --node-rank 0 --rdzv-endpoint 127.0.0.1:%d --join-timeout 2", freePort(t)),
+		{"one is missing", fmt.Sprintf("--nnodes 2 --node-rank 0 --rdzv-endpoint 127.0.0.1:%d --join-timeout 2", freeport.Take(t)),
 			job.ExitPeers, []string{"1 of 2 nodes here", "missing node 1", "exit 66"}},
-		{"nobody hosts", fmt.Sprintf("--nnodes 2 --serve no --rdzv-endpoint 127.0.0.1:%d --join-timeout 4", freePort(t)),
+		{"nobody hosts", fmt.Sprintf("--nnodes 2 --serve no --rdzv-endpoint 127.0.0.1:%d --join-timeout 4", freeport.Take(t)),
 			job.ExitStore, []string{"waiting for the store at 127.0.0.1:", "connection refused", "no store at"}},
 		{"no such name", "--nnodes 2 --rdzv-endpoint nosuch.invalid:29400 --join-timeout 2",
 			job.ExitStore, []string{"no store at nosuch.invalid:29400 within 2s: name"}},
@@ -459,7 +460,7 @@ func TestMisfits(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			endpoint := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+			endpoint := fmt.Sprintf("127.0.0.1:%d", freeport.Take(t))
 			for _, p := range []*program{
 				muster(t, t.TempDir(), nil, append(append([]string{"run", "--rdzv-endpoint", endpoint}, strings.Fields(c.one)...), "true")...),
 				muster(t, t.TempDir(), nil, append(append([]string{"run", "--rdzv-endpoint", endpoint}, strings.Fields(c.other)...), "true")...),
@@ -510,7 +511,7 @@ func TestLastWordsOfWrongUse(t *testing.T) {
 // The store alone, from a shell.
 func TestStoreCommands(t *testing.T) {
 	t.Parallel()
-	port := freePort(t)
+	port := freeport.Take(t)
 	server := muster(t, t.TempDir(), nil, "store", "serve", "--host", "127.0.0.1", "--port", strconv.Itoa(port))
 	server.says("store at 127.0.0.1")
 	for _, c := range []struct {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/test/freeport"
 )
 
 // What tells workers to stop, whom, and when.
@@ -46,7 +47,7 @@ func TestStopping(t *testing.T) {
 // Peers that do not come in time for the start are not waited for any longer; who is missing is said.
 func TestStartTimeout(t *testing.T) {
 	t.Parallel()
-	flags := strings.Fields(fmt.Sprintf("run --nnodes 2 --node-rank 0 --rdzv-endpoint 127.0.0.1:%d --start-timeout 1s", freePort(t)))
+	flags := strings.Fields(fmt.Sprintf("run --nnodes 2 --node-rank 0 --rdzv-endpoint 127.0.0.1:%d --start-timeout 1s", freeport.Take(t)))
 	p := muster(t, t.TempDir(), nil, append(flags, "--", "true")...)
 	p.ends(job.ExitSlowStart, "the workers were not started within 1s (--start-timeout", "1 of 2 nodes here", "missing node 1; exit 73")
 	p = muster(t, t.TempDir(), nil, append(flags, "--serve", "no", "--", "true")...)

@@ -19,6 +19,7 @@ import (
 	"github.com/muster-run/muster/proc"
 	"github.com/muster-run/muster/rendezvous"
 	"github.com/muster-run/muster/rendezvous/tcpstore"
+	"github.com/muster-run/muster/test/freeport"
 )
 
 // killAgent kills the agent of p, and returns when another one has taken over.
@@ -345,7 +346,7 @@ func TestTakeOverAloneAndTerm(t *testing.T) {
 	for victim := range 2 {
 		t.Run(fmt.Sprintf("node %d", victim), func(t *testing.T) {
 			t.Parallel()
-			endpoint := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+			endpoint := fmt.Sprintf("127.0.0.1:%d", freeport.Take(t))
 			var all []*program
 			for n := range 2 { // the other one hosts the store
 				all = append(all, muster(t, t.TempDir(), nil, "run", "--nnodes", "2", "--node-rank", fmt.Sprint(n), "--nproc-per-node", "1", "--local-addr", fmt.Sprintf("127.0.0.%d", n+1),
@@ -376,7 +377,7 @@ func TestTakeOverAsTheWorldIsMade(t *testing.T) {
 	for try := range 4 {
 		t.Run(fmt.Sprint(try), func(t *testing.T) {
 			t.Parallel()
-			endpoint := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+			endpoint := fmt.Sprintf("127.0.0.1:%d", freeport.Take(t))
 			p := muster(t, t.TempDir(), nil, "run", "--nnodes", "2", "--node-rank", "0", "--nproc-per-node", "1", "--rdzv-id", "j7", "--rdzv-endpoint", endpoint,
 				"--", "sh", "-c", training)
 			p.says("1 of 2 nodes here")

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"github.com/muster-run/muster/test/freeport"
 )
 
 // python returns the interpreter with a PyTorch of this kind (test/python), and prepares it if need be.
@@ -206,7 +208,7 @@ while True:
 // Nodes meet in a store that PyTorch itself hosts.
 func TestMeetInPyTorchsStore(t *testing.T) {
 	t.Parallel()
-	port := freePort(t)
+	port := freeport.Take(t)
 	host := startProgram(t, t.TempDir(), nil, python(t, "debian"), "-c", fmt.Sprintf(
 		"import signal, torch.distributed as d; s = d.TCPStore('127.0.0.1', %d, None, True, wait_for_workers=False); signal.pause()", port))
 	var all [2]*program

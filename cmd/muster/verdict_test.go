@@ -11,13 +11,15 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/muster-run/muster/test/freeport"
 )
 
 // Every node leaves the same first cause in its verdict; node 0 knows how the workers of all nodes ended.
 func TestVerdictFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	endpoint := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	endpoint := fmt.Sprintf("127.0.0.1:%d", freeport.Take(t))
 	var all []*program
 	for n := range 2 {
 		all = append(all, muster(t, dir, []string{"TORCHELASTIC_ERROR_FILE=" + dir + fmt.Sprintf("/error-%d.json", n)}, "run", "--nnodes", "2", "--node-rank", strconv.Itoa(n), "--nproc-per-node", "2",

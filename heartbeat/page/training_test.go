@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/muster-run/muster/test/freeport"
 )
 
 // A training is one that runs, with a page for each rank.
@@ -26,7 +27,7 @@ type training struct {
 // train starts a training of two ranks.
 func train(t testing.TB, which string, argv ...string) training {
 	t.Helper()
-	interpreter, hook, port := python(t, which), unpacked(t), freePort(t)
+	interpreter, hook, port := python(t, which), unpacked(t), freeport.Take(t)
 	var all training
 	var ended sync.WaitGroup
 	for rank := range 2 {
@@ -64,16 +65,6 @@ func train(t testing.TB, which string, argv ...string) training {
 	}
 	t.Cleanup(all.wait)
 	return all
-}
-
-func freePort(t testing.TB) int {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().(*net.TCPAddr).Port
 }
 
 // until waits for pages that say so.

@@ -15,9 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/muster-run/muster/ports"
+	"github.com/muster-run/muster/test/freeport"
 )
 
 var another = flag.String("muster", "", "`FILE` to test; else it is built from what is here")
@@ -95,7 +93,7 @@ func open(t *testing.T, dirs ...string) scene {
 // commands are those of the line's nodes, whose workers write into dumps. A port is chosen anew with each call.
 func (s scene) commands(t *testing.T, l line, dumps, path string) (commands []command) {
 	t.Helper()
-	port := strconv.Itoa(freePort(t))
+	port := strconv.Itoa(freeport.Take(t))
 	for node := range l.nodes {
 		text := strings.NewReplacer("{rank}", strconv.Itoa(node), "{port}", port, "{home}", filepath.Join(s.dir, "home")).Replace(l.text)
 		c := command{Argv: words(t, text), Env: maps.Clone(s.env), Log: filepath.Join(dumps, fmt.Sprint("log", node))}
@@ -117,17 +115,6 @@ func words(t *testing.T, text string) []string {
 		t.Fatalf("%s: %v", text, err)
 	}
 	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
-}
-
-// freePort is one that nobody else is given until the test has ended.
-func freePort(t *testing.T) int {
-	t.Helper()
-	held, port, err := ports.Take(0, ports.Hold)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { unix.Close(held) })
-	return port
 }
 
 // build makes muster, if no other was named, and links of these names to it. It returns their directory.

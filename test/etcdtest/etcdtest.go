@@ -14,9 +14,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/muster-run/muster/test/freeport"
 )
 
 const (
@@ -72,11 +75,11 @@ func start(t testing.TB, host, scheme string, members int, by ...string) *Cluste
 	c := &Cluster{t: t, http: &http.Client{Timeout: patience}}
 	var peers, all []string
 	for i := range members {
-		peers = append(peers, "http://"+freePort(t))
+		peers = append(peers, fmt.Sprintf("http://127.0.0.1:%d", freeport.Take(t)))
 		all = append(all, fmt.Sprintf("m%d=%s", i, peers[i]))
 	}
 	for i, peer := range peers {
-		m := &Member{t: t, Endpoint: net.JoinHostPort(host, port(freePort(t)))}
+		m := &Member{t: t, Endpoint: net.JoinHostPort(host, strconv.Itoa(freeport.Take(t)))}
 		url, dir := scheme+"://"+m.Endpoint, t.TempDir()
 		m.data = filepath.Join(dir, "data")
 		m.argv = append(by, "etcd", "--name", fmt.Sprintf("m%d", i), "--data-dir", m.data,
@@ -245,15 +248,3 @@ func (c *Cluster) post(ctx context.Context, url, request string) ([]byte, error)
 	}
 	return body, err
 }
-
-func freePort(t testing.TB) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
-}
-
-func port(addr string) string { return addr[strings.LastIndex(addr, ":")+1:] }
