@@ -18,6 +18,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/launcher"
 	"github.com/muster-run/muster/preflight"
 	"github.com/muster-run/muster/preflight/peers"
 	"github.com/muster-run/muster/rendezvous/tcpstore"
@@ -63,7 +64,7 @@ func measurePeers(ctx context.Context, plan peers.Plan, asJSON bool) error {
 	if err1 != nil || err2 != nil || rank < 0 || rank >= size {
 		return wrong("peers: RANK=%s and WORLD_SIZE=%s are none of a job; muster check --peers starts this", os.Getenv("RANK"), os.Getenv("WORLD_SIZE"))
 	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Minute)
 	defer cancel()
 	self, err := ownNode(ctx, rank, size, master)
 	if err != nil {
@@ -72,20 +73,64 @@ func measurePeers(ctx context.Context, plan peers.Plan, asJSON bool) error {
 	store := tcpstore.New(master, tcpstore.Options{})
 	defer store.Close()
 	nodes, pairs, err := peers.Measure(ctx, store, self, size, plan)
+	if err != nil {
+		return err
+	}
+	reduced, err := allReduced(ctx, store, nodes, rank, plan.Each)
 	if err != nil || rank != 0 {
 		return err
 	}
 	faults, differences := peers.Judge(nodes, pairs)
+	faults = append(faults, peers.JudgeReduced(nodes, reduced.Rounds)...)
 	if asJSON {
-		err = peersJSON(os.Stdout, nodes, pairs, faults, differences)
+		err = peersJSON(os.Stdout, nodes, pairs, reduced, faults, differences)
 	} else {
-		err = peersTable(os.Stdout, nodes, pairs, faults, differences)
+		err = peersTable(os.Stdout, nodes, pairs, reduced, faults, differences)
 	}
 	if err == nil && len(faults) > 0 {
 		leaveWord(faults[0])
 		err = exit(job.ExitRefused)
 	}
 	return err
+}
+
+// allReduces are those of the user's own PyTorch.
+type allReduces struct {
+	Rounds  [][]peers.Reduced `json:"rounds"`
+	Skipped string            `json:"skipped,omitempty"` // why there are none
+}
+
+// allReduced makes them, where all nodes have PyTorch: by NCCL where all have as many GPUs. Rank 0 learns what came of them.
+func allReduced(ctx context.Context, store peers.Store, nodes []peers.Node, rank int, each time.Duration) (all allReduces, err error) {
+	gpus := nodes[0].GPUs
+	for _, n := range nodes {
+		if !n.Torch {
+			return allReduces{Skipped: fmt.Sprintf("no all-reduce was made: %v has no PyTorch (PYTHON_EXEC says which Python)", n)}, nil
+		}
+		if n.GPUs != gpus {
+			gpus = 0
+		}
+	}
+	python, err := launcher.Interpreter(os.Environ())
+	if err != nil {
+		return all, err // which this node would have told the others
+	}
+	port, err := strconv.Atoi(os.Getenv("MASTER_PORT"))
+	if err != nil {
+		return all, err
+	}
+	torch := peers.Torch{Python: python, Env: append(os.Environ(), "MUSTER_HOOK=off"), Host: os.Getenv("MASTER_ADDR"), Port: port, GPUs: gpus, Each: each}
+	all.Rounds, err = peers.Reduce(ctx, store, rank, len(nodes), torch.Reduce)
+	return all, err
+}
+
+// wholeGPUs is how many a script of PyTorch would find; parts of GPUs make no communicator of NCCL's.
+func wholeGPUs(m topology.Machine) int {
+	gpus := m.Seen(os.LookupEnv)
+	if slices.ContainsFunc(gpus, func(g topology.GPU) bool { return g.Vendor != "nvidia" && g.Vendor != "amd" || len(g.MIG) > 0 }) {
+		return 0
+	}
+	return len(gpus)
 }
 
 // ownNode is what this node says of itself to the others.
@@ -98,7 +143,11 @@ func ownNode(ctx context.Context, rank, size int, master string) (peers.Node, er
 	if err != nil {
 		return peers.Node{}, err
 	}
-	n := peers.Node{Rank: rank, Name: host, Facts: facts(m)}
+	n := peers.Node{Rank: rank, Name: host, Facts: facts(m), GPUs: wholeGPUs(m)}
+	if python, err := launcher.Interpreter(os.Environ()); err == nil {
+		_, version, ok := strings.Cut(installed(ctx, python, "torch"), " ")
+		n.Torch, n.Facts["PyTorch"] = ok, version
+	}
 	for _, f := range preflight.Check(preflight.Measure("/", m), preflight.Need{Nodes: size}) {
 		if f.Result == preflight.Fail {
 			n.Faults = append(n.Faults, f.String())
@@ -151,19 +200,20 @@ func leaveWord(sentence string) {
 	}
 }
 
-func peersJSON(w io.Writer, nodes []peers.Node, pairs []peers.Pair, faults, differences []string) error {
+func peersJSON(w io.Writer, nodes []peers.Node, pairs []peers.Pair, reduced allReduces, faults, differences []string) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	return e.Encode(struct {
 		Nodes       []peers.Node `json:"nodes"`
 		Pairs       []peers.Pair `json:"pairs"`
+		AllReduces  allReduces   `json:"all_reduces"`
 		Faults      []string     `json:"faults"`
 		Differences []string     `json:"differences"`
-	}{nodes, pairs, append([]string{}, faults...), append([]string{}, differences...)})
+	}{nodes, pairs, reduced, append([]string{}, faults...), append([]string{}, differences...)})
 }
 
 // peersTable shows a row for each pair, the slowest first, as far as they are of interest.
-func peersTable(w io.Writer, nodes []peers.Node, pairs []peers.Pair, faults, differences []string) error {
+func peersTable(w io.Writer, nodes []peers.Node, pairs []peers.Pair, reduced allReduces, faults, differences []string) error {
 	const most = 20
 	slices.SortStableFunc(pairs, func(a, b peers.Pair) int { return cmp.Compare(min(a.Forth, a.Back), min(b.Forth, b.Back)) })
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -178,6 +228,7 @@ func peersTable(w io.Writer, nodes []peers.Node, pairs []peers.Pair, faults, dif
 	if more := len(pairs) - most; more > 0 {
 		fmt.Fprintf(t, "and %d faster ones\n", more)
 	}
+	reducedTable(t, nodes, reduced, most)
 	for _, f := range faults {
 		fmt.Fprintf(t, "FAIL  %s\n", f)
 	}
@@ -188,4 +239,30 @@ func peersTable(w io.Writer, nodes []peers.Node, pairs []peers.Pair, faults, dif
 		fmt.Fprintf(t, "%d nodes: no node and no link is slower than the others\n", len(nodes))
 	}
 	return t.Flush()
+}
+
+// reducedTable shows a row for each group's all-reduce, the slowest of each round first.
+func reducedTable(w io.Writer, nodes []peers.Node, reduced allReduces, most int) {
+	if reduced.Skipped != "" {
+		fmt.Fprintln(w, reduced.Skipped)
+		return
+	}
+	for i, round := range reduced.Rounds {
+		fmt.Fprintf(w, "\nALL-REDUCE %d\tMb/s\n", i+1)
+		slices.SortStableFunc(round, func(a, b peers.Reduced) int { return cmp.Compare(a.Speed(), b.Speed()) })
+		for _, r := range round[:min(len(round), most)] {
+			var names []string
+			for _, n := range r.Nodes {
+				names = append(names, nodes[n].String())
+			}
+			if why := r.Failed(); why != "" {
+				fmt.Fprintf(w, "%s\t%s\n", strings.Join(names, ", "), why)
+				continue
+			}
+			fmt.Fprintf(w, "%s\t%.0f\n", strings.Join(names, ", "), r.Speed())
+		}
+		if more := len(round) - most; more > 0 {
+			fmt.Fprintf(w, "and %d faster ones\n", more)
+		}
+	}
 }

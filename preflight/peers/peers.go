@@ -1,4 +1,5 @@
-// Package peers measures the way between the nodes of a job, each with others in turns, and finds the node or the link that is slow or broken.
+// Package peers measures the way between the nodes of a job, each with others in turns, by TCP and by all-reduces of PyTorch, and finds the node or the link that
+// is slow or broken.
 package peers
 
 import (
@@ -15,6 +16,8 @@ type Node struct {
 	Addresses []string          `json:"addresses"` // with ports, where it listens
 	Facts     map[string]string `json:"facts"`     // what should be equal on all nodes, by name
 	Faults    []string          `json:"faults"`    // what it found of itself
+	Torch     bool              `json:"torch"`     // it has PyTorch
+	GPUs      int               `json:"gpus"`      // that PyTorch's processes may use, a whole one each
 }
 
 func (n Node) String() string { return fmt.Sprintf("%s (node %d)", n.Name, n.Rank) }

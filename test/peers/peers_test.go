@@ -3,6 +3,7 @@ package peers
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,8 +13,11 @@ import (
 
 func TestMain(m *testing.M) { stage.Main(m, 2) }
 
+// noTorch is the environment of who has no PyTorch.
+var noTorch = []string{"PYTHON_EXEC=/bin/false"}
+
 // checked starts muster check --peers on n machines, of which the last ones send no faster than limit, and returns what the first one says.
-func checked(t *testing.T, n, slow, code int, limit string) string {
+func checked(t *testing.T, n, slow, code int, limit string, env []string, more ...func(s *stage.Stage)) string {
 	t.Helper()
 	exe := stage.Build(t)
 	s := stage.Open(t, 1)
@@ -26,8 +30,11 @@ func checked(t *testing.T, n, slow, code int, limit string) string {
 			t.Fatal("tc: ", out)
 		}
 	}
+	for _, edit := range more {
+		edit(s)
+	}
 	for _, m := range s.Machines() {
-		all = append(all, m.Run(nil, exe, "check", "--peers", "--json", "--nnodes", fmt.Sprint(n), "--rdzv-endpoint", "node0:29400"))
+		all = append(all, m.Run(env, exe, "check", "--peers", "--json", "--nnodes", fmt.Sprint(n), "--rdzv-endpoint", "node0:29400", "--worker-port", "29500"))
 	}
 	for _, p := range all {
 		p.Wait()
@@ -40,7 +47,7 @@ func checked(t *testing.T, n, slow, code int, limit string) string {
 
 // One slow node among several is found, and no other.
 func TestThrottledNode(t *testing.T) {
-	said := checked(t, 4, 1, job.ExitRefused, "50mbit")
+	said := checked(t, 4, 1, job.ExitRefused, "50mbit", noTorch)
 	got := report(t, said)
 	if len(got.Faults) != 1 || !strings.HasPrefix(got.Faults[0], "node3 (node 3) sends at ") {
 		t.Errorf("found %q", got.Faults)
@@ -52,7 +59,10 @@ func TestThrottledNode(t *testing.T) {
 
 // Nodes that can do the same are told so.
 func TestEqualNodes(t *testing.T) {
-	got := report(t, checked(t, 2, 0, 0, ""))
+	got := report(t, checked(t, 2, 0, 0, "", noTorch))
+	if !strings.HasPrefix(got.AllReduces.Skipped, "no all-reduce was made: node0 (node 0) has no PyTorch") {
+		t.Errorf("%+v", got.AllReduces)
+	}
 	if len(got.Nodes) != 2 || len(got.Pairs) != 1 || len(got.Faults) != 0 || got.Pairs[0].Forth <= 0 || got.Pairs[0].Back <= 0 || got.Pairs[0].Latency <= 0 {
 		t.Errorf("%+v", got)
 	}
@@ -60,9 +70,36 @@ func TestEqualNodes(t *testing.T) {
 
 // A network that is slow everywhere is measured, too.
 func TestSlowNetwork(t *testing.T) {
-	got := report(t, checked(t, 2, 2, 0, "10mbit"))
+	got := report(t, checked(t, 2, 2, 0, "10mbit", noTorch))
 	if len(got.Pairs) != 1 || len(got.Faults) != 0 || got.Pairs[0].Forth <= 0 || got.Pairs[0].Forth > 100 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// apart leaves a machine the ways to where nodes meet, and to nothing else.
+const apart = `
+table inet apart {
+	chain in { type filter hook input priority 0; iifname != "lo" tcp flags & (syn | ack) == syn reject with tcp reset; }
+	chain out { type filter hook output priority 0; oifname != "lo" tcp flags & (syn | ack) == syn tcp dport != { 29400, 29500 } reject with tcp reset; }
+}
+`
+
+// PyTorch's own all-reduces find a slow node, and one that reaches no other, though they were together in the first round.
+func TestAllReduce(t *testing.T) {
+	said := checked(t, 4, 1, job.ExitRefused, "50mbit", []string{"PYTHON_EXEC=" + stage.Python(t, "any")}, func(s *stage.Stage) { s.Machines()[2].Network("nft", apart) })
+	got := report(t, said)
+	if rounds := got.AllReduces.Rounds; len(rounds) != 2 || len(rounds[0]) != 2 || len(rounds[1]) != 2 || rounds[0][0].Outcomes[0].Mbps <= 0 {
+		t.Errorf("%+v", got.AllReduces)
+	}
+	for _, want := range []string{"node2 (node 2) reaches none of the 3 nodes it was to: ", "node2 (node 2) fails in an all-reduce with whomever: ", "node3 (node 3) makes all-reduces slow with whomever: "} {
+		if !slices.ContainsFunc(got.Faults, func(f string) bool { return strings.HasPrefix(f, want) }) {
+			t.Errorf("nothing says %q: %q", want, got.Faults)
+		}
+	}
+	for _, f := range got.Faults {
+		if strings.HasPrefix(f, "node0") || strings.HasPrefix(f, "node1") {
+			t.Errorf("found %q", f)
+		}
 	}
 }
 
@@ -73,6 +110,13 @@ type found struct {
 		Back    float64 `json:"back_mbps"`
 		Latency int64   `json:"latency_ns"`
 	}
+	AllReduces struct {
+		Rounds [][]struct {
+			Nodes    []int
+			Outcomes []struct{ Mbps float64 }
+		}
+		Skipped string
+	} `json:"all_reduces"`
 	Faults []string
 }
 
