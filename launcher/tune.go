@@ -74,7 +74,7 @@ func (c Config) given(name string) (string, bool) {
 func (p Plan) choose(c Config, w job.World, host, unknown, topoFile string) nccl.Choice {
 	g := p.given(c)
 	g.TopoFile, g.World.Nodes, g.World.Rails = topoFile, p.machines(w, host), w.Terms.Rails
-	g.World.Peers = nodesOf(w)
+	g.World.Peers, g.World.Own = nodesOf(w), ownLoopback(c.Host)
 	switch {
 	case g.World.Nodes == 1 || !branches(g.Machine):
 	case host == "":
@@ -83,6 +83,23 @@ func (p Plan) choose(c Config, w job.World, host, unknown, topoFile string) nccl
 		g.World.Route, g.World.Unrouted = route(host)
 	}
 	return nccl.Choose(g)
+}
+
+// ownLoopback is the address of the loopback device that /etc/hosts has for this machine's own name, if it has no other one for it.
+func ownLoopback(h job.Host) (own string) {
+	text, _ := h.ReadFile("/etc/hosts")
+	for line := range strings.Lines(string(text)) {
+		line, _, _ = strings.Cut(line, "#")
+		words := strings.Fields(line)
+		if len(words) < 2 || !slices.ContainsFunc(words[1:], func(name string) bool { return strings.EqualFold(name, h.Hostname) }) {
+			continue
+		}
+		if !isLoopback(words[0]) {
+			return ""
+		}
+		own = cmp.Or(own, words[0])
+	}
+	return own
 }
 
 // branches reports whether a machine may have more than one network.

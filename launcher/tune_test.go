@@ -200,3 +200,16 @@ func TestVirtualGPUs(t *testing.T) {
 		}
 	}
 }
+
+// Of a machine's own name counts what /etc/hosts has for it: an address that others reach, if there is one.
+func TestOwnLoopback(t *testing.T) {
+	for hosts, want := range map[string]string{
+		"": "", "127.0.0.1 localhost": "", "127.0.0.1 localhost\n127.0.1.1\tvm.example VM # debian\n": "127.0.1.1", "127.0.1.1 vm\n10.0.0.7 vm\n": "",
+		"10.0.0.7 vm\n": "", "# 127.0.1.1 vm": "", "::1 vm": "::1", "127.0.0.1": "",
+	} {
+		h := job.Host{Hostname: "vm", ReadFile: func(string) ([]byte, error) { return []byte(hosts), nil }}
+		if got := ownLoopback(h); got != want {
+			t.Errorf("%q: %q, not %q", hosts, got, want)
+		}
+	}
+}

@@ -27,6 +27,7 @@ type World struct {
 	Nodes    int
 	Route    string     // the network interface by which this node reaches the one that all others reach, too; "": not known
 	Unrouted string     // why not
+	Own      string     // the loopback address to which this machine's own name leads; "": it leads elsewhere
 	Peers    []job.Node // all of them, with their rails; nil: all are taken to be like this one
 	Rails    string     // what is done where they differ
 }
@@ -84,6 +85,9 @@ func Choose(g Given) Choice {
 		c.Notes = append(c.Notes, f.vendor)
 	default:
 		c.Left = append(c.Left, f.vendor)
+	}
+	if _, _, set := f.set("NCCL_MNNVL_ENABLE"); !set && f.fits(sockets) && f.unchanneled() {
+		c.Notes = append(c.Notes, "training goes by the adapters, and not by NVLink, to the machines of this rack: the container has no channel of IMEX (/dev/nvidia-caps-imex-channels/channel0); on Kubernetes a ComputeDomain gives it one")
 	}
 	c.Notes = append(c.Notes, f.broken()...)
 	c.Notes = append(c.Notes, f.lint()...)

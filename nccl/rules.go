@@ -37,6 +37,7 @@ var rules = []rule{
 	{"NCCL_SOCKET_NTHREADS", sockets, (*facts).socketThreads, "NCCL: NCCL_SOCKET_NTHREADS"},
 	{"NCCL_NSOCKS_PERTHREAD", sockets, (*facts).socketsEach, "NCCL: NCCL_NSOCKS_PERTHREAD"},
 	{"NCCL_CUMEM_HOST_ENABLE", gpus, (*facts).hostMemory, "NCCL: troubleshooting, NCCL_CUMEM_HOST_ENABLE"},
+	{"NCCL_MNNVL_ENABLE", sockets, (*facts).noMNNVL, "NCCL: troubleshooting, MNNVL"},
 	{"NCCL_P2P_DISABLE", gpus, (*facts).noPeers, "huggingface/accelerate: GeForce RTX 40 before driver 550.40.07"},
 	{"NCCL_DEBUG", gpus, (*facts).debug, "NCCL: NCCL_DEBUG"},
 }
@@ -156,7 +157,11 @@ func (f *facts) bootstrap() (value, why string) {
 // gloo is the same for PyTorch's collectives on CPUs and for its RPC, which else take whatever address the host's name has, be it 127.0.1.1.
 func (f *facts) gloo() (value, why string) {
 	r, others, why := f.route()
-	if len(others) == 0 {
+	switch {
+	case len(others) > 0:
+	case r.Name != "" && f.World.Own != "":
+		return r.Name, "this machine's own name is " + f.World.Own + ", which Gloo would tell the others"
+	default:
 		return "", why
 	}
 	return r.Name, routed(r, others)
@@ -358,6 +363,19 @@ func (f *facts) hostMemory() (value, why string) {
 		return "", ""
 	}
 	return "0", fmt.Sprintf("this container may not place memory on NUMA nodes, and NCCL %v fails or hangs there", f.Container.Version)
+}
+
+// noMNNVL keeps versions that insist on it from NVLink to other machines, for which this container has no channel.
+func (f *facts) noMNNVL() (value, why string) {
+	if f.unchanneled() {
+		return "0", "this container has no channel of IMEX, without which NCCL from 2.27 on fails where GPUs have NVLink to other machines"
+	}
+	return "", ""
+}
+
+// unchanneled reports whether GPUs have NVLink to those of other machines, and this container may not use it.
+func (f *facts) unchanneled() bool {
+	return (f.platform == "gb200" || f.platform == "gb300" || f.platform == "oci-gb200") && !f.Machine.MNNVL() && !f.before(2, 27, 0)
 }
 
 // noPeers is for GPUs whose older drivers say that they reach each other though they do not.

@@ -39,6 +39,9 @@ func TestRules(t *testing.T) {
 	newer := rtx
 	newer.NVIDIA.Driver = "550.40.07"
 	v6 := roceV6(t)
+	gb200 := machineOf(t, described(t, "gb200-nvl72-tray"))
+	closed := gb200
+	closed.NVIDIA.IMEX = nil
 
 	for _, c := range []struct {
 		name    string
@@ -51,6 +54,13 @@ func TestRules(t *testing.T) {
 		{name: "no way to the others", machine: dgx, want: "-NCCL_SOCKET_IFNAME -GLOO_SOCKET_IFNAME -UCX_NET_DEVICES", note: "NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME, TP_SOCKET_IFNAME: not set, for the way to the others is not known"},
 		{name: "a way that is not ours", machine: dgx, route: "macvlan7", want: "-NCCL_SOCKET_IFNAME", note: "the others are reached by macvlan7, which is none of this node's own"},
 		{name: "one interface", machine: asked(net("eth0", 10000)), route: "eth0", want: "-NCCL_SOCKET_IFNAME -GLOO_SOCKET_IFNAME -NCCL_SOCKET_NTHREADS"},
+		{name: "one interface, and an own name on loopback", machine: asked(net("eth0", 10000)), edit: func(g *Given) { g.World.Own = "127.0.1.1" },
+			want: "GLOO_SOCKET_IFNAME=eth0 TP_SOCKET_IFNAME=eth0 -NCCL_SOCKET_IFNAME", note: "this machine's own name is 127.0.1.1, which Gloo would tell the others"},
+		{name: "several, none known, and an own name on loopback", machine: asked(net("eth0", 10000), net("eth1", 10000)), edit: func(g *Given) { g.World.Own = "127.0.1.1" }, want: "-GLOO_SOCKET_IFNAME"},
+		{name: "a rack's NVLink without a channel", machine: closed, edit: func(g *Given) { g.Container.Version = Version{2, 27, 3} }, want: "NCCL_MNNVL_ENABLE=0", note: "has no channel of IMEX"},
+		{name: "the same, and NCCL does without", machine: closed, edit: func(g *Given) { g.Container.Version = Version{2, 26, 5} }, want: "-NCCL_MNNVL_ENABLE"},
+		{name: "the same, and one node", machine: closed, edit: func(g *Given) { g.World.Nodes = 1 }, want: "-NCCL_MNNVL_ENABLE"},
+		{name: "a rack's NVLink", machine: gb200, want: "-NCCL_MNNVL_ENABLE"},
 		{name: "fast, by TCP", machine: asked(net("eth0", 100000)), route: "eth0", want: "-NCCL_SOCKET_IFNAME NCCL_SOCKET_NTHREADS=4 NCCL_NSOCKS_PERTHREAD=4"},
 		{name: "less fast, by TCP", machine: asked(net("eth0", 25000)), route: "eth0", want: "NCCL_SOCKET_NTHREADS=4 NCCL_NSOCKS_PERTHREAD=2"},
 		{name: "a pod's bridges", machine: asked(net("eth0", 25000), net("flannel.1", 0), net("cni0", 10000)), route: "eth0", want: "NCCL_SOCKET_IFNAME==eth0 GLOO_SOCKET_IFNAME=eth0 NCCL_NSOCKS_PERTHREAD=2"},

@@ -33,9 +33,15 @@ func anyOpen(m topology.Machine) bool {
 func hcas(h Host, n Need) (all []Finding) {
 	m := h.Machine
 	compute := m.Compute()
+	elsewhere := misaligned(m, compute)
+	if len(elsewhere) > 0 {
+		all = found(Warn, "between GPUs and adapters data goes through the processor, and perhaps to another socket",
+			"have both given out together: whole machines, or Kubernetes' Topology Manager with single-numa-node", "this container's adapters (%s) are near other GPUs than its own, which are near %s",
+			some(topology.Names(compute)), some(elsewhere))
+	}
 	for _, r := range m.Rails() {
 		switch { // others are storage's, the management's, or other containers'
-		case r.Port.Usable || !anyOpen(m):
+		case r.Port.Usable || !anyOpen(m) || slices.Contains(elsewhere, r.Name()):
 		case m.ForTraining(r):
 			all = append(all, found(needed(n.network(h)), "its GPU sends through another one's adapter, and all nodes wait for this one", portCure(r), "%s: %s", r.Name(), r.Port.Why)...)
 		case m.Spare(r):
@@ -46,6 +52,31 @@ func hcas(h Host, n Need) (all []Finding) {
 		return pass("the ports of %s are active", plural(len(compute), "adapter"))
 	}
 	return all
+}
+
+// misaligned are the adapters that are near the GPUs of a container with a part of the machine, which was given as many others.
+func misaligned(m topology.Machine, compute []topology.Rail) (names []string) {
+	if !slices.ContainsFunc(m.GPUs, func(g topology.GPU) bool { return !g.Visible }) {
+		return nil
+	}
+	for _, r := range m.Rails() {
+		if r.HCA.Why != "" && m.ForTraining(r) {
+			names = append(names, r.Name())
+		}
+	}
+	if len(compute) < len(names) {
+		return nil
+	}
+	return names
+}
+
+// some are a few of many names.
+func some(names []string) string {
+	const most = 4
+	if len(names) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return strings.Join(names, ", ")
 }
 
 // portCure is what to do about a port that is not active.

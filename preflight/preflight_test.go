@@ -116,7 +116,11 @@ func TestVariants(t *testing.T) {
 		{name: "a pod with one GPU and one of two adapters as near", machine: "dgx-a100", without: others(8, []int{0}, 12, []int{1})},
 		{name: "a pod with one GPU of a virtual machine", machine: "azure-nd96isr-h100-v5", without: others(8, []int{0}, 9, []int{1})},
 		{name: "a pod with another GPU's adapter", machine: "dgx-h100", without: others(8, []int{3}, 12, []int{0}),
-			want: []string{"fail hca: mlx5_5: no /dev/infiniband/uverbs5 in this container"}},
+			want: []string{"warn hca: this container's adapters (mlx5_0) are near other GPUs than its own, which are near mlx5_5"}},
+		{name: "a pod with half of the machine, and the other half's adapters", machine: "dgx-h100", without: others(8, []int{0, 1, 2, 3}, 12, []int{6, 9, 10, 11}),
+			want: []string{"warn hca: this container's adapters (mlx5_6, mlx5_9, mlx5_10, mlx5_11) are near other GPUs than its own, which are near mlx5_0, mlx5_3, mlx5_4, mlx5_5"}},
+		{name: "a pod with half of the machine, and one of the other half's adapters", machine: "dgx-h100", without: others(8, []int{0, 1}, 12, []int{6}),
+			want: []string{"fail hca: mlx5_0: no /dev/infiniband/uverbs0 in this container", "fail hca: mlx5_3: "}},
 		{name: "an adapter of a virtual machine is down", machine: "azure-nd96isr-h100-v5", want: []string{"fail hca: mlx5_ib2: DOWN"}, text: func(t testing.TB, s string) string {
 			return fixture.Edit(t, s, "port mlx5_ib2 1 ", "4: ACTIVE", "1: DOWN")
 		}},

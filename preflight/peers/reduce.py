@@ -41,7 +41,7 @@ try:
     store = dist.TCPStore(a["host"], a["port"], None, False, timeout=patience)
     dist.init_process_group("gloo" if a["gpu"] < 0 else "nccl", store=dist.PrefixStore(a["prefix"], store), rank=a["rank"], world_size=a["size"], timeout=patience)
     took, number = 0.0, 1 << 14
-    while took < a["each"] and number <= a["most"]:
+    while took < a["each"] and number < a["most"]:
         number *= 2
         x = torch.full((number,), float(a["rank"] + 1), device=device)
         dist.all_reduce(x)
