@@ -65,6 +65,7 @@ type Judge struct {
 	gaps   gaps          // since it trains
 	looks  uint32        // so many
 	order  order         // of the ranks
+	names  []int         // room for their list
 	stage  Stage         // of the standstill
 	worst  Stage         // that was told of it
 	told   string
@@ -268,12 +269,12 @@ func (j *Judge) Limit() time.Duration {
 	return j.learned()
 }
 
-// Ranks are those that were seen last, in order.
+// sorted are the ranks that were seen last, in order. The list is used again: the next call makes the same, as long as the look is the same.
 func (j *Judge) sorted() []int {
-	ranks := make([]int, 0, len(j.ranks))
+	j.names = j.names[:0]
 	for r := range j.ranks {
-		ranks = append(ranks, r)
+		j.names = append(j.names, r)
 	}
-	slices.Sort(ranks)
-	return ranks
+	slices.Sort(j.names)
+	return j.names
 }

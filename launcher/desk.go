@@ -298,6 +298,8 @@ func sources(b job.Beat) string {
 		}
 	}
 	switch {
+	case recorderless(b):
+		return strings.Join(from, ", ") + "; " + b.Mute
 	case len(from) > 0:
 		return strings.Join(from, ", ")
 	case b.Mute != "":

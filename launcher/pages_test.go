@@ -1,7 +1,10 @@
 package launcher
 
 import (
+	"bytes"
 	"encoding/json"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,5 +47,34 @@ func TestFindingsAreBounded(t *testing.T) {
 	}
 	if len(f.Culprits[4].Stack) == 0 {
 		t.Error("what was found itself is changed")
+	}
+}
+
+// Workers whose PyTorch has no recorder say so: in the status of each, and once in the log, when it has had time to come.
+func TestRecorderless(t *testing.T) {
+	var said bytes.Buffer
+	began := time.Now()
+	w := &watch{c: Config{Log: slog.New(slog.NewTextHandler(&said, nil))}, began: began}
+	calls := job.Beat{Rank: 3, Sources: job.FromHooks, Mute: "PyTorch 1.13.0 has no recorder for gloo"}
+	sends := job.Beat{Sources: job.FromHooks}
+	recorded := job.Beat{Sources: job.FromRecorder, Mute: "40 process groups, of which the page holds 32"}
+	w.mention([]job.Beat{calls}, began.Add(fewerBy-1))
+	w.mention([]job.Beat{sends, recorded}, began.Add(fewerBy))
+	if said.Len() > 0 {
+		t.Errorf("said %s", &said)
+	}
+	for range 2 {
+		w.mention([]job.Beat{recorded, calls, calls}, began.Add(fewerBy))
+	}
+	if n := strings.Count(said.String(), "rank 3 has heartbeats of calls alone, so of a hang less will be known: PyTorch 1.13.0 has no recorder for gloo"); n != 1 {
+		t.Errorf("said %d times: %s", n, &said)
+	}
+	for _, c := range []struct {
+		beat job.Beat
+		want string
+	}{{calls, "hooks; PyTorch 1.13.0 has no recorder for gloo"}, {sends, "hooks"}, {recorded, "recorder"}} {
+		if got := sources(c.beat); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
 	}
 }

@@ -60,7 +60,8 @@ type watch struct {
 	// Of the looking goroutine.
 	counts   []uint64
 	moved    time.Time  // when a worker of this node last advanced
-	silent   bool       // it was said that there are no heartbeats
+	silent   bool       // it was said that there are no heartbeats,
+	fewer    bool       // or less than there could be
 	unsaid   []bool     // by local rank, whether a worker's output is looked at, for nothing better tells of its progress
 	deaf     int        // times in a row that nothing could be learned of the output
 	asked    time.Time  // when somebody was last asked for it
@@ -98,6 +99,7 @@ const (
 	lookCloser = 3 * time.Second // a node whose workers stand still for so long is looked at from outside
 	heardAgo   = 4 * time.Second // a beat counts for so long
 	speakBy    = 2 * time.Minute // a worker that has said nothing by then has no heartbeats
+	fewerBy    = speakBy / 4     // by then it has found its recorder, if it has any
 	lagEach    = time.Minute
 
 	maxStragglers = 8 // that are shown
@@ -448,8 +450,12 @@ func (w *watch) others(now time.Time) {
 	})
 }
 
-// mention says once that workers have no heartbeats, and why.
+// mention says once that workers have no heartbeats, or less of them than there could be, and why.
 func (w *watch) mention(beats []job.Beat, now time.Time) {
+	if i := slices.IndexFunc(beats, recorderless); i >= 0 && !w.fewer && now.Sub(w.began) >= fewerBy {
+		w.fewer = true
+		w.c.Log.Info(fmt.Sprintf("rank %d has heartbeats of calls alone, so of a hang less will be known: %s", beats[i].Rank, beats[i].Mute))
+	}
 	if w.silent || now.Sub(w.began) < speakBy {
 		return
 	}
@@ -464,6 +470,11 @@ func (w *watch) mention(beats []job.Beat, now time.Time) {
 			return
 		}
 	}
+}
+
+// recorderless reports whether a worker tells of calls, for want of a recorder.
+func recorderless(b job.Beat) bool {
+	return b.Sources&(job.FromRecorder|job.FromHooks) == job.FromHooks && b.Mute != ""
 }
 
 // stragglers says for whom the others wait, when that changes.

@@ -117,6 +117,9 @@ func (r training) late(t *testing.T, recorder bool) {
 		t.Errorf("waits: %+v", waits)
 	}
 	for rank, s := range all {
+		if !recorder && !strings.HasSuffix(s.Mute, " has no recorder for gloo") {
+			t.Errorf("rank %d: %q", rank, s.Mute)
+		}
 		if s.Rank != rank || s.World != 2 || s.Limit.Minutes() != 30 || !s.StackReady || s.Hooks == recorder {
 			t.Errorf("rank %d: %+v", rank, s)
 		}

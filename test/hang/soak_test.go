@@ -52,7 +52,10 @@ func TestSoak(t *testing.T) {
 	*busy = max(*busy, 45*time.Second) // a rank may evaluate for longer than faults are given to be told
 	muster, r := stage.Build(t), readRecord(t, *soak)
 	for r.Minutes < long.Minutes() && !t.Failed() {
-		c, torch := calm[r.Plays%len(calm)], []string{debian, newest}[r.Plays/len(calm)%2]
+		c, torch := calm[r.Plays%len(calm)], []string{debian, newest, fsdp}[r.Plays/len(calm)%3]
+		if torch == fsdp && c.name == "uneven" { // joins are DDP's
+			c.name = "well"
+		}
 		began := time.Now()
 		t.Run(c.name+", "+torch, func(t *testing.T) {
 			r.Suspicions += c.watch(t, muster, torch, c.disturb)

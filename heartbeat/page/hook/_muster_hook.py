@@ -593,7 +593,7 @@ class Groups:
         told = {lane.name for lane in found}
         for pg, name in groups:
             if not any(s.records and s.label in backends[name] for s in self.sources):
-                found.append(self.counted_lane(pg, name, now))
+                found.append(self.counted_lane(pg, name, now, " and ".join(sorted(backends[name]))))
             elif name not in told:
                 found.append(self.unrecorded_lane(pg, name, now))
         found = [lane for lane in found if lane]
@@ -631,17 +631,17 @@ class Groups:
             lanes[label] = Lane(int.from_bytes(sum[:8], "little"), name, len(ranks))
         return lanes[label]
 
-    def counted_lane(self, pg, name, now):
+    def counted_lane(self, pg, name, now, backend):
         """A group without a recorder numbers its collectives all the same, those of C++ included; only their ends are not seen."""
         try:
             number = pg._get_sequence_number_for_group()
         except Exception:
-            self.mute = "group %s has no recorder and no sequence number" % name
+            self.mute = "group %s (%s) has no recorder and no sequence number" % (name, backend)
             return None
         lane = self.lane(name, "sequence")
         lane.flags = BLIND
         lane.move(number, 0, now)
-        self.mute = "PyTorch %s has no recorder for this backend" % sys.modules["torch"].__version__
+        self.mute = "PyTorch %s has no recorder for %s" % (sys.modules["torch"].__version__, backend)
         return lane
 
     def unrecorded_lane(self, pg, name, now):
@@ -650,7 +650,7 @@ class Groups:
         try:
             number = pg._get_sequence_number_for_group()
         except Exception:
-            number = 0
+            number, self.mute = 0, "no recorder tells of group %s, and it has no sequence number" % name
         before, self.unrecorded[name] = self.unrecorded.get(name, 0), number
         if not before and not self.mixes(pg):
             return None
