@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -48,9 +49,36 @@ func TestApart(t *testing.T) {
 			if said := other.note(2, c.size, c.all); strings.Contains(strings.Join(said, ""), "train alone") {
 				t.Errorf("of workers of another framework it said %q", said)
 			}
+			if train := len(c.want) > 0 && strings.Contains(c.want[0], "steps"); other.steps != train {
+				t.Errorf("of workers of another framework it knows that they train: %v, want %v", other.steps, train)
+			}
 			if again := a.note(2, c.size, c.all); again != nil {
 				t.Errorf("said again: %q", again)
 			}
 		})
+	}
+}
+
+// Workers that none of Horovod's rendezvous has seen are told of once, when it is time; those that came are not.
+func TestArrivals(t *testing.T) {
+	a := &arrivals{file: filepath.Join(t.TempDir(), "empty")}
+	if err := a.open(); err != nil {
+		t.Fatal(err)
+	}
+	if said := a.alone(false); said != "" || a.over() {
+		t.Errorf("too early: %q", said)
+	}
+	a.ended(false)
+	if a.over() {
+		t.Error("a failed worker is told of by its failure")
+	}
+	if a.ended(true); !a.over() || a.alone(true) == "" || a.alone(true) != "" {
+		t.Error("it is to be said once")
+	}
+	came := &arrivals{file: filepath.Join(t.TempDir(), "none")}
+	var none *arrivals
+	none.ended(true)
+	if err := none.open(); came.alone(true) != "" || none.alone(true) != "" || none.over() || err != nil {
+		t.Errorf("of those that came, or are not awaited, %q is said, %q, %v", came.alone(true), none.alone(true), err)
 	}
 }
