@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/muster-run/muster/framework"
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/rendezvous"
 )
 
 // The framework is what flags say, else the platform, else the script; and somebody is told by whom.
@@ -159,6 +162,25 @@ func TestHosts(t *testing.T) {
 		}
 		if got := strings.Join(hosts(w, c.leader, strings.HasPrefix(c.name, "v4"), false), " "); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+// What keeps workers from being started is told with the exit status that it has anywhere else, and with what to do.
+func TestWhyWorkersWereNotStarted(t *testing.T) {
+	r := &round{session: &rendezvous.Session{World: job.World{Members: []job.Member{{Node: job.Node{Name: "a"}}}}}}
+	for _, c := range []struct {
+		err  error
+		exit job.Exit
+		hint string
+	}{
+		{fail(job.ExitRefused, "give each node an IPv4 address", "node 1 (b) is reached at fe80::1 alone"), job.Exit{Code: job.ExitRefused, Err: "node 1 (b) is reached at fe80::1 alone"}, "give each node an IPv4 address"},
+		{fail(job.ExitStranger, "", "port 7 is held by another program"), job.Exit{Code: job.ExitStranger, Err: "port 7 is held by another program"}, ""},
+		{&proc.StartError{Code: job.ExitNotFound, Text: "no such file"}, job.Exit{Code: job.ExitNotFound, Err: "no such file"}, ""},
+		{errors.New("out of memory"), job.Exit{Code: job.ExitSystem, Err: "out of memory"}, ""},
+	} {
+		if f := r.notStarted(c.err); f.Exit != c.exit || f.Hint != c.hint || f.PID != 0 {
+			t.Errorf("%v: %+v", c.err, f)
 		}
 	}
 }

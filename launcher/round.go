@@ -590,6 +590,9 @@ func (r *round) notStarted(err error) job.Failure {
 		f = r.blame(worker.Task.Rank, worker.Task.LocalRank)
 	}
 	f.Exit = job.Exit{Code: job.ExitSystem, Err: err.Error()}
+	if why := new(Error); errors.As(err, &why) {
+		f.Exit, f.Hint = job.Exit{Code: why.Code, Err: why.Err.Error()}, why.Hint
+	}
 	var start *proc.StartError
 	if errors.As(err, &start) {
 		f.Exit.Err = start.Text
