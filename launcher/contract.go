@@ -166,6 +166,7 @@ func (h *heritage) release() {
 		unix.Close(fd)
 	}
 	h.held = nil
+	h.owner.Close() // of none, too
 }
 
 // hosts are the addresses of a world's nodes, by group rank, for workers that call each other: of each node's the one most like

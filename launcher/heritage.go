@@ -69,7 +69,8 @@ type heritage struct {
 	Loop   int64      `json:"loop"` // clock when the run loop began
 	Policy policy     `json:"policy"`
 
-	held []int // sockets that keep the ports of this node's workers
+	held  []int    // sockets that keep the ports of this node's workers
+	owner *os.File // says that Pages are this run's; nil: nothing does, or what an agent before this one opened
 
 	hook func() (string, error) // waits until what fills pages is written down, and says where
 }

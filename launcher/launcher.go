@@ -60,6 +60,7 @@ func run(ctx context.Context, c Config, e *report.Ending) (p Plan, err error) {
 	if h.Plan.Unfit == "" {
 		h.hook = unpackHook(h.Dir)
 		h.makePages()
+		h.ownPages(c)
 		defer h.openRAS(c)()
 		defer h.hook() // before it is removed
 	}

@@ -5,8 +5,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/muster-run/muster/heartbeat/page"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/proc"
@@ -60,50 +58,7 @@ func (l Lookout) Close() {
 	l.owner.Close() // of none, too
 }
 
-const (
-	lookoutID = "observe" // in the names of directories
-	ownerFile = "owner"   // in one, locked: it is somebody's
-)
-
-// own locks a file in dir. The kernel lets go of it when this process ends, however it does, and no other process has it: a PID would
-// say nothing to who is in another namespace. The file has its name only once it is locked.
-func own(dir string) (*os.File, error) {
-	f, err := os.CreateTemp(dir, ownerFile+"-")
-	if err != nil {
-		return nil, err
-	}
-	if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
-		err = os.Rename(f.Name(), filepath.Join(dir, ownerFile))
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
-}
-
-// tidy removes from place what is this user's, and whose owner is gone. Where no owner was ever noted there is no telling.
-func tidy(place string) {
-	all, _ := filepath.Glob(filepath.Join(place, runPrefix+lookoutID+"-*"))
-	for _, dir := range all {
-		if orphaned(dir) {
-			removeRun(dir)
-		}
-	}
-}
-
-func orphaned(dir string) bool {
-	var info unix.Stat_t
-	if unix.Lstat(dir, &info) != nil || info.Mode&unix.S_IFMT != unix.S_IFDIR || int(info.Uid) != os.Geteuid() {
-		return false
-	}
-	f, err := os.OpenFile(filepath.Join(dir, ownerFile), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
-}
+const lookoutID = "observe" // in the names of directories
 
 // A roll is the pages that ranks have made in a directory.
 type roll struct {

@@ -136,6 +136,7 @@ func TestTidy(t *testing.T) {
 		return f
 	}
 	defer owned("muster-observe-lives").Close()
+	defer owned("muster-job-7-lives").Close()
 	owned("muster-observe-killed").Close()
 	owned("muster-job-7-killed").Close()
 	made("muster-observe-older")
@@ -147,7 +148,7 @@ func TestTidy(t *testing.T) {
 	for i := range left {
 		left[i] = filepath.Base(left[i])
 	}
-	if want := []string{"muster-job-7-killed", "muster-observe-elsewhere", "muster-observe-lives", "muster-observe-older"}; !slices.Equal(left, want) {
+	if want := []string{"muster-job-7-lives", "muster-observe-elsewhere", "muster-observe-lives", "muster-observe-older"}; !slices.Equal(left, want) {
 		t.Errorf("%q are left, want %q", left, want)
 	}
 }

@@ -495,3 +495,36 @@ func TestTakeOverAndNobodyIsLeft(t *testing.T) {
 		runtime.Gosched()
 	}
 }
+
+// What an agent has in memory stays as long as it or its first process lives. When both were killed, the machine's next agent removes it.
+func TestLeftInMemory(t *testing.T) {
+	t.Parallel()
+	id := fmt.Sprint("left-", os.Getpid())
+	left := func() int {
+		found, _ := filepath.Glob("/dev/shm/muster-" + id + "-*")
+		return len(found)
+	}
+	next := func() { muster(t, t.TempDir(), nil, "run", "--", "true").ends(0) }
+	p := muster(t, t.TempDir(), nil, "run", "--rdzv-id", id, "--", "sh", "-c", "echo here; exec sleep 1000")
+	p.says("here")
+	p.killAgent()
+	next()
+	if n := left(); n != 1 {
+		t.Fatalf("%d directories of a job that lives", n)
+	}
+	agent := agentsOf(p.cmd.Process.Pid)[0]
+	p.cmd.Process.Signal(syscall.SIGSTOP) // or it would start another one
+	syscall.Kill(agent, syscall.SIGKILL)
+	next()
+	if n := left(); n != 1 {
+		t.Fatalf("%d directories of a first process that lives", n)
+	}
+	p.cmd.Process.Kill()
+	<-p.done
+	for range 20 { // until the kernel is done with it
+		if next(); left() == 0 {
+			return
+		}
+	}
+	t.Error("a directory of a job that was killed is left")
+}

@@ -101,7 +101,7 @@ func (s *Store) reach(ctx context.Context, client *clientv3.Client) error {
 		if code := status.Code(err); code != codes.Unavailable && code != codes.DeadlineExceeded && code != codes.Canceled {
 			return nil
 		}
-		why := asked(err)
+		why := s.asked(err)
 		if hopeless(why) {
 			return errors.New(why)
 		}
@@ -126,10 +126,12 @@ func because(err error) string { why, _ := split(err); return why }
 
 // asked is the cause, with a question: where one side may speak TLS and the other not, which looks like a server that hangs up, and where it is the
 // other side that refuses.
-func asked(err error) string {
+func (s *Store) asked(err error) string {
 	why, during := split(err)
 	hungUp := strings.HasSuffix(why, "EOF") || strings.HasSuffix(why, "connection reset by peer")
 	switch {
+	case strings.HasPrefix(why, "remote error: tls: ") && s.TLS != nil && len(s.TLS.Certificates) > 0:
+		return why + " (does it trust the authority of this node's certificate?)"
 	case strings.HasPrefix(why, "remote error: tls: "):
 		return why + " (does it ask for a certificate of this node's?)"
 	case during == handshakes && hungUp:

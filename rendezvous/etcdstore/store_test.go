@@ -433,6 +433,7 @@ func TestRefused(t *testing.T) {
 		{name: "TLS", at: private, tls: [3]string{certs.CA, certs.Cert, certs.Key}},
 		{name: "another authority", at: private, tls: [3]string{others.CA, certs.Cert, certs.Key}, why: "x509: certificate signed by unknown authority"},
 		{name: "no certificate", at: private, tls: [3]string{certs.CA}, why: "tls: bad certificate (does it ask for a certificate of this node's?)"},
+		{name: "another authority's certificate", at: private, tls: [3]string{certs.CA, others.Cert, others.Key}, why: "tls: bad certificate (does it trust the authority of this node's certificate?)"},
 		{name: "no TLS", at: private, waiting: "(does it ask for TLS? is it an etcd?)"},
 		{name: "TLS for nobody", at: open, tls: [3]string{certs.CA}, waiting: "(does it speak TLS?)"},
 	} {
