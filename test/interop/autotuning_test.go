@@ -38,7 +38,7 @@ func TestAutotuning(t *testing.T) {
 		{"", "autotuning_results/ds_config_optimal.json", 4},
 	} {
 		p := first.Run(env, "sh", "-c", fmt.Sprintf("cd $SCRATCH && exec deepspeed --hostfile hosts %s %s --deepspeed_config %s", c.flags, stage.File(t, "scripts/"+script+".py"), c.config))
-		s.Await(patience, func() bool { return !p.Running() })
+		s.Await(4*patience, func() bool { return !p.Running() }) // a tuner starts several jobs
 		ranks, results := map[string]bool{}, map[string]bool{}
 		for _, m := range said.FindAllStringSubmatch(p.Said(), -1) {
 			ranks[m[1]], results[m[2]] = true, true
