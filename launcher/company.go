@@ -62,7 +62,7 @@ func openCompany(ctx context.Context, c Config, p Plan) (*company, error) {
 	m, err := openMeeting(ctx, c, &heritage{Plan: p}, nil)
 	if err == nil {
 		var l *line
-		if l, err = m.world(ctx, rendezvous.Options{LastCall: c.LastCall, Lives: lives}, func(Config, *rendezvous.Session) {}); err == nil {
+		if l, err = m.world(ctx, rendezvous.Options{LastCall: c.LastCall, Lives: m.lives}, func(Config, *rendezvous.Session) {}); err == nil {
 			return &company{meeting: m, line: l, world: m.session.World, rank: m.session.Rank, ranks: map[int][]int{}, left: map[int]bool{}}, nil
 		}
 	}

@@ -42,6 +42,7 @@ const (
 	keptWorld   = "world"   // what the nodes agreed on in the store that this node hosts, as rendezvous.Host wants it
 	keptEvent   = "event/"  // journalEntry, each by its number
 	heldStore   = "store"   // the listener at which this node hosts the store, and other agents find this one
+	heldClaim   = "claim"   // its claim on the port of that, which other jobs may share
 	heldDoor    = "door"    // the listener at which they do where another node hosts it
 	heldPeers   = "peer/"   // connections to other agents; for them this agent lives as long as those
 )
@@ -246,7 +247,7 @@ func (m *meeting) resume() error {
 	if m.c.past.Rank != 0 || m.store != nil {
 		return nil
 	}
-	m.store = tcpstore.New(string(m.port), tcpstore.Options{})
+	m.store = tcpstore.New(string(m.port), m.reaching(nil))
 	return m.listenForPeers(hostOf(m.port))
 }
 
@@ -255,7 +256,7 @@ func (m *meeting) resume() error {
 func (m *meeting) resumeSession() {
 	met := m.store
 	if met == nil {
-		client := tcpstore.New(string(m.port), tcpstore.Options{})
+		client := tcpstore.New(string(m.port), m.reaching(nil))
 		m.closers = append(m.closers, func() { client.Close() })
 		met = client
 	}

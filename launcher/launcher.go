@@ -78,7 +78,7 @@ func run(ctx context.Context, c Config, e *report.Ending) (p Plan, err error) {
 		}
 		switch {
 		case h.Plan.Unfit != "":
-			return meet.aside(ctx, rendezvous.Options{LastCall: c.LastCall, Unfit: h.Plan.Unfit, Closed: c.JoinPolicy == joinNever, Doubt: c.doubt(), Lives: lives, Say: c.say(desk)})
+			return meet.aside(ctx, rendezvous.Options{LastCall: c.LastCall, Unfit: h.Plan.Unfit, Closed: c.JoinPolicy == joinNever, Doubt: c.doubt(), Lives: meet.lives, Say: c.say(desk)})
 		case c.meets(): // the loop does, as it did when the agent before this one died
 			talk = &line{}
 		case c.takesOver():
@@ -88,7 +88,7 @@ func run(ctx context.Context, c Config, e *report.Ending) (p Plan, err error) {
 			if err1 != nil {
 				c.Log.Warn(err1.Error())
 			}
-			talk, err = meet.world(ctx, rendezvous.Options{LastCall: c.LastCall, Fence: h.Plan.policy(c).fence(), Past: past, Closed: c.JoinPolicy == joinNever, Lives: lives, Doubt: c.doubt(), Say: c.say(desk)}, h.met)
+			talk, err = meet.world(ctx, rendezvous.Options{LastCall: c.LastCall, Fence: h.Plan.policy(c).fence(), Past: past, Closed: c.JoinPolicy == joinNever, Lives: meet.lives, Doubt: c.doubt(), Say: c.say(desk)}, h.met)
 		}
 		return err
 	}

@@ -49,9 +49,10 @@ type meeting struct {
 	awaited atomic.Bool   // others meet in the store that this node hosts, for what comes after the world that was decided on
 	decided chan struct{} // has one when a meeting in the store that this node hosts came to something, after the last that had us in it
 
-	gone  atomic.Pointer[absence] // of the store; nil: it was there when it was last asked
-	show  atomic.Pointer[waiting] // of the meeting that goes on; nil: none
-	leave context.CancelCauseFunc // ends the meeting in a store that another agent of this machine hosts
+	gone   atomic.Pointer[absence] // of the store; nil: it was there when it was last asked
+	beside atomic.Pointer[string]  // the id of another job that meets at the same port; nil: of none is known
+	show   atomic.Pointer[waiting] // of the meeting that goes on; nil: none
+	leave  context.CancelCauseFunc // ends the meeting in a store that another agent of this machine hosts
 }
 
 // An absence is a store that is not to be reached.
@@ -70,10 +71,10 @@ func openMeeting(ctx context.Context, c Config, h *heritage, d *desk) (*meeting,
 	if p.Endpoint == "" {
 		m.store = &store.Memory{}
 	}
-	if ln, err := m.inherited(heldStore); err != nil {
+	if at, err := m.inheritedStand(); err != nil {
 		return m, err
-	} else if ln != nil {
-		return m, m.inherit(ctx, ln)
+	} else if at != (stand{}) {
+		return m, m.inherit(ctx, at)
 	}
 	if c.takesOver() {
 		return m, m.resume()
@@ -82,15 +83,17 @@ func openMeeting(ctx context.Context, c Config, h *heritage, d *desk) (*meeting,
 }
 
 // inherit goes on to host the store, and to let others in where they know this node from before it did.
-func (m *meeting) inherit(ctx context.Context, ln net.Listener) error {
-	door, err := m.inherited(heldDoor)
-	if err != nil {
-		return err
+func (m *meeting) inherit(ctx context.Context, at stand) error {
+	if at.ln != nil { // else the door is where this node will be known
+		door, err := m.inherited(heldDoor)
+		if err != nil {
+			return err
+		}
+		if door != nil {
+			m.await(door)
+		}
 	}
-	if door != nil {
-		m.await(door)
-	}
-	return m.host(ctx, ln, hostOf(m.port), m.c.First.Legacy().Blobs[keptWorld])
+	return m.host(ctx, at, m.c.First.Legacy().Blobs[keptWorld])
 }
 
 // open is openMeeting without anything that another agent left.
@@ -113,21 +116,20 @@ func (m *meeting) open(ctx context.Context) error {
 // should host waits for him to go; any other takes him for another agent of this machine. Whoever does neither go nor
 // show that he is one is a stranger.
 func (m *meeting) serve(ctx context.Context, sure bool) error {
-	host, port, _ := net.SplitHostPort(string(m.port))
-	addr := m.storeAddr()
+	port := portOf(m.port)
 	var before predecessor
 	for late := time.Now().Add(strangerTime); ; {
-		ln, err := net.Listen("tcp", addr)
+		at, err := m.take(ctx)
 		switch {
 		case err == nil:
-			return m.host(ctx, ln, host, nil)
+			return m.host(ctx, at, nil)
 		case !errors.Is(err, syscall.EADDRINUSE):
 			return fail(job.ExitSystem, "", "host the meeting point: %w", err)
 		case time.Now().After(late) && !before.mayEnd(m, port, &late):
 			return m.stranger(port, before.show != nil)
 		}
 		if sure {
-			before.look(ctx, m, addr, late)
+			before.look(ctx, m, late)
 		} else {
 			switch err := m.findHere(ctx, late); {
 			case errors.Is(err, tcpstore.ErrNotStore):
@@ -153,29 +155,27 @@ func (m *meeting) storeAddr() string {
 	return ":" + port
 }
 
-// host serves the store to a listener, and to ourselves. It begins with what an agent before this one kept of it.
-func (m *meeting) host(ctx context.Context, ln net.Listener, host string, kept []byte) error {
-	ctx, cancel := context.WithDeadlineCause(ctx, m.end, errors.New("no answer from ourselves"))
+// host serves the store where others find it, and to ourselves. It begins with what an agent before this one kept of it.
+func (m *meeting) host(ctx context.Context, at stand, kept []byte) error {
+	end, own, hint := m.end, m.hereabouts(), ""
+	if at.ln != nil {
+		own = here(at.ln.Addr())
+	} else if soon := time.Now().Add(handedTime); soon.Before(end) {
+		end, hint = soon, "give this job another port with --rdzv-endpoint or --master-port: another job has that one, and what it hands over does not arrive"
+	}
+	ctx, cancel := context.WithDeadlineCause(ctx, end, errors.New("no answer from ourselves"))
 	defer cancel()
-	m.serveStore(ln, kept, cancel)
-	client, err := tcpstore.Dial(ctx, here(ln.Addr()), tcpstore.Options{})
+	m.serveStore(at, kept, cancel)
+	client, err := tcpstore.Dial(ctx, own, m.reaching(nil))
 	if err != nil {
-		return fail(job.ExitSystem, "", "reach the meeting point that this node hosts: %w", err)
+		return fail(job.ExitSystem, hint, "reach the meeting point that this node hosts: %w", err)
 	}
 	m.store, m.hosting = client, true
-	return m.announce(ln.Addr(), isLoopback(host), host)
-}
-
-// serveStore serves the store to a listener, until it is closed or breaks down.
-func (m *meeting) serveStore(ln net.Listener, kept []byte, broke func()) {
-	free := m.hold(heldStore, ln)
-	server := &tcpstore.Server{Log: m.c.Log, Magic: fleet.Magic, Foreign: m.door.handle, Store: rendezvous.Host(tcpstore.Prefix, m.spec.ID, kept, m.remember)}
-	m.run(func() {
-		if err := server.Serve(ln); !errors.Is(err, tcpstore.ErrServerClosed) {
-			m.c.Log.Error(fmt.Sprintf("the meeting point that this node hosts broke down: %v", err))
-			broke()
-		}
-	}, func() { free(); m.shut(server) })
+	host := hostOf(m.port)
+	if at.ln == nil {
+		return m.listenForPeers(host)
+	}
+	return m.announce(at.ln.Addr(), isLoopback(host), host)
 }
 
 // How long the host of a store waits for others at its end: to read what their meeting came to, to read that the job is over, or
@@ -236,7 +236,7 @@ func (m *meeting) dialHere(ctx context.Context, at string, late time.Time) (*tcp
 	m.leave = leave
 	dialing, cancel := context.WithDeadlineCause(dialing, late, errVacant)
 	defer cancel()
-	client, err := tcpstore.Dial(dialing, at, tcpstore.Options{Progress: m.vacant})
+	client, err := tcpstore.Dial(dialing, at, m.reaching(m.vacant))
 	if err == nil || errors.Is(err, tcpstore.ErrNotStore) || dialing.Err() == nil {
 		return client, err
 	}
@@ -246,11 +246,11 @@ func (m *meeting) dialHere(ctx context.Context, at string, late time.Time) (*tcp
 // errVacant ends a meeting in a store whose host, on this machine, is gone.
 var errVacant = errors.New("nobody hosts the meeting any more")
 
-// vacant leaves a store when nobody listens there any more: its host was another agent of this machine, so this one
-// can take its place.
+// vacant leaves a store when nobody listens there any more, or another job does: its host was another agent of this machine, so
+// this one can take its place.
 func (m *meeting) vacant(a tcpstore.Attempt) {
 	m.missed(a)
-	if m.leave != nil && errors.Is(a.Err, syscall.ECONNREFUSED) {
+	if m.leave != nil && (errors.Is(a.Err, syscall.ECONNREFUSED) || errors.Is(a.Err, tcpstore.ErrOther)) {
 		m.leave(errVacant)
 	}
 }
@@ -277,7 +277,7 @@ func (m *meeting) find(ctx context.Context) error {
 	defer cancel()
 	show, mayServe := newWaiting(m.c.Log, m.desk, "waiting for the store at "+string(m.port)), m.plan.MayServe
 	var last error
-	client, err := tcpstore.Dial(dialing, string(m.port), tcpstore.Options{Progress: func(a tcpstore.Attempt) {
+	client, err := tcpstore.Dial(dialing, string(m.port), m.reaching(func(a tcpstore.Attempt) {
 		m.missed(a)
 		if dialing.Err() != nil { // this meeting is behind us
 			return
@@ -287,7 +287,7 @@ func (m *meeting) find(ctx context.Context) error {
 		if mayServe && isMe(dialing, host, m.c.Host.Hostname) {
 			cancel()
 		}
-	}})
+	}))
 	switch {
 	case err == nil:
 		m.store = client
@@ -435,15 +435,15 @@ func (m *meeting) missing(why *rendezvous.Missing) error {
 		why.Store = fmt.Sprintf("the store at %s was away for %v: %s", m.port, time.Since(gone.since).Round(time.Second), gone.because)
 		code, hint = job.ExitStore, "is it running, under the same name or address? "+patience+" says how long nodes wait for it"
 	}
+	if other := m.beside.Load(); other != nil {
+		hint += fmt.Sprintf(" Job %.100q also meets at that port: were all nodes given the same job id?", *other)
+	}
 	code, _ = m.tooLate(code)
 	return fail(code, hint, "rendezvous: %w", why)
 }
 
 // awayTime is how long a store must be away, where it was not so from the beginning, to be the reason for which nodes did not meet.
 const awayTime = 3 * time.Second
-
-// lives reports whether the agent of a node answers.
-func lives(ctx context.Context, n job.Node) bool { return fleet.Answers(ctx, n.Addrs) }
 
 // next is world for those who have been in one.
 func (m *meeting) next(ctx context.Context, o rendezvous.Options, out string, met func(Config, *rendezvous.Session)) (*line, error) {
@@ -669,7 +669,10 @@ func (d *door) set(closed bool, over *fleet.Over) {
 }
 
 // serve takes connections until ln is closed.
-func (d *door) serve(ln net.Listener, log *slog.Logger) {
+func (d *door) serve(ln net.Listener, log *slog.Logger) { accept(ln, log, d.handle) }
+
+// accept hands on what comes to a listener until it is closed.
+func accept(ln net.Listener, log *slog.Logger, take func(net.Conn)) {
 	for failed := 0; ; {
 		c, err := ln.Accept()
 		switch {
@@ -677,7 +680,7 @@ func (d *door) serve(ln net.Listener, log *slog.Logger) {
 			return
 		case err == nil:
 			failed = 0
-			d.handle(c)
+			take(c)
 		default: // out of descriptors, or the peer went away: others may still come
 			if failed++; failed == 2 {
 				log.Warn("other agents cannot connect: " + err.Error())

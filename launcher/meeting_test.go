@@ -239,7 +239,7 @@ func TestJobsAtOneEndpoint(t *testing.T) {
 	}
 	for i, end := range all {
 		e := ends(t, end)
-		if want := fmt.Sprintf(`also meeting here: job "job%d"`, 1-i); e.err == nil || !strings.Contains(e.err.Error(), want) {
+		if want := fmt.Sprintf(`Job "job%d" also meets at that port: were all nodes given the same job id?`, 1-i); e.err == nil || !strings.Contains(e.err.Error(), want) {
 			t.Errorf("job%d: %v", i, e.err)
 		}
 	}
@@ -313,4 +313,42 @@ func TestHostLeaves(t *testing.T) {
 	}
 	b.meeting.close()
 	<-closed
+}
+
+// Several jobs meet at one port of one machine: none is in the way of another, whichever comes first, and each goes on there when another has ended.
+func TestJobsShareAPort(t *testing.T) {
+	t.Parallel()
+	at := freeEndpoint(t)
+	node := func(id string, index int, life string) <-chan gathering {
+		c, p := joiner(at, 2, index, life)
+		p.Spec.ID = id
+		return gather(t, c, p)
+	}
+	met := func(id string, both ...<-chan gathering) (all []*meeting) {
+		for _, one := range both {
+			e := ends(t, one)
+			if e.err != nil {
+				t.Fatalf("%s: %v", id, e.err)
+			}
+			for _, m := range e.meeting.session.World.Members {
+				if !strings.HasPrefix(m.Incarnation, id) {
+					t.Errorf("%s has %v in its world", id, m)
+				}
+			}
+			all = append(all, e.meeting)
+		}
+		return all
+	}
+	a, b := node("a", 0, "a0"), node("b", 1, "b1")
+	c := node("c", 0, "c0")
+	bs, as := met("b", b, node("b", 0, "b0")), met("a", a, node("a", 1, "a1"))
+	met("c", c, node("c", 1, "c1"))
+	if bs[0].lives(t.Context(), as[0].session.World.Members[0].Node) {
+		t.Error("the agent of another job at that port is taken for one of this job")
+	}
+	for _, m := range as { // and with them who had the port
+		m.close()
+	}
+	a = node("a", 0, "a2") // at a port that another job has now
+	met("a", a, node("a", 1, "a3"))
 }

@@ -3,7 +3,6 @@ package launcher
 import (
 	"context"
 	"fmt"
-	"net"
 	"slices"
 	"strconv"
 	"time"
@@ -26,15 +25,11 @@ type predecessor struct {
 // comes after it.
 const orphanTime = time.Minute
 
-// look learns, once, whether whoever holds the port at addr is a predecessor, and shows that this agent waits for it.
-func (p *predecessor) look(ctx context.Context, m *meeting, addr string, late time.Time) {
+// look learns, once, whether whoever holds the port is a predecessor, and shows that this agent waits for it.
+func (p *predecessor) look(ctx context.Context, m *meeting, late time.Time) {
 	if !p.asked {
 		p.asked = true
-		host, port, _ := net.SplitHostPort(addr)
-		if host == "" {
-			host = "127.0.0.1"
-		}
-		if m.meetsAt(ctx, net.JoinHostPort(host, port), late) {
+		if port := portOf(m.port); m.meetsAt(ctx, m.hereabouts(), late) {
 			p.who = ports.Holder(number(port))
 			p.show = newWaiting(m.c.Log, m.desk, "waiting to host the meeting at port "+port)
 		}

@@ -3,7 +3,6 @@ package launcher
 import (
 	"context"
 	"fmt"
-	"net"
 	"time"
 )
 
@@ -47,8 +46,8 @@ func (m *meeting) awaitVacancy(ctx context.Context) {
 	ticks := time.NewTicker(vacancyTime)
 	defer ticks.Stop()
 	for {
-		if ln, err := net.Listen("tcp", m.storeAddr()); err == nil {
-			m.hostFor(ln)
+		if at, err := m.take(ctx); err == nil {
+			m.hostFor(at)
 			return
 		}
 		select {
@@ -60,12 +59,12 @@ func (m *meeting) awaitVacancy(ctx context.Context) {
 }
 
 // hostFor serves the store to those who come late.
-func (m *meeting) hostFor(ln net.Listener) {
+func (m *meeting) hostFor(at stand) {
 	kept, err := m.session.Kept()
 	if err != nil {
 		m.c.Log.Debug(err.Error()) // group rank 0 makes the world known
 	}
-	m.serveStore(ln, kept, func() {})
+	m.serveStore(at, kept, func() {})
 	m.hosting = true
 	m.c.Log.Info(fmt.Sprintf("the agent of this machine that hosted the meeting point at %s is gone; this one hosts it now, for nodes that come late", m.port))
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/muster-run/muster/proc"
 	"github.com/muster-run/muster/test/freeport"
 )
 
@@ -132,5 +133,62 @@ func TestMpirunOfUnevenMachines(t *testing.T) {
 	}
 	for _, p := range all {
 		p.ends(67, "was started for one of several processes on its machine, w1 (node 2), the only one on its own, for all workers there")
+	}
+}
+
+// On the host's network jobs share machines, and are told the same port, or none. Each is a world of its own, in whatever order their pods start; that which
+// had the port ends, and another one, of which a node is lost after that, meets again.
+func TestJobsOnOneHost(t *testing.T) {
+	s := openPods(t)
+	s.write("hosts", "127.0.0.1 localhost\n10.77.0.1 worker-0 a-master-0 b-master-0 c-0.c.ns d-0.d.ns\n10.77.0.2 worker-1\n")
+	s.write("train.py", strings.TrimSpace(processTraining)+`
+import time
+while not os.path.exists(os.environ.get("STAYS", "/")) and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    time.sleep(0.1)
+`)
+	pod := func(job string, index int, more ...string) *program {
+		vars := []string{"PYTHON_EXEC=" + python(t, "debian"), "MUSTER_PARK=no", "MUSTER_NPROC_PER_NODE=2"}
+		if job < "c" { // a PyTorchJob
+			vars = append(vars, "MASTER_ADDR="+job+"-master-0", "MASTER_PORT=23456", "WORLD_SIZE=2", fmt.Sprint("RANK=", index))
+		} else {
+			vars = append(vars, fmt.Sprintf("LWS_LEADER_ADDRESS=%[1]s-0.%[1]s.ns", job), "LWS_GROUP_SIZE=2", fmt.Sprint("LWS_WORKER_INDEX=", index))
+		}
+		return s.pod(index, append(vars, more...), "muster", "run", "train.py")
+	}
+	trained := func(p *program, index int) {
+		for local := range 2 {
+			p.says(fmt.Sprintf("trained world 4 rank %d sum 6 local %d locals 2 node %d nodes 2 omp 1\n", 2*index+local, local, index))
+		}
+	}
+	stays := []string{"STAYS=never", "MUSTER_MAX_RESTARTS=1"}
+	a0 := pod("a", 0, "STAYS=over")
+	a0.says("meeting") // at the port
+	b0, b1 := pod("b", 0, stays...), pod("b", 1, stays...)
+	trained(b0, 0)
+	trained(b1, 1)
+	b0.says("port 23456 is another job's, which hands over what calls for this one")
+	a1 := pod("a", 1, "STAYS=over")
+	trained(a0, 0)
+	trained(a1, 1)
+	first, err := proc.Root("/proc").Children(b0.cmd.Process.Pid)
+	if err != nil || len(first) != 1 {
+		t.Fatal(first, err)
+	}
+	b0.killAgentOf(first[0])
+	s.write("over", "")
+	a0.ends(0)
+	a1.ends(0)
+	b1.cmd.Process.Kill()
+	<-b1.done
+	b1 = pod("b", 1, stays...)
+	trained(b1, 1)
+	b0.saysTimes("trained world 4 rank 0 ", 2)
+	b0.ends(0)
+	b1.ends(0)
+
+	d1, c1 := pod("d", 1), pod("c", 1) // who looks for its leader finds another job's
+	for index, p := range []*program{pod("c", 0), c1, pod("d", 0), d1} {
+		trained(p, index%2)
+		p.ends(0)
 	}
 }

@@ -25,8 +25,14 @@ import (
 // killAgent kills the agent of p, and returns when another one has taken over.
 func (p *program) killAgent() {
 	p.t.Helper()
+	p.killAgentOf(p.cmd.Process.Pid)
+}
+
+// killAgentOf is killAgent where p is what started the first process.
+func (p *program) killAgentOf(first int) {
+	p.t.Helper()
 	before := strings.Count(p.out.String(), tookOver)
-	agents := agentsOf(p.cmd.Process.Pid)
+	agents := agentsOf(first)
 	if len(agents) != 1 || syscall.Kill(agents[0], syscall.SIGKILL) != nil {
 		p.t.Fatalf("there are the agents %d:\n%s", agents, p.out.String())
 	}

@@ -50,7 +50,7 @@ func Dial(ctx context.Context, addr string, opt Options) (*Client, error) {
 	}
 	c.use(l)
 	if opt.FirstOnly {
-		c.opt = Options{}.withDefaults()
+		c.opt = Options{Name: opt.Name}.withDefaults()
 	}
 	return c, nil
 }

@@ -17,6 +17,7 @@ type conn struct {
 	fd   int
 	peer netip.AddrPort
 
+	guest   bool      // it came to another server, which handed it over
 	opened  bool      // the first bytes told the dialect
 	numbers numbering // of the dialect; nil on a legacy connection that has not yet told A from B
 	begun   bool      // verb is the one of the request that scan is in
@@ -65,6 +66,12 @@ func (c *conn) next(b []byte, r *request, o *outbox) (int, error) {
 	n := c.scan.pos
 	r.cut(b[:n], c.verb)
 	c.begun, c.scan = false, scan{}
+	switch known, other := c.called(r, o); {
+	case other != nil:
+		return 0, other
+	case known:
+		return n, nil
+	}
 	return n, c.act(r, o)
 }
 

@@ -37,7 +37,9 @@ type Options struct {
 	ReplyTimeout time.Duration
 	// Patience bounds how long one call tries to connect, within its ctx. 0: as long as ctx lasts.
 	Patience time.Duration
-	// FirstOnly says that the rest is meant for Dial. Once connected, the client goes on as with the zero Options.
+	// Name is that of the store that is wanted, where several share an address: another one is as none. "": any will do.
+	Name string
+	// FirstOnly says that the rest is meant for Dial. Once connected, the client goes on as with no other Options than Name.
 	FirstOnly bool
 }
 
@@ -63,6 +65,8 @@ func Cause(err error) string {
 	switch {
 	case errors.Is(err, ErrNotStore):
 		return ErrNotStore.Error()
+	case errors.Is(err, ErrOther):
+		return ErrOther.Error()
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return "name not known"
 	case errors.As(err, &dns):
@@ -119,7 +123,7 @@ func (c *Client) connect(ctx context.Context) (*link, error) {
 		if err == nil {
 			return l, nil
 		}
-		if ctx.Err() != nil && before != nil { // cut short: the one before tells more
+		if before != nil && over(ctx) { // cut short: the one before tells more
 			n, err = n-1, before
 		}
 		before = err
@@ -135,6 +139,12 @@ func (c *Client) connect(ctx context.Context) (*link, error) {
 			return nil, c.gaveUp(ctx, a)
 		}
 	}
+}
+
+// over reports whether a time has come to its end. A dial knows that before the context does.
+func over(ctx context.Context) bool {
+	end, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !time.Now().Before(end)
 }
 
 // tell passes an attempt on, unless nobody waits any more.
@@ -163,8 +173,21 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// attempt connects once. A client that knows the store's dialect goes by it; when that fails it asks anew next time.
+// attempt connects once, to the store that is wanted.
 func (c *Client) attempt(ctx context.Context) (*link, error) {
+	l, err := c.reach(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.callFor(ctx, l); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// reach connects once. A client that knows the store's dialect goes by it; when that fails it asks anew next time.
+func (c *Client) reach(ctx context.Context) (*link, error) {
 	if c.known == nil {
 		return c.detect(ctx)
 	}

@@ -3,6 +3,7 @@ package tcpstore
 import (
 	"errors"
 	"fmt"
+	"net"
 	"runtime"
 	"slices"
 	"sync"
@@ -38,6 +39,7 @@ type loop struct {
 type letter struct {
 	c     *conn
 	adopt bool   // the connection is new
+	head  []byte // what was read of a new one
 	turn  uint64 // of the wait that was released
 	event []byte // of a watched key
 	stop  bool   // end, no connection given
@@ -221,7 +223,12 @@ func (l *loop) last(c *conn, rest []byte, err error) error {
 		l.handOver(c, slices.Clone(rest))
 		return nil
 	}
-	_ = l.emit(c)
+	lost := l.emit(c)
+	var other *elsewhere
+	if errors.As(err, &other) && lost == nil && len(c.out) == 0 {
+		l.passOn(c, other.name, rest)
+		return nil
+	}
 	return err
 }
 
@@ -314,7 +321,7 @@ func (l *loop) readMail() {
 		case m.stop:
 			l.stop = true
 		case m.adopt:
-			l.adopt(m.c)
+			l.adopt(m.c, m.head)
 		case m.c.fd < 0: // dropped meanwhile
 		default:
 			if err := l.deliver(m); err != nil {
@@ -324,13 +331,19 @@ func (l *loop) readMail() {
 	}
 }
 
-func (l *loop) adopt(c *conn) {
+func (l *loop) adopt(c *conn, head []byte) {
 	for len(l.conns) <= c.fd {
 		l.conns = append(l.conns, nil)
 	}
 	l.conns[c.fd] = c
-	if err := l.control(unix.EPOLL_CTL_ADD, c.fd, unix.EPOLLIN); err != nil {
-		l.drop(c, fmt.Errorf("epoll: %w", err))
+	err := l.control(unix.EPOLL_CTL_ADD, c.fd, unix.EPOLLIN)
+	if err != nil {
+		err = fmt.Errorf("epoll: %w", err)
+	} else if err = c.keep(head); err == nil {
+		err = l.execute(c, c.in)
+	}
+	if err != nil {
+		l.drop(c, err)
 	}
 }
 
@@ -398,12 +411,20 @@ func (l *loop) forget(c *conn) {
 
 // handOver gives the connection to those whose magic it opened with.
 func (l *loop) handOver(c *conn, head []byte) {
+	if other := l.letGo(c, head); other != nil {
+		l.s.Foreign(other)
+	}
+}
+
+// letGo ends the loop's part in a connection, of which head was read; nil: and the connection with it.
+func (l *loop) letGo(c *conn, head []byte) net.Conn {
 	_ = l.control(unix.EPOLL_CTL_DEL, c.fd, 0)
 	l.forget(c)
 	conn, err := netConn(c.fd, head)
 	l.s.gone(c, err)
 	c.fd = -1
-	if err == nil {
-		l.s.Foreign(conn)
+	if err != nil {
+		return nil
 	}
+	return conn
 }

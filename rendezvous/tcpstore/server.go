@@ -51,6 +51,11 @@ type Server struct {
 	// Foreign is given each connection that opens with Magic, with these bytes still to be read. It must return at
 	// once: the connection is its own to serve, elsewhere, and to close. nil: there are none.
 	Foreign func(net.Conn)
+	// Name is what clients call this store by, where several share its port; "": they do not.
+	Name string
+	// Elsewhere is given each connection that calls for another name, with its opening still to be read. As with Foreign, it must return at once. nil:
+	// such connections stay here, as with a store that knows of no names.
+	Elsewhere func(name string, c net.Conn)
 	// Magic is what foreign connections open with. No c10d verb may begin like it: its first byte must be above 18.
 	Magic string
 
@@ -106,6 +111,15 @@ func descriptor(ln net.Listener) (*os.File, error) {
 func (s *Server) begin(ln *os.File) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.ready(); err != nil {
+		return err
+	}
+	s.listeners[ln] = true
+	return nil
+}
+
+// ready starts the loops, when they are not running. It is called with mu held.
+func (s *Server) ready() error {
 	s.prepare()
 	if s.closing {
 		return ErrServerClosed
@@ -115,7 +129,6 @@ func (s *Server) begin(ln *os.File) error {
 			return fmt.Errorf("tcpstore: %w", err)
 		}
 	}
-	s.listeners[ln] = true
 	return nil
 }
 
@@ -263,14 +276,19 @@ func (s *Server) rest(pause time.Duration) bool {
 func (s *Server) welcome(fd int, peer netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.enter(&conn{s: s, fd: fd, peer: peer}, nil)
+}
+
+// enter is welcome for a connection of which head was read. It is called with mu held.
+func (s *Server) enter(c *conn, head []byte) {
 	if s.closing {
-		unix.Close(fd)
+		unix.Close(c.fd)
 		return
 	}
-	l := s.loops[s.turn%len(s.loops)]
+	c.loop = s.loops[s.turn%len(s.loops)]
 	s.turn++
 	s.clients.Add(1)
-	l.post(letter{c: &conn{s: s, loop: l, fd: fd, peer: peer}, adopt: true})
+	c.loop.post(letter{c: c, adopt: true, head: head})
 }
 
 // gone notes the end of a connection, with one line when it is worth one.

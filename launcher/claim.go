@@ -1,0 +1,188 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/muster-run/muster/fleet"
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/ports"
+	"github.com/muster-run/muster/rendezvous"
+	"github.com/muster-run/muster/rendezvous/tcpstore"
+)
+
+// Several jobs share a host's network, and platforms give all of them one port, or none. Each meets there: the agent that was first listens, and hands
+// over connections that call for another job to the agent that has the port claimed for it. When the first ends, one of the others listens. Who hosts
+// a job at a port of a machine is who has the claim, so there is never a second one, and where its nodes meet never changes.
+
+// A stand is where a node hosts the store.
+type stand struct {
+	ln    net.Listener // nil: another job's agent listens at the port
+	claim net.Listener // nil: the machine has none
+}
+
+func (s stand) close() {
+	for _, ln := range []net.Listener{s.ln, s.claim} {
+		if ln != nil {
+			ln.Close()
+		}
+	}
+}
+
+// nobody is a name that no store is called by: that of a job is at most 256 bytes long.
+var nobody = strings.Repeat("-", 257)
+
+// reaching are the options of a client that wants this job's store.
+func (m *meeting) reaching(progress func(tcpstore.Attempt)) tcpstore.Options {
+	return tcpstore.Options{Name: m.spec.ID, Progress: progress}
+}
+
+// take takes the endpoint's port, or a part in it where another job's agent listens. The error is EADDRINUSE while it is neither free nor shared.
+func (m *meeting) take(ctx context.Context) (s stand, err error) {
+	s.claim, err = ports.Claim(number(portOf(m.port)), m.spec.ID)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return stand{}, err
+	}
+	if err != nil {
+		m.c.Log.Debug(fmt.Sprintf("other jobs cannot share port %s: %v", portOf(m.port), err))
+	}
+	s.ln, err = net.Listen("tcp", m.storeAddr())
+	if errors.Is(err, syscall.EADDRINUSE) && s.claim != nil && m.shares(ctx) {
+		return s, nil
+	}
+	if err != nil {
+		s.close()
+	}
+	return s, err
+}
+
+// askTime is for the word of a store about whose it is, and handedTime for the first connection that another job hands over.
+const (
+	askTime    = 3 * time.Second
+	handedTime = 30 * time.Second
+)
+
+// shares reports whether who listens at the port shares it.
+func (m *meeting) shares(ctx context.Context) bool {
+	owner, err := tcpstore.Ask(ctx, m.hereabouts(), nobody, askTime)
+	return err == nil && owner == tcpstore.Other
+}
+
+// hereabouts is the endpoint as this machine reaches it.
+func (m *meeting) hereabouts() string {
+	host, port, _ := net.SplitHostPort(m.storeAddr())
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// inheritedStand is where an agent before this one hosted the store; the zero value: nowhere.
+func (m *meeting) inheritedStand() (s stand, err error) {
+	if s.ln, err = m.inherited(heldStore); err == nil {
+		s.claim, err = m.inherited(heldClaim)
+	}
+	if err != nil {
+		s.close()
+	}
+	return s, err
+}
+
+// serveStore serves the store at a stand, and takes the port when it is free, until the meeting leaves the store. broke is called should that fail.
+func (m *meeting) serveStore(s stand, kept []byte, broke func()) {
+	server := &tcpstore.Server{Log: m.c.Log, Magic: fleet.Magic, Foreign: m.door.handle, Store: rendezvous.Host(tcpstore.Prefix, m.spec.ID, kept, m.remember),
+		Name: m.spec.ID, Elsewhere: m.elsewhere}
+	ctx, cancel := context.WithCancel(context.Background())
+	if s.claim != nil {
+		free := m.hold(heldClaim, s.claim)
+		m.run(func() { m.adopt(s.claim, server) }, func() { free(); s.claim.Close() })
+	}
+	free := func() {}
+	if s.ln != nil {
+		free = m.hold(heldStore, s.ln)
+	}
+	m.run(func() {
+		ln := s.ln
+		if ln == nil {
+			if ln = m.awaitPort(ctx); ln == nil {
+				return
+			}
+			defer m.hold(heldStore, ln)()
+		}
+		if err := server.Serve(ln); !errors.Is(err, tcpstore.ErrServerClosed) {
+			m.c.Log.Error(fmt.Sprintf("the meeting point that this node hosts broke down: %v", err))
+			broke()
+		}
+	}, func() { free(); cancel(); m.shut(server) })
+}
+
+// adopt serves what comes by a claim until that is closed.
+func (m *meeting) adopt(claim net.Listener, server *tcpstore.Server) {
+	accept(claim, m.c.Log, func(c net.Conn) {
+		h, err := ports.Receive(c)
+		if err == nil {
+			m.beside.Store(&h.From)
+			err = server.Adopt(h.FD, h.Head)
+		}
+		if err != nil && !errors.Is(err, tcpstore.ErrServerClosed) {
+			m.c.Log.Warn(fmt.Sprintf("a connection that another job handed over was lost: %v", err))
+		}
+	})
+}
+
+// portTime is between two looks whether the port is free.
+const portTime = 200 * time.Millisecond
+
+// awaitPort waits until the job that listens at the port has ended; nil: this one ended before.
+func (m *meeting) awaitPort(ctx context.Context) net.Listener {
+	m.c.Log.Info(fmt.Sprintf("port %s is another job's, which hands over what calls for this one", portOf(m.port)))
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(portTime):
+		}
+		if ln, err := net.Listen("tcp", m.storeAddr()); err == nil {
+			m.c.Log.Debug("the other job has ended: this one has the port now")
+			return ln
+		}
+	}
+}
+
+// elsewhere hands a connection over that calls for another job.
+func (m *meeting) elsewhere(name string, c net.Conn) {
+	if name != nobody {
+		m.beside.Store(&name)
+	}
+	go func() {
+		defer c.Close()
+		if err := ports.HandOver(context.Background(), number(portOf(m.port)), m.spec.ID, name, c); err != nil {
+			tcpstore.Refuse(c) // it comes again
+		}
+	}()
+}
+
+// lives reports whether the agent of a node answers. At a port that another job has now, it does not.
+func (m *meeting) lives(ctx context.Context, n job.Node) bool {
+	var addrs []job.Addr
+	for _, a := range n.Addrs {
+		if portOf(a) == portOf(m.port) {
+			if owner, err := tcpstore.Ask(ctx, string(a), m.spec.ID, askTime); err == nil && (owner == tcpstore.Other || owner == tcpstore.Guest) {
+				continue
+			}
+		}
+		addrs = append(addrs, a)
+	}
+	return fleet.Answers(ctx, addrs)
+}
+
+// portOf is the port of an endpoint.
+func portOf(a job.Addr) string {
+	_, port, _ := net.SplitHostPort(string(a))
+	return port
+}

@@ -1,0 +1,128 @@
+package ports
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Jobs that share a host's network share ports that were given to all of them. Each claims such a port under its name; the one that came first
+// listens there, and hands connections over to those that have a claim. A claim is a socket in the abstract namespace, which Linux has one of for
+// each network namespace (network_namespaces(7)), as it has ports: containers that share the ports share these, and no file is left behind.
+
+// claimed is the address of a claim.
+func claimed(port int, name string) *net.UnixAddr {
+	return &net.UnixAddr{Net: "unixpacket", Name: fmt.Sprintf("@muster/%d/%x", port, sha256.Sum224([]byte(name)))}
+}
+
+// Claim claims a port. The error is EADDRINUSE while another process has that claim.
+func Claim(port int, name string) (net.Listener, error) {
+	at := claimed(port, name)
+	return net.Listen(at.Net, at.Name)
+}
+
+// What bounds a message: what was read of a connection, and a name.
+const (
+	maxHead = 8 << 10
+	maxName = 1 << 10
+)
+
+// handTime bounds the wait for who has a claim and is busy.
+const handTime = 5 * time.Second
+
+// HandOver gives a connection, whose first read returns what was read of it before, to who has claimed its port under a name. from is the name
+// of who had it.
+func HandOver(ctx context.Context, port int, from, name string, c net.Conn) error {
+	head := make([]byte, maxHead)
+	n, err := c.Read(head)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, handTime)
+	defer cancel()
+	at := claimed(port, name)
+	there, err := (&net.Dialer{}).DialContext(ctx, at.Net, at.Name)
+	if err != nil {
+		return err
+	}
+	defer there.Close()
+	message := append([]byte(from+"\x00"), head[:n]...)
+	return lend(c, func(fd int) error {
+		_, _, err := there.(*net.UnixConn).WriteMsgUnix(message, unix.UnixRights(fd), nil)
+		return err
+	})
+}
+
+// lend is use with the descriptor of a connection.
+func lend(c net.Conn, use func(fd int) error) error {
+	for {
+		inner, ok := c.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		c = inner.NetConn()
+	}
+	has, ok := c.(syscall.Conn)
+	if !ok {
+		return errors.New("the connection has no descriptor")
+	}
+	raw, err := has.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var used error
+	err = raw.Control(func(fd uintptr) { used = use(int(fd)) })
+	return errors.Join(err, used)
+}
+
+// A Handed connection is one that was handed over.
+type Handed struct {
+	From string // the name of who had it, as that says
+	Head []byte // what was read of it
+	FD   int
+}
+
+// Receive takes a connection that came by a claim's listener.
+func Receive(by net.Conn) (h Handed, err error) {
+	defer by.Close()
+	_ = by.SetDeadline(time.Now().Add(handTime))
+	there, ok := by.(*net.UnixConn)
+	if !ok {
+		return h, errors.New("no claim has such connections")
+	}
+	message, rights := make([]byte, maxName+1+maxHead), make([]byte, unix.CmsgSpace(4)) // room for one descriptor
+	n, m, _, _, err := there.ReadMsgUnix(message, rights)
+	if err != nil {
+		return h, err
+	}
+	if h.FD, err = only(rights[:m]); err != nil {
+		return h, err
+	}
+	from, head, ok := bytes.Cut(message[:n], []byte{0})
+	if !ok {
+		unix.Close(h.FD)
+		return h, errors.New("a message that says nothing")
+	}
+	h.From, h.Head = string(from), head
+	return h, nil
+}
+
+// only is the one descriptor in a message.
+func only(rights []byte) (int, error) {
+	all, err := unix.ParseSocketControlMessage(rights)
+	if err != nil || len(all) != 1 {
+		return -1, errors.Join(errors.New("a message without a connection"), err)
+	}
+	fds, err := unix.ParseUnixRights(&all[0])
+	if err != nil || len(fds) != 1 {
+		return -1, errors.Join(errors.New("a message without a connection"), err)
+	}
+	return fds[0], nil
+}
