@@ -393,7 +393,7 @@ func TestSlowPeer(t *testing.T) {
 		if err := leader.Tell(fmt.Sprint(i), body); err != nil {
 			t.Fatal(err)
 		}
-		if d := time.Since(begun); d > 2*time.Second {
+		if d := time.Since(begun); d > 8*time.Second { // it would have to wait for NodeTimeout
 			t.Errorf("Tell took %v", d)
 		}
 		heard(t, good, 0, fmt.Sprint(i))
@@ -670,18 +670,14 @@ func TestUnrulyMember(t *testing.T) {
 
 func TestMemberDies(t *testing.T) {
 	w := world(3)
-	leader, addr := lead(t, w, Options{})
+	leader, addr := lead(t, w, Options{NodeTimeout: time.Hour})
 	follow(t, w, 1, Options{}, addr)
 	want(t, leader, Joined, 1)
 	c := stuck(t, w, 2, addr)
 	want(t, leader, Joined, 2)
 	c.Write(appendFrame(nil, frame{Ping: 1}))
-	begun := time.Now()
 	c.Close()
 	want(t, leader, Lost, 2)
-	if d := time.Since(begun); d > 5*time.Second {
-		t.Errorf("noticed after %v", d)
-	}
 }
 
 // A member that took too long over the opening hangs up when the leader has just let it in: it calls again, and is not lost.
@@ -706,17 +702,13 @@ func TestLeaderDies(t *testing.T) {
 	leader, addr := lead(t, w, Options{})
 	var members []*Fleet
 	for i := 1; i < 5; i++ {
-		m := follow(t, w, i, Options{}, addr)
+		m := follow(t, w, i, Options{NodeTimeout: time.Hour}, addr)
 		want(t, m, Joined, 0)
 		members = append(members, m)
 	}
-	begun := time.Now()
 	leader.hangUp() // as the kernel does for a process that is gone
 	for _, m := range members {
 		want(t, m, Lost, 0)
-	}
-	if d := time.Since(begun); d > 5*time.Second {
-		t.Errorf("noticed after %v", d)
 	}
 }
 

@@ -59,7 +59,7 @@ func lead(t testing.TB, w job.World, o Options) (*Fleet, job.Addr) {
 
 func follow(t testing.TB, w job.World, self int, o Options, addrs ...job.Addr) *Fleet {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	f, err := Follow(ctx, seat(w, self, addrs...), o)
 	if err != nil {
@@ -75,7 +75,7 @@ func next(t testing.TB, f *Fleet) Event {
 	select {
 	case e := <-f.Events():
 		return e
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("no event")
 		panic("unreachable")
 	}

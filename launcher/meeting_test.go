@@ -159,7 +159,6 @@ func TestHostIsReplaced(t *testing.T) {
 
 	c, p = joiner(at, 3, 2, "c")
 	p.MayServe = false
-	c.JoinTimeout = 10 * time.Second
 	for _, last := range []<-chan gathering{gather(t, c, p), b, fresh} {
 		if e := ends(t, last); e.err != nil {
 			t.Error(e.err)
@@ -234,7 +233,7 @@ func TestJobsAtOneEndpoint(t *testing.T) {
 	var all []<-chan gathering
 	for i := range 2 {
 		c, p := joiner(at, 2, i, fmt.Sprint("life", i))
-		c.JoinTimeout, p.Spec.ID = 5*time.Second, fmt.Sprint("job", i)
+		c.JoinTimeout, p.Spec.ID = 20*time.Second, fmt.Sprint("job", i)
 		all = append(all, gather(t, c, p))
 	}
 	for i, end := range all {

@@ -148,7 +148,7 @@ func TestBar(t *testing.T) {
 		if _, err := w.WriteString(step.write); err != nil {
 			t.Fatal(err)
 		}
-		for deadline := time.Now().Add(10 * time.Second); !strings.HasSuffix(out.String(), step.shown); {
+		for deadline := time.Now().Add(2 * time.Minute); !strings.HasSuffix(out.String(), step.shown); {
 			if time.Now().After(deadline) {
 				t.Fatalf("%q", out.String())
 			}

@@ -163,7 +163,7 @@ func (a *actor) ready() {
 // until looks again and again until it sees what is wanted.
 func until(t *testing.T, w *Witness, a *actor, want func(job.Sight) bool) job.Sight {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		s := look(t, w, a)
 		if want(s) {

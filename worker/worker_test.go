@@ -176,8 +176,16 @@ func TestStop(t *testing.T) {
 	for range 3 {
 		r.await("up")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
+	ctx, cancel := context.WithCancel(t.Context())
+	pids := r.PIDs()
+	go func() { // the grace is over when only the deaf one is left
+		for i, pid := range pids {
+			for i != 1 && alive(pid) {
+				<-time.After(time.Millisecond)
+			}
+		}
+		cancel()
+	}()
 	if err := r.Stop(ctx, worker.Stopping{}); err != nil {
 		t.Error(err)
 	}
@@ -215,7 +223,7 @@ func TestLapsed(t *testing.T) {
 func (r *run) await(text string) {
 	r.t.Helper()
 	for i := range r.PIDs() {
-		for deadline := time.After(10 * time.Second); !strings.Contains(strings.Join(r.Tail(i), "\n"), text); {
+		for deadline := time.After(2 * time.Minute); !strings.Contains(strings.Join(r.Tail(i), "\n"), text); {
 			select {
 			case <-deadline:
 				r.t.Fatalf("rank %d never said %q, but %q", i, text, r.Tail(i))

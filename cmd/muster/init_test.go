@@ -141,7 +141,7 @@ func (p *trial) says(texts ...string) {
 }
 
 // enough bounds each wait for one process, which takes milliseconds on an idle machine.
-const enough = time.Minute
+const enough = 3 * time.Minute
 
 // fatal ends the test with what there is to see.
 func (p *trial) fatal(otherwise string) {

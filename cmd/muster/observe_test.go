@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/muster-run/muster/control"
 	"github.com/muster-run/muster/report"
@@ -222,7 +221,7 @@ func TestObserverObeysNobody(t *testing.T) {
 	p.says("up")
 	p.observer(observes)
 	for _, do := range []string{"stop", "restart", "pause", "resume", "upgrade", "inside"} {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		err := control.Find(p.tmp)[0].Ask(ctx, control.Request{Do: do}, nil)
 		cancel()
 		if err == nil || !strings.Contains(err.Error(), "only observes") {

@@ -133,7 +133,7 @@ func (l *lessee) worker(t *testing.T) (number string) {
 // gone waits until nobody of a worker's tree is left.
 func gone(t *testing.T, number string) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); len(having(t, "sleep "+number)) > 0; {
+	for end := time.Now().Add(patience); len(having(t, "sleep "+number)) > 0; {
 		if time.Now().After(end) {
 			t.Fatalf("%d processes of a worker live on", len(having(t, "sleep "+number)))
 		}

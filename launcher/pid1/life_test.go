@@ -195,12 +195,12 @@ func TestFirstProcessIsKilled(t *testing.T) {
 			l.await("up")
 			l.signal(unix.SIGKILL)
 			l.end()
-			for deadline := time.Now().Add(time.Second); len(having(t, "sleep "+number)) > 0; {
+			for deadline := time.Now().Add(patience); len(having(t, "sleep "+number)) > 0; {
 				if time.Now().After(deadline) {
-					t.Fatal("workers live on after a second")
+					t.Fatal("workers live on")
 				}
 			}
-			for deadline := time.Now().Add(5 * time.Second); ; {
+			for deadline := time.Now().Add(patience); ; {
 				if _, err := table.Process(agent); err != nil || zombie(agent) {
 					break
 				}
@@ -270,7 +270,7 @@ func TestSignalBeforeHello(t *testing.T) {
 		}
 	})
 	l := worlds[0].start(t, []string{"MUSTER_TEST_AGENT=run"}, "exec sleep 1000")
-	for deadline := time.Now().Add(10 * time.Second); !table.Catches(l.PID, unix.SIGTSTP); { // Go itself handles the others from the start
+	for deadline := time.Now().Add(patience); !table.Catches(l.PID, unix.SIGTSTP); { // Go itself handles the others from the start
 		if time.Now().After(deadline) {
 			t.Fatal("the first process never caught TERM")
 		}

@@ -205,7 +205,7 @@ func stormMain(c *Client) int {
 	<-maker.Exit
 	// Only the agent is left below the first process when the last orphan has been reaped.
 	var pids []int
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		if pids, err = table.Children(os.Getppid()); err != nil {
 			panic(err)
 		}
@@ -231,6 +231,9 @@ func fromAThreadThatEnds(cmd *exec.Cmd) error {
 	}
 	return cmd.Wait()
 }
+
+// patience bounds each wait for another process.
+const patience = 2 * time.Minute
 
 // A life is a first process under test, from outside.
 type life struct {
@@ -274,7 +277,7 @@ func (l *life) next() string {
 		}
 		l.seen = append(l.seen, line)
 		return line
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		l.t.Fatalf("nothing more after %q", l.seen)
 	}
 	return ""
@@ -283,7 +286,7 @@ func (l *life) next() string {
 // await returns the next line that contains text, though there may be others without end.
 func (l *life) await(text string) string {
 	l.t.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+	for end := time.Now().Add(patience); time.Now().Before(end); {
 		if line := l.next(); strings.Contains(line, text) {
 			return line
 		}
@@ -303,7 +306,7 @@ func (l *life) end() (int, string) {
 				continue
 			}
 			return <-l.code, strings.Join(l.seen, "\n")
-		case <-time.After(30 * time.Second):
+		case <-time.After(patience):
 			l.t.Fatalf("it does not end after %q", l.seen)
 		}
 	}

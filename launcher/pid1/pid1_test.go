@@ -399,7 +399,7 @@ func TestStartGivenUp(t *testing.T) {
 		}
 	}
 	<-sh(t, "true", inherit).Exit
-	for deadline := time.Now().Add(5 * time.Second); len(having(t, number)) > 0; {
+	for deadline := time.Now().Add(patience); len(having(t, number)) > 0; {
 		if time.Now().After(deadline) {
 			t.Fatal("abandoned processes live on")
 		}

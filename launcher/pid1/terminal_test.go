@@ -87,7 +87,7 @@ func (x *terminal) send(text string) {
 func (x *terminal) await(text string) string {
 	x.t.Helper()
 	from := x.seen.Len()
-	timeout := time.After(20 * time.Second)
+	timeout := time.After(patience)
 	for {
 		if i := strings.Index(x.seen.String()[from:], text); i >= 0 {
 			return x.seen.String()[from : from+i+len(text)]
@@ -139,7 +139,7 @@ func (x *terminal) job() (first, agent, worker proc.Process) {
 // stopped waits until p is.
 func (x *terminal) stopped(p proc.Process) {
 	x.t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); ; {
+	for deadline := time.Now().Add(patience); ; {
 		now, _ := table.Process(p.PID)
 		if now.State == 'T' {
 			return
@@ -157,7 +157,7 @@ func (x *terminal) foreground(p proc.Process) {
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	for front, deadline := 0, time.Now().Add(5*time.Second); front != p.Group; {
+	for front, deadline := 0, time.Now().Add(patience); front != p.Group; {
 		_ = raw.Control(func(fd uintptr) { front, _ = unix.IoctlGetInt(int(fd), unix.TIOCGPGRP) })
 		if time.Now().After(deadline) {
 			x.t.Fatalf("the foreground is %d, not %d", front, p.Group)
@@ -252,7 +252,7 @@ func TestHangupWhileStopped(t *testing.T) {
 	x.send("\x1a")
 	x.await("Stopped")
 	_ = x.bash.Process.Kill()
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	for deadline := time.Now().Add(patience); ; {
 		if now, err := table.Process(first.PID); err != nil || now.State != 'T' && now.State != 'D' { // D: in vfork, for its stopped child
 			break
 		}

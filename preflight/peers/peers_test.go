@@ -167,7 +167,7 @@ func (m *memory) Add(_ context.Context, key string, delta int64) (int64, error) 
 // Nodes measure each other over real connections; one that cannot be reached is named by all who try.
 func TestMeasure(t *testing.T) {
 	const size = 4
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -134,9 +134,12 @@ func kill(t *testing.T, o Options) {
 func TestKilled(t *testing.T) {
 	e := etcdtest.Start(t, 1)
 	o := options(e, "/job/")
-	o.TTL = 2 * time.Second
-	kill(t, o)
+	o.TTL = 8 * time.Second
 	a := open(t, o)
+	if err := a.Set(t.Context(), "a", nil); err != nil { // it is there before the other one is killed
+		t.Fatal(err)
+	}
+	kill(t, o)
 	if found, err := a.Check(t.Context(), "k"); !found || err != nil {
 		t.Errorf("before the lease ran out: %v, %v", found, err)
 	}

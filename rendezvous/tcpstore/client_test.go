@@ -108,7 +108,7 @@ func TestDetect(t *testing.T) {
 }
 
 func useAll(t *testing.T, c *Client, dialect string) {
-	ctx := within(t, 10*time.Second)
+	ctx := within(t, time.Minute)
 	ok := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -152,7 +152,7 @@ func TestStrangePing(t *testing.T) {
 		_, _ = c.Write([]byte{1, 2, 3, 4})
 	})
 	var seen []Attempt
-	c, err := Dial(within(t, 10*time.Second), addr, Options{Progress: func(a Attempt) { seen = append(seen, a) }})
+	c, err := Dial(within(t, time.Minute), addr, Options{Progress: func(a Attempt) { seen = append(seen, a) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestStranger(t *testing.T) {
 		"http":       func(_ int, c net.Conn) { _ = expect(c, greetV.say); _, _ = c.Write([]byte("HTTP/1.1 400 Bad Request")) },
 		"closes all": func(_ int, c net.Conn) { c.Close() },
 	} {
-		_, err := Dial(within(t, 20*time.Second), fake(t, f), Options{})
+		_, err := Dial(within(t, time.Minute), fake(t, f), Options{})
 		if !errors.Is(err, ErrNotStore) || Cause(err) != "not a c10d store" {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -257,7 +257,7 @@ func TestCrossing(t *testing.T) {
 	if err := c.Wait(ctx, "k"); !errors.Is(err, context.Canceled) {
 		t.Errorf("Wait: %v", err)
 	}
-	if n, err := c.Add(within(t, 5*time.Second), "n", 7); n != 7 || err != nil {
+	if n, err := c.Add(within(t, time.Minute), "n", 7); n != 7 || err != nil {
 		t.Errorf("Add: %d, %v", n, err)
 	}
 	if err := <-failed; err != nil {
@@ -275,7 +275,7 @@ func TestRefused(t *testing.T) {
 	ln.Close()
 	s := &Server{Log: slog.New(slog.DiscardHandler)}
 	var attempts []Attempt
-	c, err := Dial(within(t, 20*time.Second), addr, Options{Progress: func(a Attempt) {
+	c, err := Dial(within(t, time.Minute), addr, Options{Progress: func(a Attempt) {
 		if attempts = append(attempts, a); a.N == 3 {
 			ln, err := net.Listen("tcp", addr)
 			if err != nil {
@@ -293,7 +293,7 @@ func TestRefused(t *testing.T) {
 			t.Errorf("attempt: %+v", a)
 		}
 	}
-	if first := attempts[0]; first.Next > 15*time.Millisecond || first.Elapsed > time.Second {
+	if first := attempts[0]; first.Next > 15*time.Millisecond || first.Elapsed > 10*time.Second {
 		t.Errorf("the first pause is %v after %v", first.Next, first.Elapsed)
 	}
 }
@@ -316,6 +316,8 @@ func TestPatience(t *testing.T) {
 
 // TestFirstOnly breaks the first connection and refuses the next ones: what Dial was told does not count any more.
 func TestFirstOnly(t *testing.T) {
+	t.Parallel()
+	const bound = 4 * time.Second
 	for _, first := range []bool{false, true} {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -324,8 +326,8 @@ func TestFirstOnly(t *testing.T) {
 		s := &Server{Log: slog.New(slog.DiscardHandler)}
 		serveOn(t, s, ln)
 		var said atomic.Int64
-		c, err := Dial(within(t, 10*time.Second), ln.Addr().String(), Options{
-			FirstOnly: first, Patience: 50 * time.Millisecond, Progress: func(Attempt) { said.Add(1) },
+		c, err := Dial(within(t, time.Minute), ln.Addr().String(), Options{
+			FirstOnly: first, Patience: time.Second, Progress: func(Attempt) { said.Add(1) },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -333,12 +335,12 @@ func TestFirstOnly(t *testing.T) {
 		defer c.Close()
 		s.Close()
 		begun := time.Now()
-		_, err = c.Add(within(t, 300*time.Millisecond), "n", 1)
+		_, err = c.Add(within(t, bound), "n", 1)
 		if errors.Is(err, store.ErrUncertain) { // the end of the connection had not come yet
 			begun = time.Now()
-			_, err = c.Add(within(t, 300*time.Millisecond), "n", 1)
+			_, err = c.Add(within(t, bound), "n", 1)
 		}
-		patient := time.Since(begun) >= 300*time.Millisecond
+		patient := time.Since(begun) >= bound
 		if err == nil || patient != first || (said.Load() == 0) != first {
 			t.Errorf("first only %v: %d attempts were told in %v, %v", first, said.Load(), time.Since(begun), err)
 		}
@@ -362,7 +364,7 @@ func TestNew(t *testing.T) {
 		t.Fatal(err)
 	}
 	serveOn(t, &Server{}, ln)
-	if sum, err := c.Add(within(t, 10*time.Second), "n", 1); err != nil || sum != 1 {
+	if sum, err := c.Add(within(t, time.Minute), "n", 1); err != nil || sum != 1 {
 		t.Errorf("%d, %v", sum, err)
 	}
 	if err := New(addr, Options{}).Close(); err != nil {
@@ -408,7 +410,7 @@ func viaRelay(t *testing.T) (*relay, *store.Memory, *Client) {
 // TestReconnect breaks the connection while it is idle: then no call notices.
 func TestReconnect(t *testing.T) {
 	r, _, c := viaRelay(t)
-	ctx := within(t, 10*time.Second)
+	ctx := within(t, time.Minute)
 	for _, call := range []func() error{
 		func() error { return c.Set(ctx, "k", []byte("v")) },
 		func() error { _, err := c.Add(ctx, "n", 1); return err },
@@ -427,7 +429,7 @@ func TestReconnect(t *testing.T) {
 // TestBrokenReply loses the reply: calls that may be repeated are, others say that they do not know.
 func TestBrokenReply(t *testing.T) {
 	r, m, c := viaRelay(t)
-	ctx := within(t, 10*time.Second)
+	ctx := within(t, time.Minute)
 	r.cut.Store(true)
 	if err := c.Set(ctx, "k", []byte("v")); err != nil {
 		t.Error("Set: ", err)
@@ -462,7 +464,7 @@ func TestBrokenReply(t *testing.T) {
 func TestWaitSurvives(t *testing.T) {
 	r, m, c := viaRelay(t)
 	done := make(chan error, 1)
-	go func() { done <- c.Wait(within(t, 10*time.Second), "k") }()
+	go func() { done <- c.Wait(within(t, time.Minute), "k") }()
 	for range rejections - 1 {
 		conn := <-r.conns
 		eventually(t, "the wait has come through", func() bool {
@@ -482,7 +484,7 @@ func TestWaitSurvives(t *testing.T) {
 // TestRejected gives up on a request that the store closes the connection on, and stays usable.
 func TestRejected(t *testing.T) {
 	c := dial(t, serve(t, &Server{MaxValue: 10}))
-	ctx := within(t, 10*time.Second)
+	ctx := within(t, time.Minute)
 	if err := c.Set(ctx, "k", make([]byte, 11)); !errors.Is(err, ErrRejected) {
 		t.Errorf("Set: %v", err)
 	}
@@ -499,7 +501,7 @@ func TestQueuedCall(t *testing.T) {
 	m := new(store.Memory)
 	c := dial(t, serve(t, &Server{Store: m}))
 	done := make(chan error, 1)
-	go func() { done <- c.Wait(within(t, 10*time.Second), "k") }()
+	go func() { done <- c.Wait(within(t, time.Minute), "k") }()
 	eventually(t, "the wait holds the connection", func() bool { return len(c.turn) == 0 })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -516,7 +518,7 @@ func TestQueuedCall(t *testing.T) {
 func TestInitKey(t *testing.T) {
 	m := new(store.Memory)
 	c := dial(t, serve(t, &Server{Store: m}))
-	ctx := within(t, 10*time.Second)
+	ctx := within(t, time.Minute)
 	if _, err := c.Add(ctx, "init/", 1); err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,7 @@ func within(t testing.TB, d time.Duration) context.Context {
 
 func dial(t testing.TB, addr string) *Client {
 	t.Helper()
-	c, err := Dial(within(t, 10*time.Second), addr, Options{})
+	c, err := Dial(within(t, time.Minute), addr, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func eventually(t testing.TB, what string, f func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for ctx := within(t, 10*time.Second); !f(); {
+	for ctx := within(t, time.Minute); !f(); {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -112,7 +112,7 @@ func TestServeEndsWithShutdown(t *testing.T) {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- s.Shutdown(within(t, 10*time.Second)) }()
+	go func() { done <- s.Shutdown(within(t, time.Minute)) }()
 	eventually(t, "new connections are refused", func() bool {
 		n, err := net.Dial("tcp", addr)
 		if err == nil {

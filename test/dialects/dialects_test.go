@@ -157,7 +157,7 @@ func (c command) run(ctx context.Context, dir string) error {
 		c.Argv = slices.Concat([]string{"unshare", "--uts", "sh", "-c", `hostname "$HOST" && exec "$0" "$@"`}, c.Argv)
 	}
 	cmd := exec.CommandContext(ctx, "env", c.Argv...) // which looks for the program in the command's own PATH
-	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, environ(c.Env), time.Second
+	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, environ(c.Env), patience
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%q: %w: %s", c.Argv, err, out)
 	}

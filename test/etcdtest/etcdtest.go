@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	patience = 90 * time.Second      // for what is to come
+	patience = 4 * time.Minute       // for what is to come
 	pause    = 20 * time.Millisecond // between two looks
 )
 

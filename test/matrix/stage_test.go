@@ -12,7 +12,7 @@ import (
 )
 
 // patience is how long a case waits for anything that is to happen; the machine may be busy with much else.
-const patience = 90 * time.Second
+const patience = 4 * time.Minute
 
 // A stage is a network with hosts on it, and the job that they have in common.
 type stage struct {
