@@ -24,6 +24,7 @@ type Host struct {
 	Errors  []Record                                            // of the kernel's log; nil with
 	NoLog   string                                              // why it cannot be read
 	Resolve func() (name string, addresses []string, err error) // this machine's own name; nil: another machine's
+	Getenv  func(name string) string                            // of this container; nil: another machine's
 }
 
 // A Space is a file system.
@@ -43,7 +44,7 @@ type Record struct {
 func Measure(root topology.Root, m topology.Machine) Host {
 	h := Host{Machine: m, Root: root, Kernel: root.Line("proc/sys/kernel/osrelease"), NoLog: "this is another machine's tree"}
 	if root == "/" {
-		h.Space, h.Resolve = space, resolve
+		h.Space, h.Resolve, h.Getenv = space, resolve, os.Getenv
 		h.Errors, h.NoLog = kernelLog(h.uptime())
 	}
 	return h

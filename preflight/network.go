@@ -179,6 +179,27 @@ func verbs(h Host, _ Need) []Finding {
 	return pass("libibverbs and what it needs for the adapters are there")
 }
 
+// plugin is whether NCCL finds what it needs for EFA, of which it knows nothing itself.
+func plugin(h Host, n Need) []Finding {
+	if h.Machine.Transport() != "efa" || h.Getenv == nil {
+		return nil
+	}
+	if name := h.Getenv("NCCL_NET_PLUGIN"); name != "" {
+		return pass("NCCL_NET_PLUGIN=%s", name)
+	}
+	dirs := slices.Concat(strings.Split(h.Getenv("LD_LIBRARY_PATH"), ":"), libraries, strings.Fields("opt/amazon/ofi-nccl/lib opt/amazon/ofi-nccl/lib64 opt/amazon/ofi-nccl/lib/x86_64-linux-gnu opt/aws-ofi-nccl/lib usr/local/lib opt/conda/lib"))
+	for _, dir := range dirs {
+		dir = strings.Trim(dir, "/")
+		for _, name := range h.Root.Names(dir) {
+			if dir != "" && strings.HasPrefix(name, "libnccl-net") && strings.Contains(name, ".so") {
+				return pass("/%s/%s", dir, name)
+			}
+		}
+	}
+	return found(needed(n.network(h)), "NCCL goes by TCP, many times slower", "install aws-ofi-nccl in the image, or set LD_LIBRARY_PATH to where its libnccl-net.so is",
+		"aws-ofi-nccl, NCCL's plugin for EFA, is not in the usual places")
+}
+
 // gid is whether RoCE has an address to send from.
 func gid(h Host, n Need) (all []Finding) {
 	if h.Machine.Transport() != "roce" {

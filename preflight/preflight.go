@@ -94,6 +94,7 @@ var checks = []check{
 	{"verbs", verbs},
 	{"gid", gid},
 	{"mtu", mtu},
+	{"plugin", plugin},
 }
 
 // Check makes all checks, the worst findings first. A check that has nothing to look at, such as that of GPUs where there are none, says nothing.

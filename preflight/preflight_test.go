@@ -229,6 +229,49 @@ func limits(line string) func(t testing.TB, s string) string {
 	return file("proc/self/limits", line+"\n")
 }
 
+// NCCL needs a plugin for EFA, which may be in several places.
+func TestPlugin(t *testing.T) {
+	root := topology.Root(fixture.Tree(t, described(t, "aws-p5.48xlarge")))
+	m, err := topology.Probe(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(there, "opt/site/lib"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(there, "opt/site/lib/libnccl-net-ofi.so"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		root  topology.Root
+		env   string
+		nodes int
+		want  string
+	}{
+		{root, "", 2, "fail aws-ofi-nccl, NCCL's plugin for EFA, is not in the usual places"},
+		{root, "", 1, "warn aws-ofi-nccl"},
+		{root, "NCCL_NET_PLUGIN=ofi", 2, "pass NCCL_NET_PLUGIN=ofi"},
+		{topology.Root(there), "", 2, "fail aws-ofi-nccl"},
+		{topology.Root(there), "LD_LIBRARY_PATH=:/opt/none:/opt/site/lib/", 2, "pass /opt/site/lib/libnccl-net-ofi.so"},
+	} {
+		h := Host{Machine: m, Root: c.root, Getenv: func(name string) string {
+			value, _ := strings.CutPrefix(c.env, name+"=")
+			if value == c.env {
+				return ""
+			}
+			return value
+		}}
+		got := plugin(h, Need{Nodes: c.nodes, Workers: 8})
+		if len(got) != 1 || !strings.HasPrefix(fmt.Sprint(got[0].Result, " ", got[0].Found), c.want) {
+			t.Errorf("%q, %d nodes: %+v", c.env, c.nodes, got)
+		}
+	}
+	if got := plugin(Host{Machine: m, Root: root}, Need{Nodes: 2}); got != nil {
+		t.Errorf("of another machine's tree: %+v", got)
+	}
+}
+
 // A check of what nvidia-smi and the live machine say, and no file.
 func TestLive(t *testing.T) {
 	const gib = 1 << 30

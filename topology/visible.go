@@ -22,8 +22,11 @@ func (m Machine) Seen(getenv func(string) (string, bool)) []GPU {
 func visible(gpus []GPU, getenv func(string) (string, bool)) (seen []GPU, why string) {
 	for _, name := range lists(gpus, getenv) {
 		list, _ := getenv(name)
-		if all := listed(list, gpus); len(all) < len(gpus) {
+		if all, twice := listed(list, gpus); len(all) < len(gpus) {
 			gpus, why = all, strings.TrimPrefix(why+" "+name+"="+list, " ")
+			if twice != "" {
+				why += " (" + twice + " is there twice, which leaves none)"
+			}
 		}
 	}
 	return gpus, why
@@ -56,19 +59,19 @@ func lists(gpus []GPU, getenv func(string) (string, bool)) (names []string) {
 
 // listed are the GPUs that a list names, up to the first entry that names none (CUDA C++ Programming Guide, "CUDA Environment Variables").
 // One that is named twice leaves nothing at all, as PyTorch found CUDA to do (torch/cuda/__init__.py, _parse_visible_devices).
-func listed(list string, gpus []GPU) (all []GPU) {
+func listed(list string, gpus []GPU) (all []GPU, twice string) {
 	var taken []string
 	for text := range strings.SplitSeq(list, ",") {
 		g, name, ok := entry(strings.TrimSpace(text), gpus)
 		if slices.Contains(taken, name) {
-			return nil
+			return nil, strings.TrimSpace(text)
 		}
 		if !ok || len(all) == len(gpus) {
 			break
 		}
 		all, taken = append(all, g), append(taken, name)
 	}
-	return all
+	return all, ""
 }
 
 // entry is the GPU of an entry: by the number that the entry begins with, or by the beginning of its id, if no other's id begins so. An id that

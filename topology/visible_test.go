@@ -177,6 +177,11 @@ func TestVisible(t *testing.T) {
 			t.Errorf("%s: %d because of %q, want %d", c.env, len(got), why, c.want)
 		}
 	}
+	two := Machine{GPUs: []GPU{{Visible: true, Vendor: "nvidia"}, {Visible: true, Vendor: "nvidia"}}}
+	const want = "CUDA_VISIBLE_DEVICES=1,1 (1 is there twice, which leaves none)"
+	if n, why := two.Visible(func(name string) (string, bool) { return "1,1", name == "CUDA_VISIBLE_DEVICES" }); n != 0 || why != want {
+		t.Errorf("%d, %q; want %q", n, why, want)
+	}
 }
 
 // Counters that stand at their end are told so; those that the kernel does not have are none.
