@@ -16,9 +16,17 @@ import (
 
 // planPark decides whether this agent stays. The platform starts the container again, so that what is not its main process goes on.
 func planPark(c Config, found discovery.Finding, p *Plan) error {
-	p.Park = c.Park == "yes" || c.Park != "no" && !c.Midway && (found.Park || c.Standalone && discovery.Detect(c.sized()).Park)
-	if p.Park {
-		p.set(c, "park", "after success", found.Rule+" starts again what ends")
+	again := found.Park || c.Standalone && discovery.Detect(c.sized()).Park
+	p.Park = c.Park == "yes" || c.Park != "no" && !c.Midway && again
+	switch {
+	case c.Park == "yes":
+		p.set(c, "park", "after success", "--park")
+	case again && c.Park == "no":
+		p.set(c, "park", "no", "--park")
+	case again && c.Midway:
+		p.set(c, "park", "no", "not the main process")
+	case again: // muster env may be asked from a shell beside it
+		p.set(c, "park", "as the main process", found.Rule+" starts again what ends")
 	}
 	return nil
 }

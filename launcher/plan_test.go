@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/muster-run/muster/discovery"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/topology"
 )
@@ -182,5 +183,34 @@ func TestExitCode(t *testing.T) {
 	}
 	if got := VerdictOf(fail(job.ExitTERM, "", "x")); got.Class != job.Preempted || got.Origin != "platform" {
 		t.Errorf("%+v", got)
+	}
+}
+
+// What is shown of the stay after success is what happens, by whom it was said.
+func TestParkIsShown(t *testing.T) {
+	for _, c := range []struct {
+		park   string
+		midway bool
+		again  bool
+		parks  bool
+		want   string
+	}{
+		{"auto", false, false, false, ""},
+		{"auto", false, true, true, "park as the main process lws starts again what ends"},
+		{"auto", true, true, false, "park no not the main process"},
+		{"no", false, true, false, "park no --park"},
+		{"yes", true, false, true, "park after success --park"},
+	} {
+		var p Plan
+		if err := planPark(Config{Park: c.park, Midway: c.midway}, discovery.Finding{Rule: "lws", Park: c.again}, &p); err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, s := range p.Settings {
+			got = s.Name + " " + s.Value + " " + s.From
+		}
+		if got != c.want || p.Park != c.parks {
+			t.Errorf("%+v: %v, %q", c, p.Park, got)
+		}
 	}
 }
