@@ -21,6 +21,7 @@ type Node struct {
 	Place Place  `json:"place,omitzero"`  // where it stands, for ranks that are near
 	Ports []int  `json:"ports,omitempty"` // where its workers listen, by local rank, if the framework wants them known to all
 	Rails []Rail `json:"rails,omitempty"` // its ports for training, in the order of the PCI buses
+	Facts []Fact `json:"facts,omitempty"` // of its machine, to be held against those of others
 	// Incarnation tells two lives of one node apart: random, new with every agent process.
 	Incarnation string `json:"incarnation"`
 	Version     string `json:"version,omitempty"` // of the muster binary
@@ -39,6 +40,12 @@ type Rail struct {
 	Name string `json:"name"`
 	At   string `json:"at"`            // its place in the machine, which nodes of one kind have alike
 	Why  string `json:"why,omitempty"` // it cannot be used; "": it can
+}
+
+// A Fact is something that nodes should have alike: a version, a size.
+type Fact struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
 }
 
 // An Addr is a host, name or literal IP, and a port: "10.0.0.7:29400", "[fd00::7]:29400".

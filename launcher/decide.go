@@ -116,7 +116,10 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 	case reached:
 		s.Reached = max(s.Reached, e.How)
 	case ailing:
-		todo = s.ailing(s.Self, e.What)
+		if e.Of != allNodes {
+			e.Of = s.Self
+		}
+		todo = s.ailing(e.Of, e.What)
 	case lagging:
 		todo = s.lagging(e)
 	case clashing:

@@ -34,10 +34,13 @@ const (
 	maxAilment  = 400 // bytes of one
 )
 
-// ailing: the look at a node's machine has something to say.
+// ailing: the look at this node's machine has something to say, or the leader, of all nodes.
 type ailing struct {
 	What []job.Evidence
+	Of   int // 0, or allNodes
 }
+
+const allNodes = -1
 
 // health looks at the machine through all rounds of this agent.
 type health struct {
@@ -118,7 +121,7 @@ func (h *health) run(ctx context.Context, tell func(context.Context, any)) {
 		}
 		found, ok := h.look(ctx, look)
 		if what := h.ailments(found); ok && len(what) > 0 {
-			tell(ctx, ailing{what})
+			tell(ctx, ailing{What: what})
 		}
 	}
 }
@@ -170,10 +173,13 @@ func (h *health) evidence() []evidence.Given {
 
 // ailing is any node's: people see what is wrong with a machine, on all nodes. The leader passes on what members say.
 func (s *state) ailing(node int, what []job.Evidence) (todo []any) {
-	what = what[:min(len(what), maxAilments)]
+	what, who := what[:min(len(what), maxAilments)], "the nodes are not alike"
+	if node != allNodes {
+		who = nodeName(s.Nodes, node)
+	}
 	s.Ailing = slices.Clone(s.Ailing)
 	for _, a := range what {
-		text := fmt.Sprintf("%s: %s", nodeName(s.Nodes, node), report.Line(a.Text, maxAilment))
+		text := fmt.Sprintf("%s: %s", who, report.Line(a.Text, maxAilment))
 		s.Ailing = append(s.Ailing, text)
 		todo = append(todo, say{text})
 	}
@@ -192,7 +198,7 @@ func (s *state) ails(from int, n news) []any {
 	switch {
 	case s.leads():
 		return s.ailing(from, n.Ailing)
-	case from == 0 && n.Of >= 0 && n.Of < len(s.Nodes) && n.Of != s.Self:
+	case from == 0 && n.Of >= allNodes && n.Of < len(s.Nodes) && n.Of != s.Self:
 		return s.ailing(n.Of, n.Ailing)
 	}
 	return nil

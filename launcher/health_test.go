@@ -36,7 +36,7 @@ func TestAilingIsToldToAll(t *testing.T) {
 		return s, lines, tells
 	}
 	want := []string{"node 1 (b): " + text}
-	own, lines, tells := said(world(1), ailing{what})
+	own, lines, tells := said(world(1), ailing{What: what})
 	if !slices.Equal(lines, want) || !slices.Equal(own.Ailing, want) || len(tells) != 1 || tells[0].To != 0 {
 		t.Fatalf("its own node: %q, %+v", lines, tells)
 	}
@@ -53,8 +53,13 @@ func TestAilingIsToldToAll(t *testing.T) {
 	if own, lines, more = said(own, told{0, tells[0].News}); len(lines)+len(more) != 0 || len(own.Ailing) != 1 {
 		t.Fatalf("its own node hears of it again: %q", lines)
 	}
+	if s, lines, more := said(world(0), ailing{what, allNodes}); len(lines) != 1 || lines[0] != "the nodes are not alike: "+text || len(s.Ailing) != 1 || more[0].News.Of != allNodes {
+		t.Errorf("of all nodes: %q", lines)
+	} else if _, lines, _ := said(world(2), told{0, more[0].News}); len(lines) != 1 {
+		t.Errorf("of all nodes, told to one: %q", lines)
+	}
 	for range 100 {
-		lead, _, _ = said(lead, ailing{[]job.Evidence{{Text: strings.Repeat("x", 10000) + "\x1b[2J\n"}}})
+		lead, _, _ = said(lead, ailing{What: []job.Evidence{{Text: strings.Repeat("x", 10000) + "\x1b[2J\n"}}})
 	}
 	if len(lead.Ailing) != maxAiling || len(lead.Ailing[0]) > maxAilment+100 {
 		t.Errorf("%d words are kept, of %d bytes", len(lead.Ailing), len(lead.Ailing[0]))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/muster-run/muster/discovery"
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/nccl"
 	"github.com/muster-run/muster/preflight"
 )
 
@@ -23,6 +24,12 @@ func planPreflight(c Config, _ discovery.Finding, p *Plan) error {
 	}
 	h := preflight.Measure(c.Root, p.machine)
 	h.Resolve = nil
+	if p.Spec.Nodes+p.Spec.Spares > 1 {
+		p.Spec.Self.Facts = preflight.Facts(h)
+		if v := p.given(c).Container.Version; v != (nccl.Version{}) {
+			p.Spec.Self.Facts = append(p.Spec.Self.Facts, job.Fact{Name: preflight.FactNCCL, Value: v.String()})
+		}
+	}
 	need := preflight.Need{Workers: p.Spec.Self.Slots, Nodes: p.Spec.Nodes}
 	if c.LogDir != "" {
 		need.Dirs = append(need.Dirs, c.LogDir)
@@ -46,6 +53,26 @@ func planPreflight(c Config, _ discovery.Finding, p *Plan) error {
 	}
 	if doubts != nil {
 		p.Notes = append(p.Notes, fmt.Sprintf("preflight: to look at: %s (muster check)", strings.Join(doubts, ", ")))
+	}
+	return nil
+}
+
+// alike is the leader's: it says of a world what its nodes should have alike and have not, before anything runs on them; with --preflight
+// strict nothing does where that ends a job.
+func (r *round) alike() error {
+	if r.c.Preflight == preflightOff || r.compared == r.session.World.Generation {
+		return nil
+	}
+	r.compared = r.session.World.Generation
+	var what []job.Evidence
+	for _, f := range preflight.Unlike(nodesOf(r.session.World)) {
+		if f.Result == preflight.Fail && r.c.Preflight == preflightStrict {
+			return fail(job.ExitRefused, f.Hint, "the nodes are not alike: %s: %s: %s", f.Check, f.Found, f.Means)
+		}
+		what = append(what, job.Evidence{Kind: f.Check, Text: f.String()})
+	}
+	if what != nil {
+		r.post(ailing{What: what, Of: allNodes})
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,6 +58,7 @@ type round struct {
 	pages     pages            // of them,
 	hook      string           // and what fills them; "": nothing
 	watch     *watch
+	compared  int     // generation of the world whose nodes were held against each other
 	health    *health // of this machine; nil: it was not looked at
 	exits     <-chan worker.Exit
 	settle    <-chan time.Time
@@ -132,7 +134,7 @@ func (r *round) begins(asked any) {
 func (r *round) open() {
 	r.store.close(r.c)
 	r.store = nil
-	if err := r.rails(); err != nil {
+	if err := cmp.Or(r.rails(), r.alike()); err != nil {
 		r.post(broken{r.broken(err)})
 		return
 	}

@@ -96,6 +96,7 @@ const (
 	maxName   = 253
 	maxReason = 4 << 10
 	maxPorts  = 4096
+	maxFacts  = 64
 	maxRails  = 256 // with two ports each, more adapters than any machine has
 )
 
@@ -112,6 +113,14 @@ func check(n job.Node) error {
 	for _, text := range n.Place.Path() {
 		if plain(text, maxName) != text {
 			return fmt.Errorf("%v has a place of which it says what cannot be shown: %.64q", n, text)
+		}
+	}
+	if len(n.Facts) > maxFacts {
+		return fmt.Errorf("%v tells %d facts, more than %d", n, len(n.Facts), maxFacts)
+	}
+	for _, f := range n.Facts {
+		if plain(f.Name, maxName) != f.Name || plain(f.Value, maxName) != f.Value {
+			return fmt.Errorf("%v tells a fact that cannot be shown: %.64q is %.64q", n, f.Name, f.Value)
 		}
 	}
 	return cmp.Or(checkPorts(n), checkRails(n))

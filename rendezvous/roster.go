@@ -18,8 +18,8 @@ import (
 //
 // A line is a node: first rank, index, slots, name, incarnation, version, block, rack, domain, switch, addresses, and then, if there are any,
 // ports, rails, and what came later. Fields are separated by tabs, addresses by blanks, ports by commas; a rail is three words, with blanks
-// between all and = before the first; what came later is + and two words: fixed or nothing, and the zone. A later version may add words there,
-// and fields at the end of a line.
+// between all and = before the first; what came later is + and words: fixed or nothing, the zone, and
+// two for each fact. A later version may add fields at the end of a line.
 //
 // Only the first members have lines that everybody reads, or n nodes would read n lines each. From protocol 2 on the others are
 // packed in the first line, in two more fields behind the addresses: their incarnations, by which each finds its rank, and all else of them,
@@ -67,7 +67,7 @@ func appendOptional(b []byte, m job.Member) []byte {
 		b = strconv.AppendInt(append(b, between), int64(port), 10)
 		between = ','
 	}
-	more := m.Fixed || m.Place.Zone != ""
+	more := m.Fixed || m.Place.Zone != "" || len(m.Facts) > 0
 	if len(m.Ports) == 0 && (len(m.Rails) > 0 || more) {
 		b = append(b, '\t')
 	}
@@ -86,6 +86,10 @@ func appendOptional(b []byte, m job.Member) []byte {
 			b = append(b, fixed...)
 		}
 		b = append(append(b, ' '), mark.Replace(m.Place.Zone)...)
+		for _, f := range m.Facts {
+			b = append(append(b, ' '), mark.Replace(f.Name)...)
+			b = append(append(b, ' '), mark.Replace(f.Value)...)
+		}
 	}
 	return b
 }
@@ -175,19 +179,27 @@ func (r *roster) read(m *job.Member) error {
 	ports, line, _ := strings.Cut(line, "\t")
 	rails, line, _ := strings.Cut(line, "\t")
 	more, _, _ := strings.Cut(line, "\t")
-	r.readMore(more, m)
-	return cmp.Or(readPorts(ports, m), r.readRails(rails, m))
+	return cmp.Or(readPorts(ports, m), r.readRails(rails, m), r.readMore(more, m))
 }
 
 // readMore reads the field behind that of the rails, if it is there.
-func (r *roster) readMore(text string, m *job.Member) {
+func (r *roster) readMore(text string, m *job.Member) error {
 	text, some := strings.CutPrefix(text, "+")
 	if !some {
-		return
+		return nil
 	}
-	word, text, _ := strings.Cut(text, " ")
-	zone, _, _ := strings.Cut(text, " ")
-	m.Fixed, m.Place.Zone = word == fixed, r.unmarked(zone)
+	if n := strings.Count(text, " ") / 2; n > maxFacts {
+		return fmt.Errorf("%d facts, more than %d", n, maxFacts)
+	}
+	words := strings.Split(text, " ")
+	m.Fixed = words[0] == fixed
+	if len(words) > 1 {
+		m.Place.Zone = r.unmarked(words[1])
+	}
+	for i := 2; i+1 < len(words); i += 2 {
+		m.Facts = append(m.Facts, job.Fact{Name: r.unmarked(words[i]), Value: r.unmarked(words[i+1])})
+	}
+	return nil
 }
 
 // readRails reads the field behind that of the ports, if it is there.

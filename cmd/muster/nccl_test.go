@@ -53,7 +53,7 @@ func TestNetworksOfWorkers(t *testing.T) {
 	}
 }
 
-// dress makes a shell's mount namespace look like a machine: its /sys, and device nodes. Arguments are the machine's tree, a directory to
+// dress makes a shell's mount namespace look like a machine: its /sys, device nodes, and what a script of the tree adds. Arguments are the machine's tree, a directory to
 // keep the real /dev in, and a command that runs there.
 const dress = `set -e
 tree=$1 real=$2; shift 2
@@ -66,6 +66,7 @@ mkdir /dev/shm
 mount --bind "$real/shm" /dev/shm
 cp -r "$tree/dev/." /dev/
 mount --rbind "$tree/sys" /sys
+[ ! -e "$tree/more" ] || . "$tree/more"
 exec "$@"`
 
 // dressed makes two hosts, whose network has the name that their machines have for it, and returns a function that starts muster run on one of

@@ -1,0 +1,100 @@
+package preflight
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/muster-run/muster/job"
+)
+
+// An equal is something that all nodes of a job should have alike.
+type equal struct {
+	name   string
+	result Result // where they have not
+	means  string
+	hint   string
+	shown  func(value string) string // nil: as it is
+}
+
+const image = "use one image, and machines that were set up alike"
+
+// FactNCCL is the name of the version of NCCL among facts: who tells it knows which one workers will load.
+const FactNCCL = "nccl"
+
+var equals = []equal{
+	{FactNCCL, Fail, "NCCL ends with \"Mismatched NCCL version detected\"", "use one image on all nodes", nil},
+	{"shm", Warn, "where there is less of it workers fail that run well elsewhere", "give all containers the same /dev/shm", func(v string) string {
+		n, _ := strconv.ParseInt(v, 10, 64)
+		return size(n)
+	}},
+	{"driver", Warn, "what works on one node may fail or be slower on another", image, nil},
+	{"gpu", Warn, "all wait for the slowest", "use machines with the same GPUs", nil},
+}
+
+// Facts are what a node tells the others of its machine, to be held against theirs.
+func Facts(h Host) (all []job.Fact) {
+	if h.Space != nil {
+		if s, err := h.Space("/dev/shm"); err == nil {
+			all = append(all, job.Fact{Name: "shm", Value: strconv.FormatInt(s.Size, 10)})
+		}
+	}
+	if d := h.Machine.NVIDIA.Driver; d != "" && len(nvidia(h)) > 0 {
+		all = append(all, job.Fact{Name: "driver", Value: d})
+	}
+	if slots := h.Machine.Slots(); len(slots) > 0 && slots[0].Model != "" {
+		all = append(all, job.Fact{Name: "gpu", Value: slots[0].Model})
+	}
+	return all
+}
+
+// Unlike says what the nodes of a world do not have alike, and which of them have it otherwise than most. A node that does not tell is left out.
+func Unlike(nodes []job.Node) (all []Finding) {
+	for _, e := range equals {
+		values := map[string][]job.Node{}
+		var order []string
+		for _, n := range nodes {
+			i := slices.IndexFunc(n.Facts, func(f job.Fact) bool { return f.Name == e.name })
+			if i < 0 || n.Facts[i].Value == "" {
+				continue
+			}
+			v := n.Facts[i].Value
+			if values[v] == nil {
+				order = append(order, v)
+			}
+			values[v] = append(values[v], n)
+		}
+		if len(order) < 2 {
+			continue
+		}
+		slices.SortStableFunc(order, func(a, b string) int { return len(values[b]) - len(values[a]) })
+		var odd []string
+		for _, v := range order[1:] {
+			odd = append(odd, fmt.Sprintf("%s on %s", e.value(v), few(values[v])))
+		}
+		all = append(all, Finding{Check: e.name, Result: e.result, Means: e.means, Hint: e.hint,
+			Found: fmt.Sprintf("%s on %s, but %s", e.value(order[0]), plural(len(values[order[0]]), "node"), strings.Join(odd, ", "))})
+	}
+	return all
+}
+
+func (e equal) value(v string) string {
+	if e.shown != nil {
+		return e.shown(v)
+	}
+	return v
+}
+
+const fewNodes = 8 // that are named
+
+func few(nodes []job.Node) string {
+	var names []string
+	for _, n := range nodes[:min(len(nodes), fewNodes)] {
+		names = append(names, n.String())
+	}
+	if more := len(nodes) - fewNodes; more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, " and ")
+}

@@ -1,0 +1,58 @@
+package preflight
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/muster-run/muster/job"
+)
+
+func TestUnlike(t *testing.T) {
+	world := func(edit func(i int, f map[string]string)) (nodes []job.Node) {
+		for i := range 4 {
+			f := map[string]string{FactNCCL: "2.27.3", "shm": fmt.Sprint(16 << 30), "driver": "550.54.15", "gpu": "H100"}
+			edit(i, f)
+			n := job.Node{Name: fmt.Sprint("gpu", i), Index: i}
+			for _, name := range []string{"driver", "shm", FactNCCL, "gpu", "later"} {
+				if v, ok := f[name]; ok {
+					n.Facts = append(n.Facts, job.Fact{Name: name, Value: v})
+				}
+			}
+			nodes = append(nodes, n)
+		}
+		return nodes
+	}
+	for _, c := range []struct {
+		name string
+		edit func(i int, f map[string]string)
+		want string
+	}{
+		{"all alike", func(int, map[string]string) {}, ""},
+		{"one does not tell", func(i int, f map[string]string) {
+			if i == 2 {
+				clear(f)
+			}
+		}, ""},
+		{"what nobody here knows", func(i int, f map[string]string) { f["later"] = fmt.Sprint(i) }, ""},
+		{"a small /dev/shm", func(i int, f map[string]string) {
+			if i == 2 {
+				f["shm"] = fmt.Sprint(64 << 20)
+			}
+		}, "warn shm: 16 GiB on 3 nodes, but 64 MiB on gpu2 (node 2)"},
+		{"three drivers", func(i int, f map[string]string) { f["driver"] = []string{"550", "560", "560", "570"}[i] }, "warn driver: 560 on 2 nodes, but 550 on gpu0 (node 0), 570 on gpu3 (node 3)"},
+		{"another image", func(i int, f map[string]string) {
+			if i < 1 {
+				f[FactNCCL], f["gpu"] = "2.19.3", "A100"
+			}
+		}, "fail nccl: 2.27.3 on 3 nodes, but 2.19.3 on gpu0 (node 0)\nwarn gpu: H100 on 3 nodes, but A100 on gpu0 (node 0)"},
+	} {
+		var lines []string
+		for _, f := range Unlike(world(c.edit)) {
+			lines = append(lines, fmt.Sprintf("%v %s: %s", f.Result, f.Check, f.Found))
+		}
+		if got := strings.Join(lines, "\n"); got != c.want {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+	}
+}
