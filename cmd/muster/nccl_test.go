@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,15 +13,24 @@ import (
 )
 
 // Where a host has more than one network, its workers are told of the one by which it reaches the others, unless the user told them, or
-// wants none of it. With one there is nothing to tell.
+// wants none of it. With one there is nothing to tell, unless the host's own name leads nowhere.
 func TestNetworksOfWorkers(t *testing.T) {
-	names, on := hosts(t)
+	names, _ := hosts(t)
+	file := filepath.Join(t.TempDir(), "hosts") // of both
+	called := func(line string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte("127.0.0.1 localhost\n"+line), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
 	said := func(want func(host int) string, flags ...string) (all []string) {
 		t.Helper()
 		var programs []*program
 		for host := range 2 {
 			args := append([]string{"run", "--nnodes", "2", "--rdzv-endpoint", "10.77.0.1:29400", "--join-timeout", "1m"}, flags...)
-			programs = append(programs, on(host, append(args, "--", "sh", "-c", `echo "gloo '$GLOO_SOCKET_IFNAME' rpc '$TP_SOCKET_IFNAME' nccl '$NCCL_SOCKET_IFNAME$NCCL_DEBUG'"`)...))
+			args = append(args, "--", "sh", "-c", `echo "gloo '$GLOO_SOCKET_IFNAME' rpc '$TP_SOCKET_IFNAME' nccl '$NCCL_SOCKET_IFNAME$NCCL_DEBUG'"`)
+			there := []string{"ip", "netns", "exec", names[host], "unshare", "-m", "sh", "-ec", `mount --bind "$0" /etc/hosts; exec "$@"`, file, executable(t)}
+			programs = append(programs, startProgram(t, t.TempDir(), nil, append(there, args...)...))
 		}
 		for host, p := range programs {
 			w := want(host)
@@ -30,7 +40,12 @@ func TestNetworksOfWorkers(t *testing.T) {
 		return all
 	}
 	none := func(int) string { return "" }
+	called("")
 	said(none)
+	own := func(host int) string { return names[host] }
+	called("127.0.1.1 " + hostname(t) + "\n") // by which Gloo would go
+	said(own)
+	called("")
 	ip(t, fmt.Sprintf("link add mine netns %s type veth peer name mine netns %s", names[0], names[1]))
 	for _, n := range names {
 		ip(t, "-n "+n+" link set mine up")
@@ -43,7 +58,6 @@ func TestNetworksOfWorkers(t *testing.T) {
 			}
 		}
 	}
-	own := func(host int) string { return names[host] }
 	said(own)
 	said(none, "--nccl-tune", "off")
 	for host, text := range said(own, "--nccl-tune", "explain") {
