@@ -44,7 +44,13 @@ const torch = "testdata/together.py"
 var all = []example{
 	{
 		name: "pytorchjob-volcano", gpus: 8, ranks: []int{0, 1, 2, 3}, expect: rule("pytorchjob", 4, "sdxl-lora-master-0", 23456),
-		play: one("/app/lora-scripts/sd-scripts/sdxl_train.py", torch),
+		play: &play{
+			long: true, python: "launchers", files: map[string]string{
+				"/app/lora-scripts/sd-scripts/sdxl_train.py": "testdata/seed/sdxl_train.py",
+				"/app/lora-scripts/sd-scripts/train.py":      "../interop/scripts/accelerate_bf16.py",
+			},
+			says: func(nth int) []string { return []string{fmt.Sprintf("rank %d of 4: equal parameters ", nth)} },
+		},
 	},
 	{
 		name: "tfjob-volcano", ranks: []int{0, -1, 1}, roles: []string{"chief", "ps", "worker"}, expect: rule("tf-config", 2, "mnist-chief-0.kubeflow-user.svc", 2222),

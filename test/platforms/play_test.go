@@ -236,8 +236,11 @@ func (e example) start(t *testing.T, m *stage.Machine, p *pod, muster string) *s
 
 // python is the one that has the framework.
 func (e example) python(t *testing.T) string {
-	if e.play.python == "" {
+	switch name := e.play.python; name {
+	case "":
 		return stage.Python(t, "debian")
+	case "launchers": // with accelerate
+		return stage.Python(t, name)
 	}
 	return stage.Printed(t, "../interop/python", e.play.python)
 }
