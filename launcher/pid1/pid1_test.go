@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -470,5 +471,28 @@ func TestTasksLeft(t *testing.T) {
 		if file, left := tasksLeft(root); file != c.file || left < c.left || c.file != "" && left > c.left+most {
 			t.Errorf("%s: %q leaves %d, want %q and %d to %d", name, file, left, c.file, c.left, c.left+most)
 		}
+	}
+}
+
+// A worker of ours that ended, and was reaped, just after all processes were seen is no stranger whose children are to be killed.
+func TestReapedIsNoStranger(t *testing.T) {
+	worker := exec.Command("sleep", "1000")
+	if err := worker.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer worker.Wait()
+	seen, err := table.Process(worker.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := []proc.Process{seen, {PID: 1 << 23, Name: "its child", State: 'S', Parent: seen.PID, Threads: 1, Start: seen.Start}}
+	which := trees{last: true, known: &registry{pids: map[int]bool{}}}
+	if found := which.find(all); len(found) != 2 {
+		t.Errorf("of a stranger: %+v", found)
+	}
+	worker.Process.Kill()
+	worker.Wait()
+	if found := which.find(all); len(found) != 0 {
+		t.Errorf("of one that was reaped: %+v", found)
 	}
 }

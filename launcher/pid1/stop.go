@@ -195,9 +195,15 @@ func (t trees) strangers(all []proc.Process) []proc.Process {
 	t.known.fork.Lock() // a child just forked is in all, but perhaps not yet known
 	defer t.known.fork.Unlock()
 	return slices.DeleteFunc(slices.Clone(all), func(p proc.Process) bool {
-		return p.Parent != os.Getpid() || p.Start < t.since || p.Gone() || t.known.has(p.PID) ||
+		return p.Parent != os.Getpid() || p.Start < t.since || t.known.has(p.PID) || !lives(p) ||
 			table.Getenv(p.PID, proc.TagName) != ""
 	})
+}
+
+// lives looks again: a child of ours that was reaped since all were seen is not known any more, and what is below it is not a stranger's.
+func lives(p proc.Process) bool {
+	now, err := table.Process(p.PID)
+	return err == nil && now.Start == p.Start && !now.Gone()
 }
 
 // inherited returns the children that this process had before it became the first process: a shell's that said exec.
