@@ -89,7 +89,7 @@ func TestSrunOfTasksAndFlags(t *testing.T) {
 	}
 	alike := []*program{task(0, "--join-timeout 1m"), task(1, "--join-timeout 1m", "SLURM_LOCALID=0")}
 	for _, p := range alike {
-		p.ends(71, "the platform says that this is process 0 of its machine, but of the 2 on machines called worker-0 it is number 1")
+		p.ends(67, "the platform says that this is process 0 of its machine, but of the 2 on machines called worker-0 it is number 1")
 	}
 }
 
