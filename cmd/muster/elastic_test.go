@@ -40,6 +40,15 @@ func (c *crowd) joins(names ...string) {
 	}
 }
 
+// hurries is joins for one that has less patience.
+func (c *crowd) hurries(name, joinTimeout string) {
+	c.Helper()
+	alike := c.flags
+	c.flags = append(slices.Clone(alike), "--join-timeout", joinTimeout)
+	c.joins(name)
+	c.flags = alike
+}
+
 // agent is the command line of an agent, up to its program.
 func (c *crowd) agent(name, workers string) []string {
 	at, serve := 1+int(name[0]-'a'), "no"
@@ -345,10 +354,10 @@ func TestNobodyTakesThePlace(t *testing.T) {
 // The store is lost, and nobody hosts it again: members and spares end as one, and say what they were waiting for.
 func TestNobodyHostsTheStore(t *testing.T) {
 	t.Parallel()
-	c := newCrowd(t, "--nnodes 2 --spares 1 --rdzv-timeout 4 --join-timeout 6")
+	c := newCrowd(t, "--nnodes 2 --spares 1 --rdzv-timeout 4")
 	c.joins("a", "b")
 	c.works(0, "a", "b")
-	c.joins("c")
+	c.hurries("c", "6")
 	c.nodes["c"].says("generation 1 of this job has been running")
 	c.dies("a")
 	c.nodes["b"].ends(job.ExitRetry, "was lost", "gave up after 4", "the store at 127.0.0.1:", "was away for", "--rdzv-timeout says how long")
@@ -406,7 +415,7 @@ func TestTakeOverBetweenWorlds(t *testing.T) {
 // A node on which rounds fail again and again is left out for a while, and comes back.
 func TestANodeIsLeftOut(t *testing.T) {
 	t.Parallel()
-	c := newCrowd(t, "--nnodes 2:3 --max-restarts 5 --restart-backoff 0 --exclude-after 2 --exclude-for 3")
+	c := newCrowd(t, "--nnodes 2:3 --max-restarts 5 --restart-backoff 0 --exclude-after 2 --exclude-for 20")
 	c.joins("a", "b", "c")
 	for round := range 2 {
 		c.works(round, "a", "b", "c")
@@ -425,13 +434,13 @@ func TestSecondOfAnIndex(t *testing.T) {
 	t.Parallel()
 	const place = "as another one had the place of "
 	for host, index := range map[string]string{"a": "b", "b": "a"} {
-		c := newCrowd(t, "--nnodes 2 --join-timeout 2 --stop-timeout 1")
+		c := newCrowd(t, "--nnodes 2 --stop-timeout 1")
 		c.host = host
 		for _, failed := range []bool{false, true} {
 			c.joins(host, index)
 			c.works(0, "a", "b")
 			first := c.nodes[index]
-			c.joins(index)
+			c.hurries(index, "2")
 			c.nodes[index].saysTimes("waiting for its end, for another agent has the place of ", 2)
 			if failed {
 				c.kill(host)
@@ -486,12 +495,12 @@ func TestJoinPolicy(t *testing.T) {
 	} {
 		t.Run(policy, func(t *testing.T) {
 			t.Parallel()
-			c := newCrowd(t, "--nnodes 2:4 --last-call 1 --max-restarts 3 --join-policy "+policy)
+			c := newCrowd(t, "--nnodes 2:4 --last-call 10 --max-restarts 3 --join-policy "+policy)
 			c.joins("a", "b")
 			c.works(0, "a", "b")
 			c.joins("c", "d")
 			for _, name := range []string{"c", "d"} {
-				c.nodes[name].saysTimes("waiting for its end", 2) // longer than --last-call
+				c.nodes[name].saysTimes("waiting for its end", 4) // longer than --last-call
 			}
 			play(c)
 			for name, p := range c.nodes {

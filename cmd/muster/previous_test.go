@@ -76,7 +76,7 @@ func TestPreviousReleaseElastic(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			open := filepath.Join(t.TempDir(), "open")
-			args := []string{"--last-call", "1", "--", "sh", "-c", fmt.Sprintf(`echo "up $RANK of $WORLD_SIZE"; until [ -e %s ]; do sleep 0.02; done`, open)}
+			args := []string{"--last-call", "15s", "--", "sh", "-c", fmt.Sprintf(`echo "up $RANK of $WORLD_SIZE"; until [ -e %s ]; do sleep 0.02; done`, open)}
 			all := mixed(t, nil, "2:3", programs, args...)
 			for n, p := range all {
 				p.says(fmt.Sprintf("up %d of 6", 2*n))

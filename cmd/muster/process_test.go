@@ -104,7 +104,7 @@ func TestMpirunOfAgents(t *testing.T) {
 		ends(0, "trained world 2 rank 0 sum 1 local 0 locals 2 node 0 nodes 1 omp 1\n", "trained world 2 rank 1 sum 1 local 1 locals 2 node 0 nodes 1 omp 1\n")
 	var jobs []*program // of containers on the machine's network, in which mpirun has one number, and so one name for the job
 	for range 2 {
-		jobs = append(jobs, s.pod(0, append(vars, "MUSTER_JOIN_TIMEOUT=20s"), "mpirun.openmpi", "--oversubscribe", "-n", "2", "muster", "run", "--", "sh", "-c", "echo $PMIX_NAMESPACE at rank $RANK of $WORLD_SIZE; sleep 2"))
+		jobs = append(jobs, s.pod(0, vars, "mpirun.openmpi", "--oversubscribe", "-n", "2", "muster", "run", "--", "sh", "-c", "echo $PMIX_NAMESPACE at rank $RANK of $WORLD_SIZE; sleep 2"))
 	}
 	for _, p := range jobs {
 		p.ends(0, " at rank 0 of 2\n", " at rank 1 of 2\n")
