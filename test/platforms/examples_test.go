@@ -41,6 +41,40 @@ func one(path, script string) *play { return &play{files: map[string]string{path
 
 const torch = "testdata/together.py"
 
+// mpi is a play in which the first pod has n ranks started in the others.
+func mpi(n int) *play {
+	return &play{
+		long: true, files: map[string]string{"/app/train.py": "testdata/mpi.py"}, served: []int{1, 2},
+		links: map[string]string{"/usr/sbin/sshd": "/usr/local/bin/muster", "/usr/bin/ssh": "/usr/local/bin/muster", "/usr/local/bin/mpirun": "/usr/bin/mpirun.openmpi"},
+		says: func(nth int) []string {
+			if nth > 0 {
+				return nil // it comes through the launcher
+			}
+			var ranks []int
+			for i := range n {
+				ranks = append(ranks, i)
+			}
+			return together(n, ranks...)
+		},
+	}
+}
+
+// fleet is a play of Paddle's workers, two in a pod.
+func fleet(path string) *play {
+	return &play{
+		long: true, python: "paddle", nproc: 2, files: map[string]string{path: "../interop/scripts/paddle_collective.py"},
+		says: func(nth int) []string {
+			return []string{fmt.Sprintf("rank %d of 4: trained", 2*nth), fmt.Sprintf("rank %d of 4: trained", 2*nth+1)}
+		},
+	}
+}
+
+// told is a play in which nobody asks for names.
+func (p *play) told() *play {
+	p.byIP = true
+	return p
+}
+
 var all = []example{
 	{
 		name: "pytorchjob-volcano", gpus: 8, ranks: []int{0, 1, 2, 3}, expect: rule("pytorchjob", 4, "sdxl-lora-master-0", 23456),
@@ -81,12 +115,15 @@ var all = []example{
 	},
 	{
 		name: "paddlejob", gpus: 1, ranks: []int{0, 1}, expect: rule("paddle-operator", 2, "10.244.1.7", 41233),
-		play: &play{
-			long: true, byIP: true, python: "paddle", nproc: 2, files: map[string]string{"/app/train_fleet.py": "../interop/scripts/paddle_collective.py"},
-			says: func(nth int) []string {
-				return []string{fmt.Sprintf("rank %d of 4: trained", 2*nth), fmt.Sprintf("rank %d of 4: trained", 2*nth+1)}
-			},
-		},
+		play: fleet("/app/train_fleet.py").told(),
+	},
+	{
+		name: "paddlejob-host", gpus: 8, ranks: []int{0, 1}, expect: rule("paddle-operator", 2, "10.244.1.7", 41233),
+		play: fleet("/app/pretrain.py").told(),
+	},
+	{
+		name: "paddlejob-elastic", gpus: 1, ranks: []int{0, 1}, expect: rule("paddle-operator", 2, "resnet-elastic-worker-0", nil),
+		play: fleet("/app/train_fleet.py"),
 	},
 	{
 		name: "paddlejob-ps", ranks: []int{-1, 0, 1}, roles: []string{"ps", "worker", "worker"}, expect: rule("paddle-operator", 2, "wide-deep-worker-0", 36000),
@@ -99,16 +136,28 @@ var all = []example{
 	},
 	{
 		name: "paddlejob-kubeflow", gpus: 1, ranks: []int{0, 1}, expect: map[string]any{"rule": "paddle-launch-env", "nodes": 2, "port": 36543},
-		play: &play{
-			long: true, python: "paddle", nproc: 2, files: map[string]string{"/app/train_fleet.py": "../interop/scripts/paddle_collective.py"},
-			says: func(nth int) []string {
-				return []string{fmt.Sprintf("rank %d of 4: trained", 2*nth), fmt.Sprintf("rank %d of 4: trained", 2*nth+1)}
-			},
-		},
+		play: fleet("/app/train_fleet.py"),
 	},
 	{
 		name: "volcano-job", gpus: 8, ranks: []int{0, 1, 2, 3}, expect: rule("volcano", 4, "llm-node-0.llm", 23456),
 		play: one("/app/train.py", torch),
+	},
+	{
+		name: "volcano-pytorch", gpus: 8, ranks: []int{0, 1, 2}, roles: []string{"master", "worker", "worker"}, expect: rule("volcano", 3, "vit-master-0.vit", 23456),
+		play: &play{long: true, files: map[string]string{"/app/train.py": torch}},
+	},
+	{
+		name: "volcano-tensorflow", ranks: []int{-1, 0, 1}, roles: []string{"ps", "chief", "worker"}, expect: rule("volcano", 2, "tf-chief-0.tf", 2222),
+		play: &play{
+			long: true, python: "tensorflow", files: map[string]string{"/opt/model.py": "../interop/scripts/tf_ps.py"},
+			says: func(nth int) []string {
+				return [][]string{{"this is ps 0"}, {"this is chief 0", "rank 0 of 3: w"}, {"this is worker 0"}}[nth]
+			},
+		},
+	},
+	{
+		name: "volcano-mpi", gpus: 1, ranks: []int{-1, 0, 1}, roles: []string{"launcher", "worker", "worker"}, expect: map[string]any{"rule": "volcano", "nodes": 2},
+		play: mpi(2),
 	},
 	{
 		name: "jobset", gpus: 8, ranks: []int{0, 1, 2}, expect: rule("jobset", 3, "llm-node-0-0.llm", nil), assigned: true,
@@ -124,16 +173,7 @@ var all = []example{
 	},
 	{
 		name: "mpijob", gpus: 2, ranks: []int{-1, -1, -1}, roles: []string{"launcher", "worker", "worker"}, expect: map[string]any{},
-		play: &play{
-			long: true, files: map[string]string{"/app/train.py": "testdata/mpi.py"}, served: []int{1, 2},
-			links: map[string]string{"/usr/sbin/sshd": "/usr/local/bin/muster", "/usr/bin/ssh": "/usr/local/bin/muster", "/usr/local/bin/mpirun": "/usr/bin/mpirun.openmpi"},
-			says: func(nth int) []string {
-				if nth > 0 {
-					return nil // it comes through the launcher
-				}
-				return together(4, 0, 1, 2, 3)
-			},
-		},
+		play: mpi(4),
 	},
 	{
 		name: "systemd", ranks: []int{0, 1}, expect: rule("generic", 2, "host0", 29400), made: units,
@@ -142,6 +182,13 @@ var all = []example{
 	{
 		name: "indexed-job", gpus: 8, ranks: []int{0, 1, 2}, expect: rule("indexed", 3, "llm-0.llm", nil),
 		play: one("/app/train.py", torch),
+	},
+	{
+		name: "trainjob-jax", gpus: 8, ranks: []int{0, 1, 2, 3}, expect: rule("trainjob-jax", 4, "jx-node-0-0.jx", 29500),
+		play: &play{
+			long: true, python: "jax", files: map[string]string{"/app/train.py": "../interop/scripts/jax_psum.py"},
+			says: func(nth int) []string { return []string{fmt.Sprintf("rank %d of 4: w ", nth)} },
+		},
 	},
 	{
 		name: "trainjob", gpus: 8, ranks: []int{0, 1, 2}, expect: rule("trainjob-torch", 3, "llm-node-0-0.llm", 29500),

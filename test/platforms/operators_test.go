@@ -9,51 +9,6 @@ import (
 	"testing"
 )
 
-// volcanoJob: Volcano v1.14 with its plugins env and svc.
-func volcanoJob(t testing.TB, c *cluster, m manifest) {
-	var spec struct {
-		Plugins map[string][]string
-		Tasks   []struct {
-			Name     string
-			Replicas int
-			Template template
-		}
-	}
-	m.into(t, &spec)
-	_, svc := spec.Plugins["svc"]
-	_, env := spec.Plugins["env"]
-	if len(spec.Plugins) > 2 || len(spec.Plugins) == 2 && !(svc && env) {
-		t.Fatalf("there is no model of one of the plugins %v", spec.Plugins)
-	}
-	files, hosts := map[string]string{}, [][2]string{}
-	for _, task := range spec.Tasks {
-		var names []string
-		for i := range task.Replicas {
-			names = append(names, fmt.Sprintf("%s-%s-%d.%[1]s", m.Metadata.Name, task.Name, i))
-		}
-		file := strings.ReplaceAll(task.Name, "-", "_")
-		name, number := "VC_"+strings.ToUpper(file)+"_HOSTS", "VC_"+strings.ToUpper(file)+"_NUM"
-		hosts = append(hosts, [2]string{name, strings.Join(names, ",")}, [2]string{number, strconv.Itoa(task.Replicas)})
-		files["/etc/volcano/"+file+".host"] = strings.Join(names, "\n")
-		files["/etc/volcano/"+name], files["/etc/volcano/"+number] = strings.Join(names, ","), strconv.Itoa(task.Replicas)
-	}
-	if !svc {
-		files, hosts = nil, nil
-	}
-	for _, task := range spec.Tasks {
-		for i := range task.Replicas {
-			pod, vars := task.Template, hosts
-			if name := fmt.Sprintf("%s-%s-%d", m.Metadata.Name, task.Name, i); svc {
-				pod.Spec.Hostname, pod.Spec.Subdomain = cmp.Or(pod.Spec.Hostname, name), cmp.Or(pod.Spec.Subdomain, m.Metadata.Name)
-			}
-			if index := strconv.Itoa(i); env {
-				vars = append(vars[:len(vars):len(vars)], [2]string{"VK_TASK_INDEX", index}, [2]string{"VC_TASK_INDEX", index})
-			}
-			c.pod(pod, fmt.Sprintf("%s-%s-%d", m.Metadata.Name, task.Name, i), pod.Spec.RestartPolicy, vars, files)
-		}
-	}
-}
-
 // paddleJob: paddle-operator v0.3.5.
 func paddleJob(t testing.TB, c *cluster, m manifest) {
 	var spec struct {
@@ -63,9 +18,6 @@ func paddleJob(t testing.TB, c *cluster, m manifest) {
 		Elastic    int
 	}
 	m.into(t, &spec)
-	if spec.Elastic != 0 || spec.Intranet == "Host" {
-		t.Fatal("there is no model of elastic, nor of intranet: Host")
-	}
 	service, port := spec.Intranet == "Service", c.port
 	if service {
 		port = 36000
@@ -90,6 +42,9 @@ func paddleJob(t testing.TB, c *cluster, m manifest) {
 	if len(servers) > 0 {
 		env = append(env, [2]string{"PADDLE_PSERVERS_IP_PORT_LIST", at(servers)})
 	}
+	if spec.Elastic > 0 { // the pods are told of no addresses
+		env = [][2]string{{"PADDLE_ELASTIC_JOB_ID", c.namespace + "-" + m.Metadata.Name}, {"PADDLE_ELASTIC_NP", strconv.Itoa(len(trainers))}, {"PADDLE_ELASTIC_TIMEOUT", "60"}}
+	}
 	if spec.WithGloo == 1 && len(servers) > 0 {
 		gloo := servers[0] + ":" + strconv.Itoa(port)
 		if service {
@@ -101,8 +56,9 @@ func paddleJob(t testing.TB, c *cluster, m manifest) {
 		for i, host := range hosts {
 			pod, id := r.Template, fmt.Sprintf("%s-%s-%d", m.Metadata.Name, name, i)
 			pod.Spec.Hostname, pod.Spec.Subdomain = id, id
+			pod.Spec.HostNetwork = spec.Intranet == "Host"
 			restart := "Never"
-			if service && name == "worker" {
+			if service && name == "worker" || spec.Elastic > 0 {
 				restart = "OnFailure"
 			}
 			p := c.pod(pod, id, cmp.Or(pod.Spec.RestartPolicy, restart), append(env[:len(env):len(env)], [][2]string{{"POD_IP", host}, {"PADDLE_TRAINER_ID", strconv.Itoa(i)},
@@ -206,7 +162,7 @@ func jobSet(t testing.TB, c *cluster, m manifest) {
 	}
 }
 
-// trainJob: Kubeflow Trainer v2.3 with its runtime torch-distributed.
+// trainJob: Kubeflow Trainer v2.3 with its runtimes torch-distributed and jax-distributed.
 func trainJob(t testing.TB, c *cluster, m manifest) {
 	var spec struct {
 		Runtime struct{ Name string } `yaml:"runtimeRef"`
@@ -220,9 +176,6 @@ func trainJob(t testing.TB, c *cluster, m manifest) {
 		}
 	}
 	m.into(t, &spec)
-	if spec.Runtime.Name != "torch-distributed" {
-		t.Fatalf("there is no model of the runtime %s", spec.Runtime.Name)
-	}
 	nproc := cmp.Or(spec.Trainer.NumProc, "auto")
 	if limits := spec.Trainer.Resources.Limits; nproc == "auto" && limits["nvidia.com/gpu"] == "" && limits["cpu"] != "" {
 		nproc = limits["cpu"]
@@ -233,8 +186,15 @@ func trainJob(t testing.TB, c *cluster, m manifest) {
 	job.Template.Spec.Containers = []container{{Name: "node", Command: spec.Trainer.Command, Args: spec.Trainer.Args, Env: spec.Trainer.Env}}
 	name := m.Metadata.Name + "-node-0"
 	job.pods(c, name, func(i int) [][2]string {
-		return [][2]string{{"PET_NNODES", strconv.Itoa(job.Completions)}, {"PET_NPROC_PER_NODE", nproc}, {"PET_NODE_RANK", strconv.Itoa(i)},
-			{"PET_MASTER_ADDR", name + "-0." + m.Metadata.Name}, {"PET_MASTER_PORT", "29500"}}
+		nodes, number, first := strconv.Itoa(job.Completions), strconv.Itoa(i), name+"-0."+m.Metadata.Name
+		switch spec.Runtime.Name {
+		case "torch-distributed":
+			return [][2]string{{"PET_NNODES", nodes}, {"PET_NPROC_PER_NODE", nproc}, {"PET_NODE_RANK", number}, {"PET_MASTER_ADDR", first}, {"PET_MASTER_PORT", "29500"}}
+		case "jax-distributed":
+			return [][2]string{{"JAX_NUM_PROCESSES", nodes}, {"JAX_PROCESS_ID", number}, {"JAX_COORDINATOR_ADDRESS", first + ":29500"}}
+		}
+		t.Fatalf("there is no model of the runtime %s", spec.Runtime.Name)
+		return nil
 	})
 }
 
