@@ -97,6 +97,7 @@ func (m *meeting) inheritedStand() (s stand, err error) {
 func (m *meeting) serveStore(s stand, kept []byte, broke func()) {
 	server := &tcpstore.Server{Log: m.c.Log, Magic: fleet.Magic, Foreign: m.door.handle, Store: rendezvous.Host(tcpstore.Prefix, m.spec.ID, kept, m.remember),
 		Name: m.spec.ID, Elsewhere: m.elsewhere}
+	m.server = server
 	ctx, cancel := context.WithCancel(context.Background())
 	if s.claim != nil {
 		free := m.hold(heldClaim, s.claim)

@@ -39,6 +39,7 @@ const (
 	keptRun     = "run"     // heritage: what was settled when the run began, and what all agreed on
 	keptState   = "state"   // moment: where the run loop stands
 	keptJournal = "journal" // journalHead: the state before the first event that is kept
+	keptEnd     = "end"     // why this node is in no world any more, and only serves the store
 	keptWorld   = "world"   // what the nodes agreed on in the store that this node hosts, as rendezvous.Host wants it
 	keptEvent   = "event/"  // journalEntry, each by its number
 	heldStore   = "store"   // the listener at which this node hosts the store, and other agents find this one

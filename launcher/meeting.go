@@ -41,10 +41,11 @@ type meeting struct {
 	refused bool       // the meeting is over without a world that has us, and each node is to read why
 	anew    bool       // this is not the agent's first meeting
 	hosting bool       // this node serves the store
-	heir    successor  // of the agent that does
-	out     string     // why this node takes no place for a while
-	lived   bool       // the job had a world, as this node saw while it stood by
-	quits   bool       // this node leaves, and the others meet again
+	server  *tcpstore.Server
+	heir    successor // of the agent that does
+	out     string    // why this node takes no place for a while
+	lived   bool      // the job had a world, as this node saw while it stood by
+	quits   bool      // this node leaves, and the others meet again
 
 	awaited atomic.Bool   // others meet in the store that this node hosts, for what comes after the world that was decided on
 	decided chan struct{} // has one when a meeting in the store that this node hosts came to something, after the last that had us in it
@@ -471,12 +472,18 @@ func (m *meeting) resumed(ctx context.Context) (*line, error) {
 // join agrees with the other nodes on a world. Where this node can take the place of a host that went away, it does:
 // the others find the new store at the same endpoint, and all meet anew.
 func (m *meeting) join(ctx context.Context, o rendezvous.Options) error {
+	if why := m.inheritedEnd(); why != nil {
+		return m.serveOn(ctx, why)
+	}
 	for {
 		joining, leave := context.WithCancelCause(ctx)
 		m.leave = leave
 		err := m.agree(joining, o)
 		leave(nil)
-		if !errors.Is(err, errVacant) {
+		switch excluded := new(rendezvous.Excluded); {
+		case errors.As(err, &excluded) && excluded.Replaced && m.hosting && !m.othersHere():
+			return m.serveOn(ctx, err)
+		case !errors.Is(err, errVacant):
 			return err
 		}
 		m.c.Log.Warn(fmt.Sprintf("the agent of this machine that hosted the meeting at %s is gone; the others meet anew", m.port))
@@ -519,7 +526,7 @@ func (m *meeting) agree(ctx context.Context, o rendezvous.Options) (err error) {
 	case errors.As(err, &missing):
 		return m.missing(missing)
 	case errors.As(err, &refused), errors.As(err, &excluded):
-		m.refused = excluded == nil || !excluded.Replaced
+		m.refused = excluded == nil || excluded.Met
 		return fail(job.ExitRefused, "", "%w", err)
 	case errors.As(err, &ended):
 		if ended.Verdict.OK() { // an end that nobody else tells of

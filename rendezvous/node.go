@@ -297,7 +297,7 @@ func (n *node) leftOut(w *world) error {
 	}
 	for _, m := range w.Members {
 		if n.Unfit == "" && same(m.Node, n.spec.Self) {
-			return &Excluded{Reason: taken(n.spec.Self, fmt.Sprintf("%v, incarnation %.8s", m.Node, m.Incarnation))}
+			return &Excluded{Reason: taken(n.spec.Self, fmt.Sprintf("%v, incarnation %.8s", m.Node, m.Incarnation)), Replaced: true, Met: true}
 		}
 	}
 	if n.spec.Standby() {
@@ -305,7 +305,7 @@ func (n *node) leftOut(w *world) error {
 		return errAgain
 	}
 	return &Excluded{Reason: fmt.Sprintf("this job has %d nodes and they are here without %v: %s; give all nodes a higher --nnodes, or start fewer",
-		w.size(), n.spec.Self, names(here(w), w.size()))}
+		w.size(), n.spec.Self, names(here(w), w.size())), Met: true}
 }
 
 // taken is the reason of a node whose place another process has.

@@ -165,7 +165,8 @@ func (e *Refusal) Error() string { return e.Reason }
 // An Excluded error says that the world was made without this node, or goes on without it.
 type Excluded struct {
 	Reason   string
-	Replaced bool // by another process, in a meeting that goes on
+	Replaced bool // by another process
+	Met      bool // the world is complete; else the meeting goes on
 }
 
 func (e *Excluded) Error() string { return e.Reason }

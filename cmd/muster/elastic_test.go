@@ -206,7 +206,11 @@ func TestAllChecksFail(t *testing.T) {
 // dies kills all of a node.
 func (c *crowd) dies(name string) {
 	c.Helper()
-	p := c.nodes[name]
+	c.nodes[name].dies()
+}
+
+// dies kills a node's agent and first process.
+func (p *program) dies() {
 	first := p.cmd.Process.Pid
 	for _, agent := range agentsOf(first) {
 		syscall.Kill(agent, syscall.SIGKILL)

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/muster-run/muster/job"
@@ -73,6 +75,60 @@ func worldOfHosts(t *testing.T, all []*program) {
 	if a, b := all[0].out.String(), all[1].out.String(); strings.Contains(a, "] 0 of") == strings.Contains(b, "] 0 of") {
 		t.Errorf("both hosts have the same ranks:\n%s%s", a, b)
 	}
+}
+
+// Another machine's agent has the place of the one that hosts the store, and nobody else can: it goes on to do so, also when its agent dies, and those who
+// have places meet without it, for the next world too.
+func TestHostIsReplacedByAnotherMachine(t *testing.T) {
+	_, on := hosts(t)
+	for _, flags := range []string{"--nnodes 2", "--nnodes 2 --spares 1"} {
+		open := filepath.Join(t.TempDir(), "open")
+		joins := func(host, index int) *program {
+			args := append([]string{"run", "--rdzv-id", "twice", "--rdzv-endpoint", "10.77.0.1:29400", "--nproc-per-node", "1", "--node-rank", fmt.Sprint(index)}, strings.Fields(flags)...)
+			return on(host, append(args, "--", "sh", "-c", fmt.Sprintf(`echo "rank $RANK of $WORLD_SIZE in round $TORCHELASTIC_RESTART_COUNT"; while [ ! -e %s ]; do sleep 0.02; done`, open))...)
+		}
+		const serves = "; this node takes no place, and serves the meeting point to the others until they do not need it any more"
+		old := joins(0, 0)
+		old.says("1 of 2 nodes here")
+		fresh := joins(1, 0)
+		old.says(serves)
+		syscall.Kill(agentsOf(old.cmd.Process.Pid)[0], syscall.SIGKILL)
+		old.saysTimes(serves, 2)
+		second := joins(1, 1)
+		fresh.says("rank 0 of 2 in round 0")
+		all := []*program{fresh, second}
+		if strings.Contains(flags, "spares") {
+			spare := joins(1, 2)
+			spare.says("generation 1 of this job has been running")
+			second.dies()
+			fresh.says("rank 0 of 2 in round 1")
+			all = []*program{fresh, spare}
+		}
+		if err := os.WriteFile(open, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range all {
+			p.ends(0)
+		}
+		old.ends(job.ExitRefused, "another process took my place as ", "(node 0) at ")
+	}
+}
+
+// An agent that only serves the store can be told to stop.
+func TestServingOnIsStopped(t *testing.T) {
+	_, on := hosts(t)
+	joins := func(host int) *program {
+		return on(host, "run", "--nnodes", "2", "--rdzv-endpoint", "10.77.0.1:29400", "--node-rank", "0", "--", "true")
+	}
+	old := joins(0)
+	old.says("1 of 2 nodes here")
+	fresh := joins(1)
+	old.says("serves the meeting point to the others")
+	for _, p := range []*program{old, fresh} {
+		p.cmd.Process.Signal(syscall.SIGTERM)
+	}
+	old.ends(job.ExitRefused, "another process took my place as ", "told to stop by SIGTERM")
+	fresh.ends(job.ExitTERM)
 }
 
 // The cable is cut. Each side finds out by itself, stops its workers and asks to be tried again.

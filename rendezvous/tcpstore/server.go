@@ -67,6 +67,7 @@ type Server struct {
 
 	stopping  sync.Mutex
 	mu        sync.Mutex
+	peers     map[netip.Addr]int // how many connections each has
 	loops     []*loop
 	turn      int // of the loops to get the next connection
 	listeners map[*os.File]bool
@@ -136,7 +137,7 @@ func (s *Server) ready() error {
 func (s *Server) prepare() {
 	if s.closed == nil {
 		s.closed, s.empty = make(chan struct{}), make(chan struct{})
-		s.listeners = map[*os.File]bool{}
+		s.listeners, s.peers = map[*os.File]bool{}, map[netip.Addr]int{}
 	}
 }
 
@@ -288,6 +289,7 @@ func (s *Server) enter(c *conn, head []byte) {
 	c.loop = s.loops[s.turn%len(s.loops)]
 	s.turn++
 	s.clients.Add(1)
+	s.peers[c.peer.Addr()]++
 	c.loop.post(letter{c: c, adopt: true, head: head})
 }
 
@@ -296,9 +298,13 @@ func (s *Server) gone(c *conn, err error) {
 	if err != nil && !errors.Is(err, errGone) && !errors.Is(err, errMissing) {
 		s.complain(c.peer.Addr(), "closed a connection", "peer", c.peer, "err", err)
 	}
-	if s.clients.Add(-1) == 0 && s.isClosing() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	peer := c.peer.Addr()
+	if s.peers[peer]--; s.peers[peer] == 0 {
+		delete(s.peers, peer)
+	}
+	if s.clients.Add(-1) == 0 && s.closing {
 		s.noteEmpty()
 	}
 }
@@ -319,6 +325,13 @@ func (s *Server) noteEmpty() {
 
 // Clients returns the number of connections. A client of PyTorch 1.13 has two.
 func (s *Server) Clients() int { return int(s.clients.Load()) }
+
+// Peers returns how many connections there are from each address.
+func (s *Server) Peers() map[netip.Addr]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.peers)
+}
 
 // Shutdown stops accepting, waits until the clients have gone of themselves, and ends the server. When ctx ends
 // first, it closes the connections that are left and returns ctx's error.

@@ -142,6 +142,9 @@ func TestShutdownClosesClientsThatStay(t *testing.T) {
 	if err := inStep(c, "v"); err != nil {
 		t.Fatal(err)
 	}
+	if peers := s.Peers(); len(peers) != 1 || peers[netip.MustParseAddr("127.0.0.1")] != 1 {
+		t.Errorf("connections by address: %v", peers)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := s.Shutdown(ctx); !errors.Is(err, context.Canceled) {
@@ -150,8 +153,8 @@ func TestShutdownClosesClientsThatStay(t *testing.T) {
 	if err := expectEOF(c); err != nil {
 		t.Error(err)
 	}
-	if n := s.Clients(); n != 0 {
-		t.Errorf("%d clients are left", n)
+	if n, peers := s.Clients(), s.Peers(); n != 0 || len(peers) != 0 {
+		t.Errorf("%d clients are left: %v", n, peers)
 	}
 }
 
