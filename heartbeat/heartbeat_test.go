@@ -666,6 +666,9 @@ func TestNothingMoves(t *testing.T) {
 			w.calls()
 		}
 		w.groups(calls)
+		if seed%4 == 1 {
+			w.pipes(random)
+		}
 		w.train(3)
 		for r := range w.beats {
 			w.settles(random, r)
@@ -699,6 +702,23 @@ func (w *world) groups(calls bool) {
 			size := []int{min(2, n-2*(r/2)), (n + 1 - r%2) / 2}[i]
 			w.beats[r].Lanes = append(w.beats[r].Lanes, job.Lane{Group: uint64(0x100*(i+1) + g), Name: fmt.Sprint("g", i), Op: "all_gather", Members: size,
 				Entered: 7, Completed: 7})
+		}
+	}
+}
+
+// pipes has ranks send and receive, too, which groups number among their collectives, each rank as it goes.
+func (w *world) pipes(random *rand.Rand) {
+	for r := range w.beats {
+		b := &w.beats[r]
+		for i := range b.Lanes {
+			l := &b.Lanes[i]
+			if l.Mixed = random.IntN(2) == 0; l.Mixed {
+				l.Entered += uint64(random.IntN(50))
+				l.Completed = l.Entered
+			}
+		}
+		if random.IntN(4) > 0 {
+			b.Lanes = append(b.Lanes, job.Lane{Op: "recv", Entered: 50, Completed: 50})
 		}
 	}
 }

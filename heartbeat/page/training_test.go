@@ -306,6 +306,45 @@ print(reads)
 	}
 }
 
+// Sends and receives that the compiler reads are compiled as without the hook, whether or not it makes them a part of its graphs.
+func TestCompiledTransfers(t *testing.T) {
+	const script = `
+import re, sys
+import torch, torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
+import torch._dynamo.config as config
+config.enable_p2p_compilation = sys.argv[1] == "whole"
+dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+reads = []
+def backend(graph, inputs):
+    reads.append([re.sub(" at 0x[0-9a-f]+", "", str(n.target)) for n in graph.graph.nodes if n.op == "call_function"])
+    return graph.forward
+@torch.compile(backend=backend)
+def batch(x):
+    y = torch.empty_like(x)
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x, 1), dist.P2POp(dist.irecv, y, 1)]):
+        work.wait()
+    return x + y
+@torch.compile(backend=backend)
+def one(x):
+    dist.isend(x * 2, 1).wait()
+    return x * 3
+for _ in range(4):
+    batch(torch.ones(3))
+    one(torch.ones(3))
+print(reads)
+`
+	for _, how := range []string{"whole", "broken"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			out := sameWithHook(t, t.TempDir(), python(t, "newest"), "-c", script, how)
+			if !strings.Contains(out, "mul") || strings.Contains(out, "isend") != (how == "whole") {
+				t.Errorf("it compiled %s", out)
+			}
+		})
+	}
+}
+
 // What people have besides a training loop runs as it did, with the real PyTorch: data loaders' processes, forked and spawned, and pytest.
 func TestRealPrograms(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -826,6 +826,8 @@ def around(module, name, hook, compiling, transferred=None):
             noted(transferred, args, kwargs, result)
         return result
 
+    call.__code__ = call.__code__.replace(co_name=name)  # by which PyTorch's compiler tells isend from irecv
+    noted(leave_uncompiled, call)
     setattr(module, name, call)
 
 
@@ -835,6 +837,17 @@ def noted(do, *args):
         do(*args)
     except Exception:
         pass
+
+
+def leave_uncompiled(function):
+    """Keeps PyTorch's compiler from compiling a call of ours for itself, as it would do with a program's. What it compiles that calls us it
+    reads through us."""
+    frames = getattr(getattr(sys.modules["torch"]._C, "_dynamo", None), "eval_frame", None)
+    if hasattr(frames, "set_code_exec_strategy"):
+        action = frames._FrameAction
+        frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(action.SKIP, action.DEFAULT))
+    elif hasattr(frames, "skip_code"):
+        frames.skip_code(function.__code__)
 
 
 def count_waits(hook, compiling):
@@ -851,6 +864,7 @@ def count_waits(hook, compiling):
         finally:
             hook.leave(outer)
 
+    noted(leave_uncompiled, wait)
     kind.wait = wait
 
 
