@@ -27,7 +27,8 @@ type dns struct {
 
 type record struct {
 	addr  netip.Addr
-	stale netip.Addr // what is told of it once before; not valid: nothing
+	stale netip.Addr // what is told of it before
+	old   int        // how often that is still told
 	later int        // how often there is still nothing of that name
 	asked int
 }
@@ -80,6 +81,27 @@ func (d *dns) add(name, addr string, later int) *record {
 	r := &record{addr: netip.MustParseAddr(addr), later: later}
 	d.names[name] = r
 	return r
+}
+
+// moves says that names are told with another address so often before.
+func (d *dns) moves(from string, often int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, r := range d.names {
+		r.stale, r.old = netip.MustParseAddr(from), often
+	}
+}
+
+// moved is whether a name that was told with its old address was told with its new one in the end.
+func (d *dns) moved() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, r := range d.names {
+		if r.stale.IsValid() && r.old == 0 && r.later < 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // sometime is for how long a name is not there.
@@ -170,9 +192,9 @@ func (d *dns) lookUp(name string, v4 bool) (addr netip.Addr, known bool) {
 	if r.later--; r.later >= 0 {
 		return addr, false
 	}
-	if r.stale.IsValid() {
-		addr, r.stale = r.stale, netip.Addr{}
-		return addr, true
+	if r.old > 0 {
+		r.old--
+		return r.stale, true
 	}
 	return r.addr, true
 }

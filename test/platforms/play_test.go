@@ -51,12 +51,31 @@ type play struct {
 	env    []string               // what an image has
 	check  []string               // a command that has nothing to say of what is in its place
 	byIP   bool                   // that the platform tells addresses, and no names
+	stale  int                    // how often a name leads first to where nobody is any more
 	parks  bool                   // pods stay when the training is over, until they are told to end
 	served []int                  // pods that end when they are told to, after the others
 }
 
 // nameserver is its address on each stage.
 const nameserver = "10.77.0.254"
+
+// vacant is an address at which nobody is.
+const vacant = "10.77.0.253"
+
+// TestStaleNames plays a job whose pods were made anew: for a while all names lead to where nobody is any more, as caches of DNS have it.
+func TestStaleNames(t *testing.T) {
+	if !*everything {
+		return
+	}
+	for _, e := range all {
+		if e.name == "volcano-job" {
+			again := *e.play
+			again.stale = 5
+			e.play = &again
+			e.run(t, stage.Build(t))
+		}
+	}
+}
 
 func (e example) run(t *testing.T, muster string) {
 	s := stage.Open(t, 1)
@@ -71,6 +90,9 @@ func (e example) run(t *testing.T, muster string) {
 		for _, name := range p.names {
 			names.add(name+"."+p.Namespace+".svc.cluster.local", p.IP, sometime())
 		}
+	}
+	if e.play.stale > 0 {
+		names.moves(vacant, e.play.stale)
 	}
 	programs := map[*pod]*stage.Program{}
 	for _, i := range rand.Perm(len(pods)) { // in no order, as they are created
@@ -99,6 +121,9 @@ func (e example) run(t *testing.T, muster string) {
 	}
 	if names.asked() == 0 && !e.play.byIP {
 		t.Error("nobody looked for a name")
+	}
+	if e.play.stale > 0 && !names.moved() {
+		t.Error("nobody was told an old address, and then the new one")
 	}
 	for i, p := range pods {
 		want := 0
