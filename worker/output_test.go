@@ -298,10 +298,10 @@ func TestNobodyReads(t *testing.T) {
 		t.Errorf("%+v", e.Exit)
 	}
 	b, _ := os.ReadFile(told)
-	if worst, err := time.ParseDuration(string(b)); err != nil || worst > 200*time.Millisecond { // of another process; see TestNobodyWaits
-		t.Errorf("the worst write took %s", b)
+	if worst, err := time.ParseDuration(string(b)); err != nil { // a write that waits for a reader would have no end
+		t.Errorf("the worst write took %q", b)
 	} else {
-		t.Logf("the worst write took %s", b)
+		t.Logf("the worst write took %s", worst)
 	}
 	got, dropped := make(chan int), 0
 	go func() {
