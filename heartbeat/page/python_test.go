@@ -592,7 +592,7 @@ while sys.stdin.readline():
 		"a": {Name: "a", Members: 2, Entered: 7, Completed: 5, Op: "broadcast", Bytes: 44},
 		"b": {Name: "b", Members: 2, Entered: 77, Blind: true},
 	}
-	if !reflect.DeepEqual(got, want) || s.Lanes[0].Name != "a" || s.Rank != 1 || s.World != 4 || !s.Recorder || s.Mute != "group c has no recorder and no sequence number" {
+	if !reflect.DeepEqual(got, want) || s.Lanes[0].Name != "a" || s.Rank != 1 || s.World != 4 || !s.Recorder || s.Mute != "group c (other) has no recorder and no sequence number" {
 		t.Errorf("%+v", s)
 	}
 	if _, err := io.WriteString(w.in, "\n"); err != nil {

@@ -117,12 +117,17 @@ func (c cgroup) kill() {
 	}
 }
 
-// remove takes the cgroup away, and what a worker made in it. One that still holds a process stays.
-func (c cgroup) remove() {
+// close ends the use of the cgroup for new processes, and removes it.
+func (c cgroup) close() (gone bool) {
 	if c.dir == "" {
-		return
+		return true
 	}
 	unix.Close(c.fd)
+	return c.remove()
+}
+
+// remove takes the cgroup away, and what a worker made in it. One that still holds a process stays.
+func (c cgroup) remove() (gone bool) {
 	var below []string
 	_ = filepath.WalkDir(c.dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() {
@@ -133,4 +138,6 @@ func (c cgroup) remove() {
 	for _, dir := range slices.Backward(below) {
 		os.Remove(dir)
 	}
+	_, err := os.Lstat(c.dir)
+	return err != nil
 }

@@ -172,7 +172,9 @@ func (f *first) tellRhythms(m message) {
 func (f *first) forget(pids []int) {
 	for _, pid := range pids {
 		if c := f.children[pid]; c != nil && !c.alive {
-			c.cgroup.remove()
+			if !c.cgroup.close() {
+				f.filled = append(f.filled, c.cgroup)
+			}
 			delete(f.children, pid)
 		}
 	}

@@ -103,6 +103,7 @@ type first struct {
 	children map[int]*child // by PID; workers until the agent forgets them
 	consoles map[int]*console
 	cgroups  cgroups
+	filled   []cgroup // of workers that we forgot, in which something still was
 	known    registry
 	since    uint64 // proc.Process.Start of the first worker since there was none
 
@@ -382,7 +383,7 @@ func (f *first) start(m message) {
 		}
 		f.started(m.ID, c, err)
 	}
-	s.drop = func() { closeAll(s.closeAfter); closeAll(c.pipes); c.cgroup.remove() }
+	s.drop = func() { closeAll(s.closeAfter); closeAll(c.pipes); c.cgroup.close() }
 	f.queue = append(f.queue, s)
 }
 
@@ -425,7 +426,7 @@ func (f *first) spawnOf(m message, c *child) (spawn, error) {
 func (f *first) started(id uint64, c *child, err error) {
 	if err != nil {
 		closeAll(c.pipes)
-		c.cgroup.remove()
+		c.cgroup.close()
 		text, code := err.Error(), 125
 		if e, ok := err.(*proc.StartError); ok {
 			code = e.Code

@@ -73,9 +73,14 @@ func (f *first) stopWorkers() {
 // uninterruptible sleep does not die, and our caller waits for us.
 func (f *first) sweep() {
 	f.reap()
+	defer func() {
+		for _, c := range f.filled {
+			c.remove()
+		}
+	}()
 	for _, c := range f.children {
 		c.cgroup.kill()
-		defer c.cgroup.remove()
+		defer c.cgroup.close()
 	}
 	if !childless() {
 		f.killAll()
