@@ -279,7 +279,7 @@ func (s *state) failed(p policy, f job.Failure) []any {
 	s.Causes = append(s.Causes, cause{At: s.Now - f.Ago, Node: s.Self, Failure: &f})
 	todo := []any{tell{0, news{Kind: newsFailed, Failure: &f}}}
 	if p.leaves() {
-		return todo
+		return append(todo, s.leftRunning(p, s.Causes[len(s.Causes)-1])...)
 	}
 	if p.mends() {
 		s.Down = append(slices.Clone(s.Down), f)
@@ -300,7 +300,7 @@ func (s *state) heard(p policy, c cause) []any {
 	}
 	s.Causes = append(s.Causes, c)
 	if p.leaves() {
-		return s.leftRunning(c)
+		return s.leftRunning(p, c)
 	}
 	if len(s.Causes) > 1 {
 		return nil
@@ -309,12 +309,12 @@ func (s *state) heard(p policy, c cause) []any {
 	return append(todo, s.stop(stop{Within: p.StopTimeout})...)
 }
 
-// leftRunning tells of a lost node, of which nobody would hear before all others have ended.
-func (s *state) leftRunning(c cause) []any {
-	if c.Failure != nil || c.Hang != nil {
+// leftRunning tells of a failed worker or a lost node, of which nobody would hear before all others have ended. Of many the first are told.
+func (s *state) leftRunning(p policy, c cause) []any {
+	if c.Hang != nil || len(s.Causes) > maxConsequences {
 		return nil
 	}
-	return []any{say{lostVerdict(s.Nodes[c.Node].Name, c.Node, c.Why).Sentence + "; the others run on to their end"}}
+	return []any{say{p.judge([]cause{c}, s.Nodes).Sentence + "; the others run on to their end"}}
 }
 
 // cleared acts when nothing is left of this node's workers, after they were told to stop or left to end. A member says so. When that is
@@ -416,9 +416,9 @@ func (s *state) settled(p policy) []any {
 	text, out := v.Sentence+"; the nodes that are left meet again", ""
 	switch {
 	case v.First != nil:
-		text, out = fmt.Sprintf("%s; restart %d of %d follows%s", v.Sentence, s.last()+1, p.MaxRestarts+s.Free, s.backOff(p)), s.blame(p, *v.First)
+		text, out = again(v.Sentence, s.last()+1, p.MaxRestarts+s.Free)+s.backOff(p), s.blame(p, *v.First)
 	case v.Hang != nil:
-		text, out = fmt.Sprintf("%s; restart %d of %d follows%s", v.Sentence, s.last()+1, p.MaxRestarts+s.Free, s.backOff(p)), s.excluded(p, v)
+		text, out = again(v.Sentence, s.last()+1, p.MaxRestarts+s.Free)+s.backOff(p), s.excluded(p, v)
 	default:
 		s.Free++
 	}
@@ -429,6 +429,11 @@ func (s *state) settled(p policy) []any {
 		todo = append(todo, s.goOn(p)...)
 	}
 	return todo
+}
+
+// again says, on all nodes alike, that a round follows another one.
+func again(why string, number, most int) string {
+	return fmt.Sprintf("%s; restart %d of %d follows", why, number, most)
 }
 
 // undecided reports whether a node is silent whose loss would be the first cause, so that what failed would have followed from it. For a
@@ -825,7 +830,7 @@ func (s *state) begun(at start) []any {
 	var todo []any
 	if at.Round > s.Round && s.Nodes[s.Self].Clear {
 		s.newRound(at.Round)
-		todo = []any{say{fmt.Sprintf("%s; restart %d of %d", at.Why, at.Round, at.MaxRestarts)}, expire{0}}
+		todo = []any{say{again(at.Why, at.Round, at.MaxRestarts)}, expire{0}}
 	}
 	if at.Round != s.Round || s.Start != nil || s.Stopping {
 		return todo

@@ -829,6 +829,9 @@ func TestLeaveWithoutANode(t *testing.T) {
 		}
 		w.dead[2] = true
 		got := strings.Join(w.log, "\n")
+		if told := strings.Count(got, "launcher.say {Text:rank 2 on host-1 (node 1, local rank 0, pid 100) exited with code 3; the others run on to their end"); failed && told != 2 {
+			t.Errorf("the failure is told %d times, want once on its node and once on the leader's:\n%s", told, got)
+		}
 		if strings.Contains(got, "launcher.stop") || !strings.Contains(got, "was killed; the others run on to their end") {
 			t.Errorf("a failure before: %v: the loss stops the others, or is not told:\n%s", failed, got)
 		}

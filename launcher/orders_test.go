@@ -107,7 +107,7 @@ func TestOrdersAreFree(t *testing.T) {
 	w.inRound(3)
 	w.feed(1, failure(1, 0, job.Exit{Code: 3}))
 	w.run()
-	if s := w.states[1]; s.Round != 4 || s.Verdict != nil || !strings.Contains(strings.Join(w.log, "\n"), "restart 4 of 4") {
+	if s := w.states[1]; s.Round != 4 || s.Verdict != nil || !strings.Contains(strings.Join(w.log, "\n"), "restart 4 of 4 follows") {
 		t.Fatalf("a failure after ordered rounds: %+v\n%s", s, strings.Join(w.log, "\n"))
 	}
 	w.feed(1, failure(1, 0, job.Exit{Code: 3}))

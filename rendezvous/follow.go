@@ -62,6 +62,9 @@ func (n *node) look(ctx context.Context, leader *watch) (lost bool, err error) {
 	if by, ok := s.Replaced[n.ticket]; ok {
 		return false, &Excluded{Reason: taken(n.spec.Self, plain(by, maxReason)), Replaced: true}
 	}
+	if err := s.turnedAway(n.ticket); err != nil {
+		return false, err
+	}
 	if !s.Resigned {
 		s.Here = s.Here[:min(len(s.Here), shown)]
 		for i, name := range s.Here {

@@ -32,6 +32,7 @@ type leader struct {
 
 	declined []ticket // who said that no worker can run there, the gone too
 	refused  error    // the first contradiction among the living
+	wrong    error    // that of the job's last world and ourselves
 	reached  int      // tickets that were read
 	doubtful int      // tickets up to this one were drawn before we led, and must show that they live
 
@@ -55,8 +56,9 @@ type leader struct {
 type guest struct {
 	ticket
 	watch
-	alive bool
-	until time.Time // it takes no place before
+	alive  bool
+	until  time.Time // it takes no place before
+	barred string    // why it takes none at all
 }
 
 // lead takes the tickets in turn until there is an outcome. It returns nothing when another node leads.
@@ -89,7 +91,7 @@ func (n *node) lead(ctx context.Context) (*outcome, error) {
 
 // conclusion is the outcome, if it may be published now.
 func (l *leader) conclusion(ctx context.Context) (*outcome, error) {
-	if err := l.outlived(ctx); err != nil {
+	if err := cmp.Or(l.isWrong(), l.outlived(ctx)); err != nil {
 		return nil, err
 	}
 	if l.here >= l.spec.Fewest() { // who is expected?
@@ -175,8 +177,9 @@ func (l *leader) take(b []byte) {
 
 // welcome counts a guest as here.
 func (l *leader) welcome(g *guest) {
-	l.count(g, true)
-	l.refuse(contradiction(l.self, g.record))
+	if l.judge(g) {
+		l.count(g, true)
+	}
 }
 
 // count notes that a guest is alive, or is not any more.
@@ -501,7 +504,7 @@ func (l *leader) summarise(ctx context.Context) error {
 	l.beats++
 	s := l.tally(kept)
 	b, err := json.Marshal(summary{
-		Epoch: l.epoch, Beat: l.beats, Here: s.Here, Count: s.Count, Missing: s.Missing, Replaced: some(byWhom),
+		Epoch: l.epoch, Beat: l.beats, Here: s.Here, Count: s.Count, Missing: s.Missing, Replaced: some(byWhom), Barred: l.barred(),
 		Closes: s.Closes, Running: s.Running, Alive: s.Alive,
 		Unsaid: s.Unsaid, UnsaidFor: s.UnsaidFor, Others: s.Others, Pace: l.tempo(), Unfit: s.Unfit,
 	})

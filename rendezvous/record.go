@@ -68,6 +68,7 @@ type summary struct {
 	Count    int            `json:"count"`
 	Missing  []int          `json:"missing,omitempty"`
 	Replaced map[int]string `json:"replaced,omitempty"` // ticket whose node was taken over → by whom
+	Barred   map[int]string `json:"barred,omitempty"`   // ticket of a node that is refused alone → why
 
 	Closes  time.Duration `json:"closes,omitempty"`  // in this time, with whoever is here
 	Running int           `json:"running,omitempty"` // a generation that must end first

@@ -159,7 +159,11 @@ func split(err error) (why, during string) {
 	}
 	why = strings.TrimPrefix(strings.TrimPrefix(why, "transport: "), "Error while dialing: ")
 	for _, during = range []string{handshakes, greets} {
-		if cause, found := strings.CutPrefix(why, during); found {
+		cause, found := strings.CutPrefix(why, during)
+		if found && silent(cause) {
+			return "connected, but no answer", ""
+		}
+		if found {
 			return cause, during
 		}
 	}
@@ -167,6 +171,11 @@ func split(err error) (why, during string) {
 		return why[strings.LastIndex(why, ": ")+2:], ""
 	}
 	return why, ""
+}
+
+// silent reports whether the other side said nothing until we hung up, as one does that stands still: it need not be of another kind.
+func silent(cause string) bool {
+	return strings.Contains(cause, "use of closed network connection") || strings.HasSuffix(cause, "i/o timeout") || strings.HasSuffix(cause, "deadline exceeded")
 }
 
 // hopeless reports whether the two sides of TLS do not go together, which time does not change.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -469,6 +470,29 @@ func TestRefused(t *testing.T) {
 				t.Errorf("%v (told %q), want %q", err, told, c.why)
 			}
 		})
+	}
+}
+
+// An etcd that stands still lets us in and says nothing, which is no reason to ask for TLS.
+func TestMute(t *testing.T) {
+	mute, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mute.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var told []string
+	s := New(Options{Endpoints: []string{mute.Addr().String()}, Prefix: "/job/", Waiting: func(because string) {
+		told = append(told, because)
+		if because == "connected, but no answer" {
+			cancel()
+		}
+	}})
+	defer s.Close()
+	_ = s.Set(ctx, "k", nil)
+	if last := told[len(told)-1]; last != "connected, but no answer" {
+		t.Errorf("told %q", told)
 	}
 }
 
