@@ -241,7 +241,7 @@ func (c chooser) place(seats []seat, local int) Worker {
 		w.Why = "the kernel does not say which CPUs are of which NUMA node"
 		return w
 	case len(near) == 0:
-		w.Why = fmt.Sprintf("this container may use none of the CPUs of %s", at)
+		w.Why = c.none(s.node)
 		return w
 	}
 	w.CPUs, w.Why = c.choose(seats, local, near, at)
@@ -249,6 +249,17 @@ func (c chooser) place(seats []seat, local int) Worker {
 		w.Memory = s.node
 	}
 	return w
+}
+
+// none is why a node has no CPUs for us.
+func (c chooser) none(node int) string {
+	switch {
+	case len(c.Machine.CPUs(node)) > 0:
+		return fmt.Sprintf("this container may use none of the CPUs of NUMA node %d", node)
+	case slices.ContainsFunc(c.Machine.Nodes, func(n topology.Node) bool { return n.ID == node }):
+		return fmt.Sprintf("NUMA node %d has no CPUs", node)
+	}
+	return fmt.Sprintf("the kernel does not show a NUMA node %d", node)
 }
 
 // choose are the CPUs of the worker of a local rank, of those near it.
@@ -260,14 +271,18 @@ func (c chooser) choose(seats []seat, local int, near topology.CPUs, at string) 
 		return c.share(seats, local, near, at)
 	}
 	cpus, why = near, at
+	all := rivals(seats, seats[local].node, c.Workers)
 	switch idle := c.idle(seats, seats[local].node); {
 	case c.Mode == Socket:
 		cpus, why = c.socket(seats[local].node, func(topology.Node) bool { return true }), "the socket of "+at
-	case c.Mode == Auto && idle != nil && 2*c.cores(near)*c.Workers <= c.cores(c.usable)*rivals(seats, seats[local].node, c.Workers):
+	case c.Mode == Auto && idle != nil && 2*c.cores(near)*c.Workers <= c.cores(c.usable)*all:
 		cpus, why = idle, at+", and those of its socket that no GPU is near"
 	}
-	if n := c.cores(cpus); n < 2 && len(cpus) < len(c.usable) {
-		return nil, fmt.Sprintf("this container may use %d core of %s, which is too few", n, at)
+	switch n, whole := c.cores(cpus), c.cores(c.usable); {
+	case n < 2 && len(cpus) < len(c.usable):
+		return nil, fmt.Sprintf("this container may use %s of %s, which is too few", plural(n, "core"), at)
+	case c.Mode == Auto && 2*n*c.Workers < whole*all: // near the GPU, and short of time
+		return nil, fmt.Sprintf("%s of %s for %s are less than half of their part of all %d", plural(n, "core"), why, plural(all, "worker"), whole)
 	}
 	return cpus, why
 }
@@ -314,7 +329,7 @@ func (c chooser) share(seats []seat, local int, near topology.CPUs, at string) (
 	cores, all := c.split(near), rivals(seats, node, c.Workers)
 	each := len(cores) / all
 	if each == 0 {
-		return nil, fmt.Sprintf("%d workers would share %d cores of %s", all, len(cores), at)
+		return nil, fmt.Sprintf("%s would share %s of %s", plural(all, "worker"), plural(len(cores), "core"), at)
 	}
 	first := each * rivals(seats[:local+1], node, local)
 	mine := cores[first : first+each]
@@ -377,6 +392,13 @@ func (c chooser) threads(workers []Worker) {
 		}
 		workers[i].Threads = max(1, min(n, maxThreads))
 	}
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // Modes are what --bind knows.

@@ -88,6 +88,9 @@ func ParsePlace(text string) (job.Place, error) {
 		if i < 0 {
 			return job.Place{}, fmt.Errorf("%.80q: %.40q is no part of a place: %s are", text, name, strings.Join(job.PlaceParts, ", "))
 		}
+		if path[i] != "" && path[i] != value {
+			return job.Place{}, fmt.Errorf("%.80q has two of %s: %.40q and %.40q", text, name, path[i], value)
+		}
 		path[i] = value
 	}
 	return checked(path)
@@ -112,6 +115,9 @@ func checkPart(text string) error {
 	}
 	if strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return fmt.Errorf("%.40q has a character that no name has", text)
+	}
+	if strings.Contains(text, "$(") {
+		return fmt.Errorf("%.80q is a variable that Kubernetes left as it is: define it before this one", text)
 	}
 	return nil
 }

@@ -75,6 +75,8 @@ func TestStandsNowhere(t *testing.T) {
 	for _, c := range []struct{ said, file, want string }{
 		{"row=3", "", `--place "row=3": "row" is no part of a place: zone, block, rack, clique, switch are`},
 		{"a/b/c/d/e", "", `--place "a/b/c/d/e" has 5 parts: ZONE/BLOCK/RACK/SWITCH are the most`},
+		{"rack=r7,rack=r8", "", `--place "rack=r7,rack=r8" has two of rack: "r7" and "r8"`},
+		{"zone=$(ZONE),rack=r7", "", `--place "$(ZONE)" is a variable that Kubernetes left as it is`},
 		{"rack=", "", "--place names no part of a place: give one, such as rack=r7, or none"},
 		{"rack=a\x1b[2J", "", `--place "a\x1b[2J" has a character that no name has`},
 		{strings.Repeat("x", 200), "", "has 200 bytes, more than the 128 of a name"},

@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/muster-run/muster/discovery"
@@ -41,6 +42,7 @@ func planPreflight(c Config, _ discovery.Finding, p *Plan) error {
 		}
 		p.Preflight = append(p.Preflight, fmt.Sprintf("%v %v", f.Result, f))
 		switch {
+		case f.Result == preflight.Warn && slices.Contains(doubts, f.Check): // once for all GPUs
 		case f.Result == preflight.Warn:
 			doubts = append(doubts, f.Check)
 		case c.Preflight == preflightStrict:

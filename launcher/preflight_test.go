@@ -19,13 +19,14 @@ func TestPreflight(t *testing.T) {
 	}
 	down := fixture.Edit(t, string(text), "port mlx5_0 1 ", "4: ACTIVE", "1: DOWN", "5: LinkUp", "2: Polling")
 	down = fixture.Edit(t, down, "port mlx5_3 1 ", "down=0", "down=9")
+	down = fixture.Edit(t, down, "port mlx5_6 1 ", "down=0", "down=9")
 	root := topology.Root(fixture.Tree(t, down))
 	for _, c := range []struct {
 		how          string
 		notes, found int
 		unfit        string
 	}{
-		{"auto", 2, 2, ""}, {preflightStrict, 1, 2, "hca: mlx5_0: DOWN, Polling: no cable, or nobody at its other end: its GPU sends"}, {preflightOff, 0, 0, ""},
+		{"auto", 2, 3, ""}, {preflightStrict, 1, 3, "hca: mlx5_0: DOWN, Polling: no cable, or nobody at its other end: its GPU sends"}, {preflightOff, 0, 0, ""},
 	} {
 		t.Run(c.how, func(t *testing.T) {
 			p, err := planned(config(t, "", func(at *Config) { at.Nodes, at.Endpoint, at.Root, at.Preflight = 2, "10.0.0.1:29400", root, c.how }))

@@ -5,10 +5,13 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"errors"
 	"io/fs"
+
+	"github.com/muster-run/muster/topology"
 )
 
 const (
@@ -184,19 +187,42 @@ func quota(h Host, n Need) []Finding {
 func cpuset(h Host, _ Need) []Finding {
 	m := h.Machine
 	usable := m.Limits.Usable(m.Processor.Online)
+	gpus := slices.DeleteFunc(slices.Clone(m.GPUs), func(g topology.GPU) bool { return !g.Visible })
 	var all []Finding
-	for _, g := range m.GPUs {
+	for _, g := range gpus {
 		near := m.Near(g.PCI)
-		if have := near.And(usable); g.Visible && len(near) > 1 && len(have) < 2 {
-			all = append(all, found(Warn, "its worker runs on the other socket, and every copy crosses between them",
-				"Kubernetes: Topology Manager's policy best-effort or restricted with the whole machine",
-				"%s is on NUMA node %d, of whose CPUs this container may use %s", gpuName(g.Index), g.PCI.NUMA, none(have.String()))...)
+		have, share := near.And(usable), ""
+		if len(near) < 2 || len(have) >= 2 && !scant(m, near, usable, atNode(gpus, g.PCI.NUMA), len(gpus)) {
+			continue
 		}
+		if len(have) >= 2 {
+			share = fmt.Sprintf(", for %s: less than half of their part", plural(atNode(gpus, g.PCI.NUMA), "GPU"))
+		}
+		all = append(all, found(Warn, "its worker runs on the other socket, and every copy crosses between them",
+			"Kubernetes: Topology Manager's policy best-effort or restricted with the whole machine",
+			"%s is on NUMA node %d, of whose CPUs this container may use %s%s", gpuName(g.Index), g.PCI.NUMA, none(have.String()), share)...)
 	}
 	if len(all) == 0 && len(m.Slots()) > 0 {
 		return pass("each GPU has CPUs of its own NUMA node")
 	}
 	return all
+}
+
+// scant reports whether the usable ones of the CPUs near some of all GPUs are less than half of those GPUs' part, and it is the cpuset that makes them
+// so, not the machine.
+func scant(m topology.Machine, near, usable topology.CPUs, some, all int) bool {
+	have := len(near.And(usable))
+	return 2*have*all < len(usable)*some && 2*have*len(m.Processor.Online) < len(near)*len(usable)
+}
+
+// atNode is how many GPUs are.
+func atNode(gpus []topology.GPU, node int) (n int) {
+	for _, g := range gpus {
+		if g.PCI.NUMA == node {
+			n++
+		}
+	}
+	return n
 }
 
 func none(text string) string {

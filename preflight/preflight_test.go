@@ -139,6 +139,10 @@ func TestVariants(t *testing.T) {
 		{name: "a small cpuset", machine: "dgx-h100", text: file("proc/self/status", "Cpus_allowed_list:\t8-15\nMems_allowed_list:\t0-1\n"), want: []string{
 			"warn cpuset: GPU4 is on NUMA node 1, of whose CPUs this container may use none", "warn cpuset: GPU5", "warn cpuset: GPU6", "warn cpuset: GPU7",
 		}},
+		{name: "a cpuset of one socket and two cores", machine: "dgx-h100", text: file("proc/self/status", "Cpus_allowed_list:\t0-57,112-169\nMems_allowed_list:\t0-1\n"), want: []string{
+			"warn cpuset: GPU4 is on NUMA node 1, of whose CPUs this container may use 56-57,168-169, for 4 GPUs: less than half of their part", "warn cpuset: GPU5", "warn cpuset: GPU6", "warn cpuset: GPU7",
+		}},
+		{name: "a cpuset of a socket and a third", machine: "dgx-h100", text: file("proc/self/status", "Cpus_allowed_list:\t0-74,112-186\nMems_allowed_list:\t0-1\n")},
 		{name: "fewer CPUs than workers", machine: "dgx-h100", text: file("proc/self/status", "Cpus_allowed_list:\t0-1,60-61\nMems_allowed_list:\t0-1\n"), want: []string{"warn quota: 4 CPUs for 8 workers"}},
 		{name: "half a CPU for each worker", machine: "dgx-h100", text: file("sys/fs/cgroup/cpu.max", "400000 100000\n"), want: []string{"fail quota: the time of 4 CPUs for 8 workers (/sys/fs/cgroup/cpu.max)"}},
 		{name: "two CPUs for each worker", machine: "dgx-h100", text: file("sys/fs/cgroup/cpu.max", "1600000 100000\n"), want: []string{"warn quota: the time of 16 CPUs for 8 workers"}},
