@@ -401,6 +401,12 @@ func TestNobodyComes(t *testing.T) {
 	t.Cleanup(func() { stranger.Close() })
 	go greet(stranger)
 	held := stranger.Addr().(*net.TCPAddr).Port
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { silent.Close() })
+	mute := silent.Addr().(*net.TCPAddr).Port
 	for _, c := range []struct {
 		name, flags string
 		code        int
@@ -414,6 +420,10 @@ func TestNobodyComes(t *testing.T) {
 			job.ExitStore, []string{"no store at nosuch.invalid:29400 within 2s: name"}},
 		{"a stranger has the port", fmt.Sprintf("--nnodes 2 --node-rank 0 --master-addr 127.0.0.1 --master-port %d", held),
 			job.ExitStranger, []string{fmt.Sprintf("another program holds port %d (pid %d", held, os.Getpid())}},
+		{"a stranger that says nothing has the port", fmt.Sprintf("--nnodes 2 --node-rank 0 --master-addr 127.0.0.1 --master-port %d", mute),
+			job.ExitStranger, []string{fmt.Sprintf("another program holds port %d (pid %d", mute, os.Getpid())}},
+		{"a stranger that says nothing is here", fmt.Sprintf("--nnodes 2 --rdzv-endpoint 127.0.0.1:%d", mute),
+			job.ExitStranger, []string{fmt.Sprintf("another program holds port %d (pid %d", mute, os.Getpid())}},
 		{"a stranger answers", fmt.Sprintf("--nnodes 2 --serve no --rdzv-endpoint 127.0.0.1:%d", held),
 			job.ExitStranger, []string{"another program listens at 127.0.0.1"}},
 	} {

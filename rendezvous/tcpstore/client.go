@@ -31,7 +31,7 @@ type Client struct {
 	known *dialect      // the store's, when it was reached before
 	buf   []byte
 	nonce uint32
-	quiet func() // tells that a greeting has had no answer for a while
+	quiet func() // tells that a greeting has had no answer for a while; nil: nobody is told
 }
 
 var (

@@ -320,12 +320,14 @@ func (l *link) under(ctx context.Context, limit time.Duration) (release func()) 
 	}
 }
 
-// greet says g and hears the reply. That it takes a while is told.
+// greet says g and hears the reply. That it takes a while is told, where late is not nil.
 func (l *link) greet(ctx context.Context, patience time.Duration, g greeting, late func()) error {
 	first := min(patience, quiet)
 	n, reply, err := l.exchange(ctx, first, g.say, make([]byte, len(g.hear)))
 	if n == 0 && patience > first && errors.Is(noAnswer(ctx, err), ErrNoAnswer) {
-		late()
+		if late != nil {
+			late()
+		}
 		n, reply, err = l.exchange(ctx, patience-first, nil, reply)
 	}
 	switch {
