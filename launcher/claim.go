@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -67,9 +71,13 @@ const (
 	handedTime = 30 * time.Second
 )
 
-// shares reports whether who listens at the port shares it.
+// shares reports whether who listens at the port shares it. One who listens on loopback alone is no help to a job whose nodes are on other machines.
 func (m *meeting) shares(ctx context.Context) bool {
-	owner, err := tcpstore.Ask(ctx, m.hereabouts(), nobody, askTime)
+	at := m.hereabouts()
+	if mine := slices.DeleteFunc(interfaceIPs(), func(ip net.IP) bool { return !ip.IsGlobalUnicast() }); len(mine) > 0 && !isLoopback(hostOf(m.port)) {
+		at = net.JoinHostPort(mine[0].String(), portOf(m.port))
+	}
+	owner, err := tcpstore.Ask(ctx, at, nobody, askTime)
 	return err == nil && owner == tcpstore.Other
 }
 
@@ -122,18 +130,63 @@ func (m *meeting) serveStore(s stand, kept []byte, broke func()) {
 	}, func() { free(); cancel(); m.shut(server) })
 }
 
+// How many connections may be under way to a claim at once: those of this agent's user and of root, which wait for each other, and those of others, which
+// are turned away where there are more of them, and come again. A container may well run as another user than the next one, and what it hands over could
+// as well have come to the port; but one that says nothing shall be in nobody's way.
+const (
+	mostTrusted = 32
+	mostOthers  = 8
+)
+
 // adopt serves what comes by a claim until that is closed.
 func (m *meeting) adopt(claim net.Listener, server *tcpstore.Server) {
-	accept(claim, m.c.Log, func(c net.Conn) {
-		h, err := ports.Receive(c)
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	var loud sparing
+	trusted, others := make(chan bool, mostTrusted), make(chan bool, mostOthers)
+	receive := func(c net.Conn, room <-chan bool) {
+		defer func() { <-room }()
+		h, err := ports.Receive(ctx, c)
 		if err == nil {
 			m.beside.Store(&h.From)
 			err = server.Adopt(h.FD, h.Head)
 		}
-		if err != nil && !errors.Is(err, tcpstore.ErrServerClosed) {
-			m.c.Log.Warn(fmt.Sprintf("a connection that another job handed over was lost: %v", err))
+		if err != nil && ctx.Err() == nil && !errors.Is(err, tcpstore.ErrServerClosed) {
+			m.c.Log.Log(ctx, loud.level(), fmt.Sprintf("a connection that another job handed over was lost: %v", err))
 		}
+	}
+	accept(claim, m.c.Log, func(c net.Conn) {
+		room := others
+		if ports.Trusted(c) {
+			room = trusted
+			room <- true
+		} else {
+			select {
+			case room <- true:
+			default:
+				c.Close()
+				return
+			}
+		}
+		all.Go(func() { receive(c, room) })
 	})
+	cancel()
+	all.Wait()
+}
+
+// sparingTime is between two warnings of one kind.
+const sparingTime = time.Minute
+
+// A sparing warns once in a while. The zero value has not.
+type sparing struct{ last atomic.Pointer[time.Time] }
+
+// level is that at which a line is written now.
+func (s *sparing) level() slog.Level {
+	now, last := time.Now(), s.last.Load()
+	if last != nil && now.Sub(*last) < sparingTime || !s.last.CompareAndSwap(last, &now) {
+		return slog.LevelDebug
+	}
+	return slog.LevelWarn
 }
 
 // portTime is between two looks whether the port is free.

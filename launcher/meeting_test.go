@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -350,4 +351,45 @@ func TestJobsShareAPort(t *testing.T) {
 	}
 	a = node("a", 0, "a2") // at a port that another job has now
 	met("a", a, node("a", 1, "a3"))
+}
+
+// Who connects to a job's claim and says nothing is in the way of nobody.
+func TestClaimOfTheSilent(t *testing.T) {
+	t.Parallel()
+	at := freeEndpoint(t)
+	node := func(id string, index int) <-chan gathering {
+		c, p := joiner(at, 2, index, fmt.Sprint(id, index))
+		p.Spec.ID = id
+		return gather(t, c, p)
+	}
+	first, a := node("b", 0), node("a", 0)
+	for range mostTrusted - 1 {
+		silent, err := net.Dial("unixpacket", fmt.Sprintf("@muster/%s/%x", portOf(at), sha256.Sum224([]byte("a"))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer silent.Close()
+	}
+	for _, one := range []<-chan gathering{a, node("a", 1), node("b", 1), first} {
+		if e := ends(t, one); e.err != nil {
+			t.Error(e.err)
+		}
+	}
+}
+
+// A line that others can cause at will is a warning once in a while.
+func TestSparing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var loud sparing
+		for i, want := range []slog.Level{slog.LevelWarn, slog.LevelDebug, slog.LevelDebug} {
+			if got := loud.level(); got != want {
+				t.Errorf("line %d is at %v", i, got)
+			}
+		}
+		time.Sleep(sparingTime)
+		if got := loud.level(); got != slog.LevelWarn {
+			t.Errorf("after a while it is at %v", got)
+		}
+	})
 }

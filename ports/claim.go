@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"syscall"
 	"time"
 
@@ -89,40 +90,61 @@ type Handed struct {
 	FD   int
 }
 
-// Receive takes a connection that came by a claim's listener.
-func Receive(by net.Conn) (h Handed, err error) {
+// Receive takes a connection that came by a claim's listener, until ctx ends.
+func Receive(ctx context.Context, by net.Conn) (h Handed, err error) {
 	defer by.Close()
+	defer context.AfterFunc(ctx, func() { by.Close() })()
 	_ = by.SetDeadline(time.Now().Add(handTime))
 	there, ok := by.(*net.UnixConn)
 	if !ok {
 		return h, errors.New("no claim has such connections")
 	}
-	message, rights := make([]byte, maxName+1+maxHead), make([]byte, unix.CmsgSpace(4)) // room for one descriptor
-	n, m, _, _, err := there.ReadMsgUnix(message, rights)
+	message, rights := make([]byte, maxName+1+maxHead), make([]byte, unix.CmsgLen(4)) // room for one descriptor: the kernel closes others
+	n, m, flags, _, err := there.ReadMsgUnix(message, rights)
 	if err != nil {
 		return h, err
 	}
-	if h.FD, err = only(rights[:m]); err != nil {
-		return h, err
-	}
+	fds, err := descriptors(rights[:m])
 	from, head, ok := bytes.Cut(message[:n], []byte{0})
-	if !ok {
-		unix.Close(h.FD)
-		return h, errors.New("a message that says nothing")
+	switch {
+	case err != nil:
+	case len(fds) != 1:
+		err = errors.New("a message without a connection")
+	case flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0:
+		err = errors.New("a message of more than one connection and what was read of it")
+	case !ok:
+		err = errors.New("a message that says nothing")
+	default:
+		return Handed{From: string(from), Head: head, FD: fds[0]}, nil
 	}
-	h.From, h.Head = string(from), head
-	return h, nil
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+	return h, err
 }
 
-// only is the one descriptor in a message.
-func only(rights []byte) (int, error) {
+// descriptors are those that came with a message, also where something else about it is wrong.
+func descriptors(rights []byte) (fds []int, err error) {
 	all, err := unix.ParseSocketControlMessage(rights)
-	if err != nil || len(all) != 1 {
-		return -1, errors.Join(errors.New("a message without a connection"), err)
+	for _, one := range all {
+		some, wrong := unix.ParseUnixRights(&one)
+		fds, err = append(fds, some...), errors.Join(err, wrong)
 	}
-	fds, err := unix.ParseUnixRights(&all[0])
-	if err != nil || len(fds) != 1 {
-		return -1, errors.Join(errors.New("a message without a connection"), err)
+	return fds, err
+}
+
+// Trusted reports whether what came by a claim's listener is from this process's user, or from root. In a user namespace, those who are not of it are
+// neither: they all look like one user, whom the machine's root may be, too.
+func Trusted(by net.Conn) bool {
+	there, ok := by.(*net.UnixConn)
+	if !ok {
+		return false
 	}
-	return fds[0], nil
+	raw, err := there.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var who *unix.Ucred
+	wrong := raw.Control(func(fd uintptr) { who, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	return wrong == nil && err == nil && (who.Uid == 0 || int(who.Uid) == os.Geteuid())
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/proc"
 	"github.com/muster-run/muster/test/freeport"
 )
@@ -191,4 +192,14 @@ while not os.path.exists(os.environ.get("STAYS", "/")) and os.environ["TORCHELAS
 		trained(p, index%2)
 		p.ends(0)
 	}
+}
+
+// A job that meets on loopback alone keeps the port for itself: who is told another address of that machine is told that it is taken.
+func TestJobsOnLoopbackShareNoPort(t *testing.T) {
+	s := openPods(t)
+	run := func(job, host string) *program {
+		return s.pod(0, nil, "muster", "run", "--nnodes", "2", "--rdzv-id", job, "--rdzv-endpoint", host+":29400", "--", "true")
+	}
+	run("la", "127.0.0.1").says("1 of 2 nodes here")
+	run("lb", "10.77.0.1").ends(job.ExitStranger, "another program holds port 29400")
 }

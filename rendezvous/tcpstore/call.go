@@ -73,11 +73,25 @@ func (s *Server) Adopt(fd int, head []byte) error {
 	peer, _ := unix.Getpeername(fd) // for messages
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := errors.Join(unix.SetNonblock(fd, true), s.ready()); err != nil {
+	if err := errors.Join(connection(fd), unix.SetNonblock(fd, true), s.ready()); err != nil {
 		unix.Close(fd)
 		return err
 	}
 	s.enter(&conn{s: s, fd: fd, peer: addrPort(peer), guest: true}, head)
+	return nil
+}
+
+// connection is an error where fd is no connection of TCP's, and could be anything.
+func connection(fd int) error {
+	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	kind, err2 := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	protocol, err3 := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+	listens, err4 := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+	inet := domain == unix.AF_INET || domain == unix.AF_INET6
+	tcp := kind == unix.SOCK_STREAM && (protocol == unix.IPPROTO_TCP || protocol == unix.IPPROTO_MPTCP)
+	if err := errors.Join(err, err2, err3, err4); err != nil || !inet || !tcp || listens != 0 {
+		return errors.Join(errors.New("what was handed over is no connection of TCP's"), err)
+	}
 	return nil
 }
 

@@ -396,6 +396,7 @@ func (l *loop) tick() {
 func (l *loop) drop(c *conn, err error) {
 	c.leave()
 	l.forget(c)
+	_ = l.control(unix.EPOLL_CTL_DEL, c.fd, 0) // which close does not do for a connection that another process has, too
 	unix.Close(c.fd)
 	l.s.gone(c, err)
 	c.fd = -1
