@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -168,5 +169,45 @@ func TestLeftover(t *testing.T) {
 	f := Detect(host("WORLD_SIZE=4", "RANK=1", "NUM_PROCESSES=1", "SLURM_NTASKS=x"))
 	if f.Rule != "single" || strings.Join(f.Leftover, " ") != "WORLD_SIZE=4 RANK=1" {
 		t.Errorf("%+v", f)
+	}
+}
+
+// A trace of several nodes that lacks its other half is refused with what is missing; an MPI launcher's single rank has its variables, too.
+func TestHalves(t *testing.T) {
+	for env, want := range map[string]string{
+		"OMPI_MCA_orte_default_hostfile=/etc/mpi/hostfile":                                               "OMPI_MCA_orte_default_hostfile=/etc/mpi/hostfile, a file that is not there",
+		"OMPI_MCA_orte_default_hostfile=/etc/mpi/hostfile OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0": "",
+		"OMPI_MCA_orte_default_hostfile=/etc/openmpi/hosts":                                              "",
+		"DMLC_TRACKER_URI=x-0 DMLC_TRACKER_PORT=9091":                                                    "DMLC_TRACKER_URI=x-0 without DMLC_NUM_WORKER and DMLC_TASK_ID",
+		"DMLC_TRACKER_PORT=9091":                                                                         "DMLC_TRACKER_PORT=9091 without DMLC_NUM_WORKER",
+		"DMLC_TRACKER_PORT=tcp://10.0.0.1:80":                                                            "",
+	} {
+		trouble := Detect(host(strings.Fields(env)...)).Trouble()
+		if want == "" && trouble != nil || want != "" && !strings.Contains(fmt.Sprint(trouble), want) {
+			t.Errorf("%s: %v", env, trouble)
+		}
+	}
+}
+
+// Of a task of Volcano's whose pods are counted somebody must say the names.
+func TestVolcanoTaskWithoutList(t *testing.T) {
+	found := 0
+	for _, c := range cases(t) {
+		if !strings.HasPrefix(c.name, "volcano-v1.14.4-pytorch-plugin-only/") && !strings.HasPrefix(c.name, "volcano-v1.14.4-mpi-plugin/") {
+			continue
+		}
+		for _, task := range []string{"WORKER", "MPIWORKER"} {
+			env := slices.DeleteFunc(once(c.env), func(kv string) bool { return strings.HasPrefix(kv, "VC_"+task+"_HOSTS=") })
+			if len(env) == len(once(c.env)) {
+				continue
+			}
+			found++
+			if err := Detect(c.again(env, nil)).Trouble(); !strings.Contains(fmt.Sprint(err), "but VC_"+task+"_HOSTS, which names those pods, is not set") {
+				t.Errorf("%s: %v", c.name, err)
+			}
+		}
+	}
+	if found < 4 {
+		t.Errorf("%d pods", found)
 	}
 }

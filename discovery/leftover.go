@@ -56,6 +56,7 @@ func leftover(r *reader) (found []string) {
 		}
 	}
 	found = append(found, above(r, places, 0)...)
+	found = append(found, halves(r)...)
 	size, _ := r.plain("NUM_PROCESSES")
 	rank, _ := r.plain("PROCESS_ID")
 	if all := slices.DeleteFunc(slices.Clone(shared), func(name string) bool { return !r.any(name) }); len(all) > 1 && max(size-1, rank) > 0 {
@@ -63,6 +64,22 @@ func leftover(r *reader) (found []string) {
 	}
 	if base, role, n, ok := member(first(r.host.Hostname), "worker", "node"); ok && n > 0 && r.inKubernetes() && !r.onHost() {
 		found = append(found, fmt.Sprintf("the pod's name %s, beside which there is a %s-%s-0", r.host.Hostname, base, role))
+	}
+	return found
+}
+
+// halves are traces that a system leaves with others, which are not there.
+func halves(r *reader) (found []string) {
+	ranked := slices.ContainsFunc(mpiRanks, func(v mpiRank) bool { return r.any(v.size, v.rank) })
+	for _, name := range defaultHostfiles {
+		if r.get(name) == mpiHostfile && !ranked { // the launcher's ranks have it, too, and no file
+			found = append(found, fmt.Sprintf("%s=%s, a file that is not there", name, mpiHostfile))
+		}
+	}
+	for _, name := range []string{"DMLC_TRACKER_URI", "DMLC_TRACKER_PORT"} {
+		if r.any(name) {
+			found = append(found, fmt.Sprintf("%s=%s without DMLC_NUM_WORKER and DMLC_TASK_ID", name, clip(r.get(name))))
+		}
 	}
 	return found
 }

@@ -9,6 +9,9 @@ import (
 // mpiHostfile is the list that the operators of MPI give the launcher; workers have none.
 const mpiHostfile = "/etc/mpi/hostfile"
 
+// defaultHostfiles are the variables by which they tell MPI's launchers of it.
+var defaultHostfiles = []string{"OMPI_MCA_orte_default_hostfile", "I_MPI_HYDRA_HOST_FILE", "HYDRA_HOST_FILE", "PRTE_MCA_prte_default_hostfile"}
+
 // mpiJob is a job of mpi-operator (K_MPI_JOB_ROLE), of the MPIJob inside training-operator (whose pods have kubexec.sh), or of Trainer v2's
 // MPI runtime. The launcher knows the nodes, of which it may be one; workers know nothing but their names.
 var mpiJob = platform{
@@ -18,7 +21,7 @@ var mpiJob = platform{
 			return false
 		}
 		return r.any("K_MPI_JOB_ROLE") || mpiExec(r) || r.file(mpiHostfile) != "" &&
-			r.any("OMPI_MCA_orte_default_hostfile", "I_MPI_HYDRA_HOST_FILE", "HYDRA_HOST_FILE", "PRTE_MCA_prte_default_hostfile")
+			r.any(defaultHostfiles...)
 	},
 	find: func(r *reader, f *Finding) error {
 		role := r.text("K_MPI_JOB_ROLE")

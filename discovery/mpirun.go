@@ -95,13 +95,16 @@ func mpirunServer(r *reader, f *Finding) string {
 	return ""
 }
 
-// mpiRanks are the variables by which launchers tell a rank which one it is: in all, on its node, and of how many there. MPICH's kin has names
-// of its own for the latter: Intel MPI's Hydra, PALS of HPE, MVAPICH.
-var mpiRanks = []struct {
+// An mpiRank is the names of the variables that one of them has for it.
+type mpiRank struct {
 	size, rank         string
 	locals, localSizes []string
 	nodes              string
-}{
+}
+
+// mpiRanks are the variables by which launchers tell a rank which one it is: in all, on its node, and of how many there. MPICH's kin has names
+// of its own for the latter: Intel MPI's Hydra, PALS of HPE, MVAPICH.
+var mpiRanks = []mpiRank{
 	{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", []string{"OMPI_COMM_WORLD_LOCAL_RANK"}, []string{"OMPI_COMM_WORLD_LOCAL_SIZE"}, ""},
 	{"PMI_SIZE", "PMI_RANK", []string{"MPI_LOCALRANKID", "PMI_LOCAL_RANK", "PALS_LOCAL_RANKID", "MV2_COMM_WORLD_LOCAL_RANK"},
 		[]string{"MPI_LOCALNRANKS", "PMI_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE"}, ""},

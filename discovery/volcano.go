@@ -97,7 +97,18 @@ func volcanoTasks(r *reader) (tasks []volcanoTask, err error) {
 			return nil, err
 		}
 	}
-	return tasks, nil
+	return tasks, unlisted(r, filed)
+}
+
+// unlisted is an error where a task has pods by its number, but no list of them: filed are those of which there is a file.
+func unlisted(r *reader, filed []string) error {
+	for _, name := range r.variables("VC_", "_NUM") {
+		task := strings.TrimSuffix(strings.TrimPrefix(name, "VC_"), "_NUM")
+		if n, ok := r.plain(name); ok && n > 0 && !slices.Contains(filed, task) && r.get("VC_"+task+"_HOSTS") == "" {
+			return fmt.Errorf("%s=%d, but VC_%s_HOSTS, which names those pods, is not set, and %s has no file of them: say --nnodes, --node-rank and --rdzv-endpoint", name, n, task, volcanoDir)
+		}
+	}
+	return nil
 }
 
 // addTask adds a task under the name that the manifest gives it, which its pods' names have: in variables and files "-" is "_".
