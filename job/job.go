@@ -4,6 +4,7 @@ package job
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -147,6 +148,15 @@ type World struct {
 	Terms      Terms    `json:"terms"`      // on which it was made
 	Members    []Member `json:"members"`    // by group rank
 	Past       Tally    `json:"past,omitzero"`
+	Rules      *Rules   `json:"rules,omitempty"` // of the job; nil: who made the world is of a release that does not tell them
+}
+
+// Rules are by what a job goes on from world to world: what its first leader was told, whoever leads since.
+type Rules struct {
+	LastCall time.Duration   `json:"last_call,omitempty"` // how long nodes wait for more of them when the fewest are there
+	Fence    time.Duration   `json:"fence,omitempty"`     // how long members of a world may live without hearing its leader
+	Closed   bool            `json:"closed,omitempty"`    // who was in no world yet only takes the place of a node that was lost
+	Policy   json.RawMessage `json:"policy,omitempty"`    // all else, as launchers write it
 }
 
 // A Tally counts the rounds of a job that are over, in all its worlds.

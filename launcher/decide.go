@@ -65,6 +65,9 @@ const (
 // decide takes one event and returns the new state and what to do. It is the only place where the fate of a
 // running job is decided.
 func decide(p policy, s state, now time.Duration, event any) (state, []any) {
+	if e, ok := event.(met); ok && e.Policy != nil {
+		s.Policy = e.Policy
+	}
 	p = p.under(s.Policy)
 	s.Now = now
 	s.Causes = slices.Clone(s.Causes)

@@ -195,6 +195,7 @@ type (
 		IDs        []string // the same, told from each other
 		Past       job.Tally
 		Machine    *job.Machine // on which this node is; nil: nobody asks
+		Policy     *policy      `json:",omitempty"` // that counts in it; nil: this node's own, or nobody told
 		Hold       bool         // no round is to be opened: the end of the job is asked for already
 	}
 	// unmet: they have not, and will not.

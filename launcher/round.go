@@ -117,7 +117,7 @@ func (r *round) enter(asked any) error {
 // begins tells the judgement of a new world, and what was asked for while the nodes met.
 func (r *round) begins(asked any) {
 	w := r.session.World
-	e := met{Generation: w.Generation, Self: r.session.Rank, Past: w.Past, Hold: asked != nil}
+	e := met{Generation: w.Generation, Self: r.session.Rank, Past: w.Past, Policy: r.inherited(w.Rules), Hold: asked != nil}
 	if r.policy.Suspects {
 		e.Machine = &r.plan.Spec.Machine
 	}

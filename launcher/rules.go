@@ -2,8 +2,11 @@ package launcher
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"strings"
+
+	"github.com/muster-run/muster/job"
 )
 
 // This file is which flags count where nodes were given different ones. What a world does is decided by one policy, its leader's:
@@ -23,6 +26,29 @@ func (p policy) under(leader *policy) policy {
 func (p policy) rules() *policy {
 	p.JobEnd = 0
 	return &p
+}
+
+// encode is how nodes hand the policy on from world to world.
+func (p policy) encode() json.RawMessage {
+	b, _ := json.Marshal(p.rules()) // numbers and words, which cannot fail
+	return b
+}
+
+// inherited is the policy of a new world that is not simply this node's own; nil: that one counts, or what was told is nothing that this release
+// reads, and who leads tells its own.
+func (r *round) inherited(rules *job.Rules) *policy {
+	if rules == nil || len(rules.Policy) == 0 {
+		return nil
+	}
+	var theirs policy
+	if err := json.Unmarshal(rules.Policy, &theirs); err != nil {
+		r.c.Log.Debug(fmt.Sprintf("the job's policy: %v", err))
+		return nil
+	}
+	if r.state.Policy == nil && theirs == *r.policy.rules() {
+		return nil
+	}
+	return &theirs
 }
 
 // worldFlags are the flags of which the leader's count.

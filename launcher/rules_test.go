@@ -1,9 +1,12 @@
 package launcher
 
 import (
+	"log/slog"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/muster-run/muster/job"
 )
 
 // What a member does in a world is up to the leader's flags.
@@ -60,5 +63,36 @@ func TestOverruled(t *testing.T) {
 	}
 	if got := ours.overruled(nil); got != "" {
 		t.Error(got)
+	}
+}
+
+// A newcomer that leads goes by the policy of the world before, as its record and the rounds that it begins say.
+func TestNewcomerThatLeads(t *testing.T) {
+	theirs := policy{MaxRestarts: 3, Regroups: true, StopTimeout: 7 * time.Second, JobEnd: time.Hour}
+	mine := policy{StopTimeout: time.Minute, JobEnd: time.Minute}
+	r := round{policy: mine, c: Config{Log: slog.New(slog.DiscardHandler)}}
+	heard := r.inherited(&job.Rules{Policy: theirs.encode()})
+	if heard == nil || heard.MaxRestarts != 3 || heard.JobEnd != 0 {
+		t.Fatalf("it hears %+v", heard)
+	}
+	s, _ := decide(mine, state{}, 0, met{Generation: 2, Nodes: []string{"d", "b"}, Policy: heard})
+	s, todo := decide(mine, s, 0, opened{start{Port: 1}})
+	if at := todo[0].(tell).News.Start; at.MaxRestarts != 3 || at.Policy.StopTimeout != 7*time.Second {
+		t.Errorf("it begins %+v", at)
+	}
+	r.state = s
+	if own := r.inherited(&job.Rules{Policy: mine.encode()}); own == nil || *own != *mine.rules() {
+		t.Errorf("the job's policy is its own now, and it hears %+v", own)
+	}
+}
+
+// Where the job's policy is this node's own, or cannot be read, there is nothing to follow.
+func TestNoOthersPolicy(t *testing.T) {
+	mine := policy{StopTimeout: time.Minute, JobEnd: time.Minute}
+	r := round{policy: mine, c: Config{Log: slog.New(slog.DiscardHandler)}}
+	for _, rules := range []*job.Rules{nil, {}, {Policy: mine.encode()}, {Policy: []byte(`"later"`)}} {
+		if got := r.inherited(rules); got != nil {
+			t.Errorf("%+v: %+v", rules, got)
+		}
 	}
 }

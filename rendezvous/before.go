@@ -210,7 +210,7 @@ func (l *leader) free(ctx context.Context, count int) (bool, error) {
 	}
 	need := silent
 	if count < l.spec.Nodes {
-		need += l.LastCall
+		need += l.rules().LastCall
 	}
 	if l.before.watch.still() < need {
 		return false, nil

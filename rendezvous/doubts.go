@@ -51,7 +51,7 @@ func (l *leader) choose(tickets []ticket) []ticket {
 
 // places is how many nodes the world has at most.
 func (l *leader) places() int {
-	if before := l.previous(); l.Closed && before != nil {
+	if before := l.previous(); l.rules().Closed && before != nil {
 		return len(before.Members)
 	}
 	return l.spec.Nodes

@@ -45,6 +45,11 @@ type leader struct {
 	told    time.Time
 	changed bool // since told
 
+	veterans bool          // somebody was in a world before
+	lived    *job.Rules    // of the job, as the one of the latest told them; nil: nobody did
+	ofWorld  int           // in which that one was
+	fence    time.Duration // the longest that one of them told
+
 	doubts     map[int]string // by ticket, why its machine is doubtful
 	remarks    []string       // about those, when the world was made
 	overtaken  int            // of the living, how many came again as another process
@@ -157,7 +162,7 @@ func (l *leader) take(b []byte) {
 	}
 	r, err := decode[record](b, maxRecord)
 	if err == nil {
-		err = cmp.Or(check(r.Node), checkMachine(r.Machine))
+		err = cmp.Or(check(r.Node), checkMachine(r.Machine), checkRules(r.Rules))
 	}
 	if err != nil {
 		l.refuse(fmt.Errorf("ticket %d holds nothing that muster can read: %w", l.reached, err))
@@ -170,6 +175,7 @@ func (l *leader) take(b []byte) {
 		l.declined, l.changed = append(l.declined, g.ticket), true
 	}
 	l.doubt(g.ticket)
+	l.learn(r)
 	if r.Rest <= 0 && (l.reached > l.doubtful || l.reached == l.node.ticket) {
 		l.welcome(g)
 	}
@@ -311,12 +317,13 @@ func (l *leader) waited() time.Duration {
 // patience is how long so many nodes wait for more: at least until those who are absent have no workers any more. Where a world is
 // full, it is for members of the one before, who have the first claim, or for spares in place of doubtful machines.
 func (l *leader) patience(count int) time.Duration {
-	wait := l.LastCall
+	rules := l.rules()
+	wait := rules.LastCall
 	if count >= l.spec.Nodes {
 		wait = min(silent, wait)
 	}
 	if l.absent() {
-		wait = max(wait, l.Fence)
+		wait = max(wait, rules.Fence)
 	}
 	return wait
 }
@@ -330,9 +337,10 @@ func (l *leader) close(tickets []ticket) *outcome {
 	for i, t := range tickets {
 		nodes[i] = t.Node
 	}
+	members := assign(nodes, l.previous())
 	return &outcome{Protocol: l.oldest(), World: &world{World: job.World{
 		ID: l.spec.ID, Nonce: random(), Generation: l.generation, Terms: l.terms(tickets),
-		Members: assign(nodes, l.previous()), Past: most(tickets),
+		Members: members, Past: most(tickets), Rules: l.handsOn(tickets, members[0].Incarnation),
 	}}}
 }
 

@@ -160,7 +160,7 @@ func (n *node) read(b []byte) (*outcome, error) {
 	}
 	end.Ended = brief(end.Ended)
 	if end.World != nil {
-		err = checkAll(end.World.Members)
+		err = cmp.Or(checkAll(end.World.Members), checkRules(end.World.Rules))
 	}
 	return end, name(err, "read", keyOutcome)
 }
@@ -192,6 +192,8 @@ func (n *node) record() record {
 	}
 	if n.Unfit != "" {
 		r.Unfit, r.Stays, r.Rest = plain(n.Unfit, maxReason), !n.declines, forever
+	} else {
+		r.Rules = n.own()
 	}
 	return r
 }

@@ -24,18 +24,19 @@ type crowd struct {
 	terms job.Terms
 	lives int
 	alive map[*arrival]job.Spec
+	lived map[string]job.World
 	kept  map[int][]string // by generation, lives of those who went on from its world while another one was given up
 	log   []string
 }
 
-// Whatever happens, there is one world per generation with each node once, nobody loses the place to a node that was given up, and
+// Whatever happens, there is one world per generation with each node once, which goes by the rules of the one before, nobody loses the place to a node that was given up, and
 // when peace comes those who are there make a world.
 func TestRandomMeetings(t *testing.T) {
 	for seed := *first; seed < *first+uint64(*seeds) && !t.Failed(); seed++ {
 		play(t, func(s *scene) {
 			dice := rand.New(rand.NewPCG(seed, 0))
 			nodes := 1 + dice.IntN(4)
-			c := &crowd{scene: s, dice: dice, alive: map[*arrival]job.Spec{}, kept: map[int][]string{},
+			c := &crowd{scene: s, dice: dice, alive: map[*arrival]job.Spec{}, lived: map[string]job.World{}, kept: map[int][]string{},
 				terms: job.Terms{Nodes: nodes, Least: 1 + dice.IntN(nodes), Spares: dice.IntN(3)}}
 			for range 30 {
 				c.happens()
@@ -101,7 +102,9 @@ func (c *crowd) newcomer() {
 	if dies > 16 {
 		dies = 0
 	}
-	a := c.comesFor(dies, spec, lastCall)
+	o := lastCall
+	o.Policy = named(spec.Self.Incarnation)
+	a := c.comesFor(dies, spec, o)
 	c.alive[a] = spec
 	if dies > 0 {
 		c.note("%s dies, before it makes %d changes", spec.Self.Incarnation, dies)
@@ -250,6 +253,7 @@ func (c *crowd) returns(a *arrival, led bool) {
 	spec := c.alive[a]
 	c.note("%s goes on from generation %d: %v", spec.Self.Name, a.session.World.Generation, here(&world{World: a.session.World}))
 	delete(c.alive, a)
+	c.lived[spec.Self.Incarnation] = a.session.World
 	c.alive[c.back(a, led)] = spec
 	if c.dice.IntN(2) == 0 {
 		c.passes(time.Duration(c.dice.Int64N(int64(time.Second))))
@@ -295,6 +299,12 @@ func (c *crowd) checkWorld(s *Session, nonces map[int]string) {
 		seen[m.Incarnation], next = true, next+m.Slots
 	}
 	c.checkKept(w, seen)
+	for life := range seen {
+		before, veteran := c.lived[life]
+		if is, was := string(w.Rules.Policy), before.Rules; veteran && before.Generation == w.Generation-1 && is != string(was.Policy) {
+			c.Errorf("generation %d goes by the policy of %s, and %s was in one that went by that of %s", w.Generation, is, life, was.Policy)
+		}
+	}
 }
 
 // checkKept asserts that those who went on are in the next world, if they live.

@@ -33,6 +33,8 @@ type record struct {
 	Stays bool   `json:"stays,omitempty"` // all the same, for others need it
 
 	Machine job.Machine `json:"machine,omitzero"` // on which that is
+
+	Rules *job.Rules `json:"rules,omitempty"` // of the job, if it was in a world of it, or else its own; nil: of an older release, or no affair of such a node
 }
 
 func (r record) String() string { return r.Node.String() }

@@ -31,6 +31,7 @@ package rendezvous
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -61,6 +62,9 @@ type Options struct {
 	Fence    time.Duration // how long members of the world before may live without hearing its leader; without those the next one waits so long
 	// Closed: who was in no world yet only takes the place of a node that was lost. The next world is no larger than the one before.
 	Closed bool
+	// Policy is what else this node was told of the job, or its leader: see [job.Rules]. Of who was in no world yet LastCall, Fence, Closed and
+	// Policy only count where nobody was.
+	Policy json.RawMessage
 	// NotBefore is when this node may take a place in a world again. Until then it only stands by.
 	NotBefore time.Time
 	// Unfit says why no worker can run on this node; "": they can. Such a node takes no place in any world: it stands by until the job is over.

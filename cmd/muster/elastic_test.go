@@ -43,8 +43,14 @@ func (c *crowd) joins(names ...string) {
 // hurries is joins for one that has less patience.
 func (c *crowd) hurries(name, joinTimeout string) {
 	c.Helper()
+	c.joinsWith(name, "--join-timeout", joinTimeout)
+}
+
+// joinsWith is joins for one that is told something besides.
+func (c *crowd) joinsWith(name string, flags ...string) {
+	c.Helper()
 	alike := c.flags
-	c.flags = append(slices.Clone(alike), "--join-timeout", joinTimeout)
+	c.flags = append(slices.Clone(alike), flags...)
 	c.joins(name)
 	c.flags = alike
 }
@@ -326,6 +332,35 @@ func TestSpares(t *testing.T) {
 	c.joins("d")
 	c.nodes["d"].says("generation 2 of this job has been running")
 	c.end("a", "c", "d")
+}
+
+// A late comer that was given other flags leads the next meeting. It goes by those of the nodes that were there, and says so.
+func TestFlagsOfALateComer(t *testing.T) {
+	t.Parallel()
+	t.Run("join-policy", func(t *testing.T) {
+		t.Parallel()
+		c := newCrowd(t, "--nnodes 2:3 --last-call 5")
+		c.joins("a", "b")
+		c.works(0, "a", "b")
+		c.joinsWith("c", "--join-policy", "never")
+		c.works(1, "a", "b", "c")
+		c.nodes["c"].says("the flags of the job's first leader count: --join-policy now, not never")
+		c.end("a", "b", "c")
+	})
+	t.Run("max-restarts", func(t *testing.T) {
+		t.Parallel()
+		c := newCrowd(t, "--nnodes 2 --spares 1")
+		c.host = "b"
+		c.joinsWith("a", "--max-restarts", "3")
+		c.joinsWith("b", "--max-restarts", "3")
+		c.works(0, "a", "b")
+		c.joinsWith("c", "--max-restarts", "1")
+		c.nodes["c"].says("generation 1 of this job has been running")
+		c.dies("a")
+		c.works(1, "c", "b")
+		c.nodes["c"].says("the flags of the job's first leader count: --max-restarts 3, not 1")
+		c.end("b", "c")
+	})
 }
 
 // The leader is lost, with the store: the others wait for another one in its place, and go on with it.
