@@ -34,6 +34,7 @@ type Request struct {
 	Flags   []Flag   // of muster run
 	Command []string // the script, module or program, and its arguments
 	Python  string   // that runs scripts, for the launcher was called by it, and uses its own; "": the usual one
+	Program string   // the launcher's, as it was called; "": Python called it
 	Script  bool     // Command[0] is a Python script, whatever its name; --module and --no-python are flags
 	Env     job.Env  // that this launcher gives to every worker, over what the framework expects
 	// LocalRank is a flag by which each worker's script is told its local rank, before its own arguments:
@@ -76,12 +77,14 @@ type Call struct {
 	As     string   // the program or module, as Programs and Modules have it
 	Args   []string // what follows
 	Python string   // that was to run it, as it was called; "": none was named
+	// Program is the launcher's own as it was called: a name, or a path; "": Python was to run it.
+	Program string
 }
 
 // Parse reads the command line. Its error is one of use: a line that says what is wrong and what to do.
 func (c Call) Parse(h job.Host) (Request, error) {
 	r, err := c.parse(h, c.As, c.Args)
-	r.Python = c.Python
+	r.Python, r.Program = c.Python, c.Program
 	return r, err
 }
 
@@ -176,6 +179,7 @@ func Of(argv []string) (Call, bool) {
 		return Call{}, false
 	}
 	if c, ok := Named(argv[0], argv[1:]); ok {
+		c.Program = argv[0]
 		return c, true
 	}
 	if !isPython(argv[0]) {

@@ -161,3 +161,23 @@ func TestPythonsLines(t *testing.T) {
 		}
 	}
 }
+
+// A program of Python's says in its first lines which one is its own.
+func TestPythonOf(t *testing.T) {
+	for program, want := range map[string]string{
+		"#!/opt/venv/bin/python3\nimport torch\n":                               "/opt/venv/bin/python3",
+		"#! /opt/venv/bin/python3.13t -sE\n":                                    "/opt/venv/bin/python3.13t",
+		"#!/usr/bin/env python3\n":                                              "",
+		"#!/bin/sh\nexec python3\n":                                             "",
+		"#!/bin/sh\n'''exec' /a/long/bin/python3 \"$0\" \"$@\"\n' '''\n":        "/a/long/bin/python3",
+		"#!/bin/sh\n'''exec' \"/a path/bin/python\" \"$0\" \"$@\"\n' '''\n":     "/a path/bin/python",
+		"#!/bin/sh\n'''exec' \"$(dirname -- \"$0\")\"/'python' \"$0\"\n' '''\n": "",
+		"\x7fELF":                 "",
+		"/opt/venv/bin/python3\n": "",
+		"":                        "",
+	} {
+		if got := PythonOf(program); got != want {
+			t.Errorf("%q: %q", program, got)
+		}
+	}
+}

@@ -62,3 +62,22 @@ func moduleOf(script string) string {
 	}
 	return ""
 }
+
+// PythonOf returns the interpreter that a program of Python's names in its first lines, by its path; "" where they name none, or leave it to PATH
+// (#!/usr/bin/env python3).
+func PythonOf(program string) string {
+	line, rest, _ := strings.Cut(program, "\n")
+	line, ok := strings.CutPrefix(line, "#!")
+	exe, _, _ := strings.Cut(strings.TrimSpace(line), " ")
+	if again, long := strings.CutPrefix(rest, "'''exec' "); exe == "/bin/sh" && long { // as pip and uv write a path that is too long for the kernel, or has blanks
+		end := " "
+		if again != "" && strings.ContainsAny(again[:1], `"'`) {
+			end, again = again[:1], again[1:]
+		}
+		exe, _, _ = strings.Cut(again, end)
+	}
+	if !ok || !filepath.IsAbs(exe) || !strings.HasPrefix(filepath.Base(exe), "python") {
+		return ""
+	}
+	return exe
+}

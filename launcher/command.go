@@ -2,11 +2,14 @@ package launcher
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"github.com/muster-run/muster/dialect"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher/pid1"
 	"github.com/muster-run/muster/proc"
@@ -60,30 +63,68 @@ func script(path string) error {
 }
 
 // interpreter finds Python as torchrun's users expect: PYTHON_EXEC, then that by which another launcher was called, then the virtual environment, then
-// PATH.
+// that of the launcher's own program, then PATH.
 func (c Config) interpreter() (string, error) {
+	exe, _, err := c.python()
+	return exe, err
+}
+
+// python is interpreter, and the launcher's program whose own it is; "": it is by something else.
+func (c Config) python() (exe, program string, err error) {
 	if exe, ok := c.getenv("PYTHON_EXEC"); ok && exe != "" {
 		if err := c.executable(exe); err != nil {
-			return "", fail(ExitCode(err), "", "PYTHON_EXEC: %w", err)
+			return "", "", fail(ExitCode(err), "", "PYTHON_EXEC: %w", err)
 		}
-		return exe, nil
+		return exe, "", nil
 	}
 	if named := c.Dialect.Python; named != "" { // a shell would have said that there is none of a bare name; that is no reason to fail here
 		if err := c.executable(named); err == nil || strings.Contains(named, "/") {
-			return named, err
+			return named, "", err
 		}
 	}
 	if venv, ok := c.getenv("VIRTUAL_ENV"); ok && venv != "" {
 		if exe := filepath.Join(venv, "bin", "python"); c.executable(exe) == nil {
-			return exe, nil
+			return exe, "", nil
 		}
+	}
+	if exe, program := c.ofLauncher(); exe != "" {
+		return exe, program, nil
 	}
 	for _, name := range []string{"python3", "python"} {
 		if exe, err := pid1.LookPath(name, "", c.Environ); err == nil {
-			return exe, nil
+			return exe, "", nil
 		}
 	}
-	return "", fail(job.ExitNotFound, "set PYTHON_EXEC", "no Python: neither python3 nor python is in PATH, and there is no virtual environment")
+	return "", "", fail(job.ExitNotFound, "set PYTHON_EXEC", "no Python: neither python3 nor python is in PATH, and there is no virtual environment")
+}
+
+// maxHead is as much of a program as is read for its interpreter: no path is longer.
+const maxHead = 1 << 13
+
+// ofLauncher is the Python by which the launcher's real program would run, as its first line says, and that program: the one that was called by
+// its path, or else the first in PATH. Where muster is in its place, that is the next of its name. "": there is none, or PATH says which.
+func (c Config) ofLauncher() (exe, program string) {
+	called := c.Dialect.Program
+	if called == "" {
+		return "", ""
+	}
+	if strings.Contains(called, "/") && !isMuster(called) {
+		program = called
+	} else if found := Programs(filepath.Base(called), c.Environ); len(found) > 0 {
+		if i := slices.IndexFunc(found, func(p Program) bool { return !p.Muster }); i >= 0 {
+			program = found[i].Path
+		}
+	}
+	f, err := os.Open(program)
+	if err != nil {
+		return "", ""
+	}
+	defer f.Close()
+	head, err := io.ReadAll(io.LimitReader(f, maxHead))
+	if exe = dialect.PythonOf(string(head)); err != nil || exe == "" || c.executable(exe) != nil {
+		return "", ""
+	}
+	return exe, program
 }
 
 // Interpreter is the Python that runs scripts with this environment.

@@ -216,7 +216,6 @@ type Program struct {
 
 // Programs are all files that a name in PATH stands for, the one that is run first.
 func Programs(name string, environ []string) (found []Program) {
-	self, err := os.Stat("/proc/self/exe")
 	path, _ := Config{Environ: environ}.getenv("PATH")
 	for _, dir := range filepath.SplitList(path) {
 		file := filepath.Join(dir, name)
@@ -224,7 +223,14 @@ func Programs(name string, environ []string) (found []Program) {
 		if missing != nil || info.IsDir() || info.Mode()&0o111 == 0 {
 			continue
 		}
-		found = append(found, Program{Path: file, Muster: err == nil && os.SameFile(self, info)})
+		found = append(found, Program{Path: file, Muster: isMuster(file)})
 	}
 	return found
+}
+
+// isMuster reports whether a file is this program, or a link to it.
+func isMuster(file string) bool {
+	self, err := os.Stat("/proc/self/exe")
+	info, missing := os.Stat(file)
+	return err == nil && missing == nil && os.SameFile(self, info)
 }

@@ -16,7 +16,7 @@ import (
 type Dry struct {
 	Plan Plan
 	Task job.Task
-	User func(name string) (string, bool) // the user's own environment
+	User func(name string) (string, bool) // the user's own environment, without what another launcher's words add
 	Kept int                              // variables of it that workers get as they are
 }
 
@@ -61,7 +61,7 @@ func DryRun(c Config, rank int) (Dry, error) {
 		place.Hosts = append(place.Hosts, fmt.Sprintf("<node %d>", n))
 	}
 	tasks := p.Tasks(place, c)
-	d := Dry{Plan: p, Task: tasks[rank-world.Members[group].First], User: c.getenv}
+	d := Dry{Plan: p, Task: tasks[rank-world.Members[group].First], User: Config{Environ: c.Environ}.getenv}
 	d.Task.Env = lasting(append(d.Task.Env, p.watched(c, d.Task)...))
 	d.Kept = len(d.Task.Env.Over(c.Environ)) - len(d.Task.Env.Over(nil))
 	return d, nil

@@ -54,6 +54,47 @@ func TestTorchrunWords(t *testing.T) {
 	}
 }
 
+// Workers run under the Python of the launcher's own first line, however it is called, unless PYTHON_EXEC or a virtual environment says otherwise.
+func TestPythonOfLauncher(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	bin, own := filepath.Join(dir, "bin"), filepath.Join(dir, "venv/bin")
+	python := func(name string) string { return "#!/bin/sh\nPYTHON_IS=" + name + " exec /usr/bin/python3 \"$@\"\n" }
+	for name, text := range map[string]string{
+		"bin/python3": python("PATH"), "venv/bin/python": python("own"), "other/bin/python": python("other"), "venv/bin/torchrun": "#!" + own + "/python\nraise ValueError\n",
+		"env/torchrun": "#!/usr/bin/env python3\nraise ValueError\n", "train.py": "import os\nprint('by', os.environ['PYTHON_IS'])\n",
+	} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(own+"/torchrun", bin+"/torchrun"); err != nil {
+		t.Fatal(err)
+	}
+	path := "PATH=" + bin + ":/usr/bin:/bin"
+	for _, c := range []struct{ line, variable, by string }{
+		{"torchrun train.py", "", "own"},
+		{"run -- bash -c 'torchrun train.py'", "", "own"},
+		{"run -- " + own + "/torchrun train.py", "PATH=/usr/bin:/bin", "own"},
+		{"run -- " + dir + "/env/torchrun train.py", "", "PATH"},
+		{"run train.py", "", "PATH"},
+		{"torchrun train.py", "VIRTUAL_ENV=" + dir + "/other", "other"},
+		{"torchrun train.py", "PYTHON_EXEC=" + dir + "/other/bin/python", "other"},
+	} {
+		words := strings.Fields(c.line)
+		if before, script, ok := strings.Cut(c.line, "'"); ok {
+			words = append(strings.Fields(before), strings.Trim(script, "'"))
+		}
+		muster(t, dir, []string{path, c.variable}, words...).ends(0, "by "+c.by+"\n")
+	}
+	muster(t, dir, []string{path}, "env", "torchrun", "train.py").ends(0, "# python ", own+"/python ", "the first line of "+bin+"/torchrun")
+	link := startProgram(t, dir, []string{path}, link(t, "torchrun"), "train.py") // which has no such line: the next one in PATH has
+	link.ends(0, "by own\n")
+}
+
 // torch.distributed.launch tells scripts their local rank by a flag.
 func TestTorchLaunch(t *testing.T) {
 	t.Parallel()

@@ -80,7 +80,7 @@ func memoryOf(b job.Binding) string {
 func printDiff(w io.Writer, d launcher.Dry, own, kept []string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, kv := range own {
-		if name, _, _ := strings.Cut(kv, "="); !slices.Contains(kept, kv) {
+		if name, _, _ := strings.Cut(kv, "="); !slices.Contains(kept, kv) && name != flagsVariable {
 			fmt.Fprintf(t, "-%s\t# muster's own, and not for workers\n", name) // it may be a secret
 		}
 	}

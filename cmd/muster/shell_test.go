@@ -225,6 +225,22 @@ func TestEnvIsWhatWorkersGet(t *testing.T) {
 	}
 }
 
+// What another launcher's words add for workers is in the difference, too.
+func TestEnvDiffOfDialect(t *testing.T) {
+	t.Parallel()
+	dir := places(t)
+	vars := []string{"OMP_NUM_THREADS=7", "ACCELERATE_MIXED_PRECISION=no"}
+	line := []string{"accelerate", "launch", "--num_processes", "2", "--cpu", "--mixed_precision", "bf16", "--num_cpu_threads_per_process", "3", "train"}
+	diff := muster(t, dir, vars, append([]string{"env", "--diff"}, line...)...)
+	diff.ends(0, "-ACCELERATE_MIXED_PRECISION=no\n+ACCELERATE_MIXED_PRECISION=bf16 ", "-OMP_NUM_THREADS=7\n+OMP_NUM_THREADS=3 ", "+ACCELERATE_USE_CPU=True")
+	muster(t, dir, vars, append([]string{"env"}, line...)...).ends(0, `(was "7")`, `(was "no")`)
+	diff = muster(t, dir, vars, "env", "--diff", "--", "bash", "-c", strings.Join(line, " "))
+	diff.ends(0, "+ACCELERATE_MIXED_PRECISION=bf16 ")
+	if said := diff.out.String(); strings.Contains(said, "MUSTER_SHELL_FLAGS") {
+		t.Error(said)
+	}
+}
+
 // A shell script that calls a launcher somewhere, but ends without having done so, has trained nothing that muster knows of.
 func TestShellNeverCalls(t *testing.T) {
 	t.Parallel()

@@ -151,7 +151,7 @@ func (v *rdzvConf) one(key, value string) error {
 	case slices.Contains(withoutEffect, key):
 		note(v.c, "--rdzv-conf "+key+" changes nothing: muster's nodes meet in their own way")
 	default:
-		return fmt.Errorf("%q is no key that torchrun's rendezvous has", key)
+		note(v.c, fmt.Sprintf("--rdzv-conf %s changes nothing: torchrun's rendezvous reads no such key either", key))
 	}
 	return nil
 }
