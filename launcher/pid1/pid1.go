@@ -103,7 +103,7 @@ type first struct {
 	children map[int]*child // by PID; workers until the agent forgets them
 	consoles map[int]*console
 	cgroups  cgroups
-	filled   []cgroup // of workers that we forgot, in which something still was
+	filled   []cgroup // of workers that are gone, in which something still was
 	known    registry
 	since    uint64 // proc.Process.Start of the first worker since there was none
 
@@ -533,9 +533,10 @@ func (f *first) killTrees(pids []int, within time.Duration, over func(left strin
 		for _, k := range carriers {
 			k.Close()
 		}
-		trees.clear()
+		filled := trees.clear()
 		f.spawner.done <- func() {
 			f.reap() // so that the agent hears of the leaders' ends before it hears that their trees are gone
+			f.filled = slices.DeleteFunc(append(f.filled, filled...), cgroup.remove)
 			over(left)
 		}
 	}()

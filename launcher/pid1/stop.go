@@ -175,11 +175,14 @@ func (t trees) kill(ctx context.Context) string {
 	return describe(table.Kill(ctx, proc.Hunt{Find: t.find, Ended: t.ended}))
 }
 
-// clear removes what is left of the workers that were killed but no process.
-func (t trees) clear() {
+// clear removes what is left of the workers that were killed but no process, and returns the cgroups in which something still is.
+func (t trees) clear() (filled []cgroup) {
 	for _, c := range t.cgroups {
-		c.remove()
+		if !c.close() {
+			filled = append(filled, c)
+		}
 	}
+	return filled
 }
 
 // find picks the members of the trees. Once those are gone, and no other worker lives, every orphan that we adopted since
