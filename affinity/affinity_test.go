@@ -19,14 +19,7 @@ const machines = "../topology/testdata/machines"
 
 func described(t testing.TB, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(machines, name+".txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if strings.HasPrefix(name, "mi300x") {
-		return string(text) + fixture.NodesAMD()
-	}
-	return string(text)
+	return fixture.Described(t, machines, name)
 }
 
 func given(t testing.TB, text, mode string, workers int, environ ...string) Given {

@@ -25,14 +25,7 @@ var routes = map[string]string{
 
 func described(t testing.TB, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(machines, name+".txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if strings.HasPrefix(name, "mi300x") {
-		return string(text) + fixture.NodesAMD()
-	}
-	return string(text)
+	return fixture.Described(t, machines, name)
 }
 
 func machineOf(t testing.TB, text string) topology.Machine {
