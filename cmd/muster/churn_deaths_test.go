@@ -30,8 +30,9 @@ type fate struct {
 	meant  func(*deadly) // what people do meanwhile; nil: nothing
 }
 
-// counting is what a worker can do: say numbered lines, one each few milliseconds.
-const counting = `lines() { while [ $i -lt $1 ]; do i=$((i+1)); echo "line $i"; sleep 0.01; done; }
+// counting is what a worker can do: say numbered lines, one each few milliseconds. A shell's trap comes between two commands: so a line is counted by
+// the one that says it.
+const counting = `lines() { while [ $i -lt $1 ]; do echo "line $((i=i+1))"; sleep 0.01; done; }
 i=0; echo "up in $TORCHELASTIC_RESTART_COUNT"
 `
 
