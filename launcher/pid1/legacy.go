@@ -26,8 +26,9 @@ type legacy struct {
 	blobs     map[string][]byte // by name
 	files     map[string]held   // by name
 	agents    int               // that there were
-	early     int               // of those, the last that died soon after their start
+	vain      int               // of those, the last that came to nothing
 	born      time.Time
+	busy      bool // the last one had workers
 }
 
 // held is descriptors, and how many agents there were when they were given.
@@ -59,10 +60,11 @@ const ownProgram = "/proc/self/exe"
 const programFile = "/proc/self/fd/%d"
 
 const (
-	maxBlob   = 8 << 20         // half of a frame
-	maxHeld   = 1 << 15         // names of descriptors
-	soon      = 2 * time.Second // an agent that dies within that of its start
-	mostEarly = 5               // and so many in a row: the next one would, too
+	maxBlob  = 8 << 20         // half of a frame
+	maxHeld  = 1 << 15         // names of descriptors
+	soon     = 2 * time.Second // an agent that dies within that of its start has come to nothing,
+	idle     = time.Minute     // and within this, where it had no worker to look after
+	mostVain = 5               // and so many in a row: the next one would, too
 )
 
 // serveLegacy does what an agent asks for the sake of the next one.
@@ -115,14 +117,11 @@ func (f *first) succeed() bool {
 	if f.goodbye || !l.successor && (!f.followable() || f.sent(f.agentEnd.Signal)) {
 		return false
 	}
-	if time.Since(l.born) >= soon {
-		l.early = 0
-	}
-	if l.early++; l.early > mostEarly {
+	if l.note(time.Since(l.born)); l.vain > mostVain {
 		return false
 	}
 	if !l.successor {
-		if l.early > 1 {
+		if l.vain > 1 {
 			l.program = ownProgram // a newer one that does not do
 		}
 		they := "the workers go on"
@@ -140,6 +139,14 @@ func (f *first) succeed() bool {
 	f.agent, f.agentEnd, f.hello, l.successor = 0, nil, false, false
 	f.repeat()
 	return true
+}
+
+// note takes in how long an agent lived that ended. Without workers nothing is lost by an end, and whoever started us may have more luck elsewhere.
+func (l *legacy) note(lived time.Duration) {
+	if lived >= idle || lived >= soon && l.busy {
+		l.vain = 0
+	}
+	l.vain++
 }
 
 // followable reports whether another agent could go on: the last one left something, or was killed before it began anything. One

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -139,8 +140,27 @@ func TestAgentIsFollowed(t *testing.T) {
 func TestAgentsDieEarly(t *testing.T) {
 	l := worlds[0].start(t, []string{"MUSTER_TEST_AGENT=doomed"})
 	code, out := l.end()
-	if n := strings.Count(out, "another one takes over"); n != mostEarly || code != 138 || !strings.HasSuffix(out, "muster: the agent died (exit code 6)") {
+	if n := strings.Count(out, "another one takes over"); n != mostVain || code != 138 || !strings.HasSuffix(out, "muster: the agent died (exit code 6), as did the 5 before it") {
 		t.Errorf("exit %d\n%s", code, out)
+	}
+}
+
+// An agent that has workers may die as often as it likes, if it lives for a while; one that has none, only if it lives for long.
+func TestAgentsInVain(t *testing.T) {
+	for _, c := range []struct {
+		lived time.Duration
+		busy  bool
+		vain  int // after three of them
+	}{
+		{soon - 1, true, 3}, {soon, true, 1}, {soon, false, 3}, {idle - 1, false, 3}, {idle, false, 1},
+	} {
+		l := legacy{busy: c.busy}
+		for range 3 {
+			l.note(c.lived)
+		}
+		if l.vain != c.vain {
+			t.Errorf("%v, with workers: %v: %d came to nothing, not %d", c.lived, c.busy, l.vain, c.vain)
+		}
 	}
 }
 

@@ -214,7 +214,7 @@ func (f *first) startAgent() error {
 		s.sys.Pdeathsig = syscall.SIGTERM
 	}
 	var failed error
-	f.legacy.agents, f.legacy.born = f.legacy.agents+1, time.Now()
+	f.legacy.agents, f.legacy.born, f.legacy.busy = f.legacy.agents+1, time.Now(), f.workers() > 0
 	s.answer = func(pid int, _ uint64, err error) {
 		f.agent, failed = pid, err
 		f.claim(pid)
@@ -436,6 +436,7 @@ func (f *first) started(id uint64, c *child, err error) {
 		return
 	}
 	f.children[c.pid] = c
+	f.legacy.busy = f.legacy.busy || c.tag != ""
 	told := message{Kind: answer, ID: id, PIDs: []int{c.pid}, Carried: c.lines != nil}
 	if c.lines != nil {
 		f.carry(c)

@@ -33,6 +33,9 @@ func (f *first) verdict() int {
 		return e.Status()
 	}
 	text := fmt.Sprintf("the agent died (%s)", how(e))
+	if n := f.legacy.vain - 1; n >= mostVain {
+		text += fmt.Sprintf(", as did the %d before it", n)
+	}
 	if f.workers() > 0 {
 		text += "; workers were stopped"
 	}
