@@ -15,13 +15,14 @@ import (
 
 // A past is the world before a meeting; the zero value is none, or one that was over when we came.
 type past struct {
-	meeting shelf
-	world   *world
-	watch   watch         // of its sign of life
-	alive   time.Duration // how long it has been, about
-	over    *Over
-	heard   time.Time // when we heard that it is over
-	history bool      // there is none to wait for: the job began anew
+	meeting  shelf
+	world    *world
+	protocol int           // of the outcome that made it
+	watch    watch         // of its sign of life
+	alive    time.Duration // how long it has been, about
+	over     *Over
+	heard    time.Time // when we heard that it is over
+	history  bool      // there is none to wait for: the job began anew
 }
 
 // An Over is how a world ended, for whoever waits for the next one.
@@ -49,8 +50,10 @@ func (n *node) lookBack(ctx context.Context) (*outcome, error) {
 	}
 	at := n.meeting.beside(last)
 	end, err := n.outcome(ctx, at)
-	if err == nil && end == nil && was.running() == last { // the store came back empty; the world's leader will tell it again
-		end = &outcome{World: was.world}
+	if err == nil && (end == nil || end.World == nil) && was.is(last) { // the store came back empty
+		end = &outcome{World: was.world, Protocol: was.protocol}
+	} else {
+		was.over = nil
 	}
 	switch {
 	case err != nil || end == nil || end.World == nil:
@@ -59,7 +62,7 @@ func (n *node) lookBack(ctx context.Context) (*outcome, error) {
 		n.meeting = at
 		return end, nil
 	}
-	n.before = past{meeting: at, world: end.World}
+	n.before = past{meeting: at, world: end.World, protocol: end.Protocol, over: was.over, heard: was.heard}
 	over, err := n.before.ended(ctx)
 	if err != nil || !over || n.before.over.Verdict == nil {
 		return nil, err
@@ -135,6 +138,9 @@ func (p *past) look(ctx context.Context) error {
 	}
 	return nil
 }
+
+// is reports whether this is the world of a generation.
+func (p *past) is(generation int) bool { return p.world != nil && p.world.Generation == generation }
 
 // running is the generation that must end first; 0: none.
 func (p *past) running() int {

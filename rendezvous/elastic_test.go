@@ -617,3 +617,29 @@ func TestOrderOfTheLatestWorld(t *testing.T) {
 		s.waits(away)
 	})
 }
+
+// Where the store comes back empty, and who comes anew is the first in it, the world that runs still stands in it: nobody begins another beside it, and
+// whoever is left of it keeps its rank.
+func TestNewcomerFirstInAnEmptyStore(t *testing.T) {
+	play(t, func(s *scene) {
+		come := func(name string) *arrival {
+			spec := spared(name, 2)
+			spec.Spares = 2
+			return s.comes(spec, lastCall)
+		}
+		b, c := come("b"), come("c")
+		s.agree([]string{"b", "c"}, b, c)
+		s.passes(beat / 2)
+		d := come("d")
+		s.passes(10*time.Second + 3*beat/4)
+		s.store.empty()
+		e := come("e") // and then d looks, before b tells of its world again
+		s.passes(10 * time.Minute)
+		s.waits(d, e)
+		s.dies(b)
+		b.session.Close()
+		s.ends(c, Over{Expect: 1, Lost: []int{0}})
+		s.agree([]string{"d", "c"}, s.back(c, false), d)
+		s.waits(e)
+	})
+}

@@ -139,14 +139,28 @@ func (n *node) current(ctx context.Context, root shelf) (int, error) {
 	}
 }
 
-// move tells those who still meet under an old generation to go on with ours.
+// move tells those who still meet under an old generation to go on with ours. Where a world of that one is known, it stands there: who is first in a
+// store that came back empty begins with the first generation, and is not to begin a world beside that one.
 func (n *node) move(ctx context.Context, root shelf, old int) error {
-	b, err := json.Marshal(outcome{Moved: n.seen + 1})
+	end := n.recalls(old)
+	end.Moved = n.seen + 1
+	b, err := encodeOutcome(end)
 	if err != nil {
 		return err
 	}
 	_, err = root.meeting(old).once(ctx, keyOutcome, b)
 	return err
+}
+
+// recalls is what this node knows of how the meeting of a generation ended.
+func (n *node) recalls(generation int) *outcome {
+	switch {
+	case n.before.is(generation):
+		return &outcome{Protocol: n.before.protocol, World: n.before.world}
+	case n.Previous != nil && n.Previous.Generation == generation:
+		return &outcome{World: &world{World: *n.Previous}}
+	}
+	return &outcome{}
 }
 
 // read decodes an outcome.
@@ -252,7 +266,7 @@ func (n *node) attend(ctx context.Context) (*outcome, error) {
 // conclude turns the outcome of our meeting into a session, or says why there is none.
 func (n *node) conclude(end *outcome) (*Session, error) {
 	switch {
-	case end.World != nil:
+	case end.World != nil && (end.Moved == 0 || end.has(n.spec.Self)):
 		return n.enrol(end)
 	case end.Refused != "":
 		return nil, &Refusal{Reason: end.Refused, Told: max(end.Told, 0)}

@@ -82,7 +82,10 @@ func (c *crowd) happens() {
 		c.passes(2 * time.Second) // who is just arriving at a world could not know of it, nor it of him
 		c.note("the store comes back empty")
 		c.store.empty()
-		clear(c.kept) // nobody knows any more who was lost
+		clear(c.kept)                                                                                  // nobody knows any more who was lost
+		if c.dice.IntN(2) == 0 && c.terms.Nodes > 1 && len(c.alive) < c.terms.Nodes+c.terms.Spares+1 { // alone it would make a world of one
+			c.newcomer()
+		}
 		c.passes(2 * time.Second)
 	}
 	d := time.Duration(c.dice.Int64N(int64(8 * time.Second)))
@@ -279,6 +282,9 @@ func (c *crowd) check() {
 			continue
 		}
 		c.checkWorld(a.session, nonces)
+	}
+	if len(nonces) > 1 { // all members of each live, and none has ended
+		c.Errorf("worlds live beside each other: %v", nonces)
 	}
 }
 

@@ -39,12 +39,12 @@ type record struct {
 
 func (r record) String() string { return r.Node.String() }
 
-// An outcome ends a meeting for all who take part: one of its fields is set.
+// An outcome ends a meeting for all who take part: one of its fields is set, as a rule.
 type outcome struct {
 	World   *world `json:"world,omitempty"`
 	Refused string `json:"refused,omitempty"`
 	Told    int    `json:"told,omitempty"`  // beside Refused: how many hear by it that others cannot run workers
-	Moved   int    `json:"moved,omitempty"` // the generation in which to go on
+	Moved   int    `json:"moved,omitempty"` // the generation in which to go on; beside a World: for who is not in it, which is told again
 
 	// Ended: the world before is over, and no other one follows for those who stood by.
 	Ended *job.Verdict `json:"ended,omitempty"`

@@ -46,7 +46,7 @@ func encodeOutcome(end *outcome) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	members, rest := end.World.Members, packed{}
+	members, rest := end.World.Members, end.World.rest
 	if end.Protocol >= packing && len(members) > shown {
 		members, rest = pack(members)
 	}

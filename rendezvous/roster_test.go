@@ -1,6 +1,7 @@
 package rendezvous
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"reflect"
@@ -52,6 +53,15 @@ func TestOutcomeTravels(t *testing.T) {
 		b, err := encodeOutcome(end)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if end.World != nil { // as a node tells it again that has not read all of it
+			as, err := decodeOutcome(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if again, err := encodeOutcome(as); err != nil || !bytes.Equal(again, b) {
+				t.Errorf("told again it is\n%s, %v, want\n%s", again, err, b)
+			}
 		}
 		got, err := unpacked(b)
 		if err != nil || !reflect.DeepEqual(got, end) {

@@ -167,7 +167,7 @@ func (s *Session) bury(ctx context.Context) error {
 
 // node is this one, when all generations up to one are behind it.
 func (s *Session) node(seen int) *node {
-	return &node{store: s.meeting.Store, spec: job.Spec{ID: s.World.ID}, seen: seen}
+	return &node{store: s.meeting.Store, spec: job.Spec{ID: s.World.ID}, seen: seen, before: past{world: &world{s.World, s.rest}, protocol: s.protocol}}
 }
 
 // describe says in a meeting that this world came of it, unless somebody has.
@@ -176,7 +176,7 @@ func (s *Session) describe(ctx context.Context, meeting shelf) error {
 	if known || err != nil {
 		return err
 	}
-	b, err := encodeOutcome(&outcome{Protocol: s.protocol, World: &world{s.World, s.rest}})
+	b, err := encodeOutcome(&outcome{Protocol: s.protocol, World: &world{s.World, s.rest}, Moved: s.World.Generation + 1})
 	if err == nil {
 		_, err = meeting.once(ctx, keyOutcome, b)
 	}
