@@ -142,6 +142,15 @@ func (p *past) look(ctx context.Context) error {
 // is reports whether this is the world of a generation.
 func (p *past) is(generation int) bool { return p.world != nil && p.world.Generation == generation }
 
+// has reports whether a member of another world is one of this.
+func (p *past) has(m job.Member) bool {
+	if p.world == nil {
+		return false
+	}
+	_, found := p.world.rank(m.Incarnation)
+	return found
+}
+
 // running is the generation that must end first; 0: none.
 func (p *past) running() int {
 	if p.world == nil || p.over != nil {

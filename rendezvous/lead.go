@@ -50,10 +50,12 @@ type leader struct {
 	ofWorld  int           // in which that one was
 	fence    time.Duration // the longest that one of them told
 
-	doubts     map[int]string // by ticket, why its machine is doubtful
-	remarks    []string       // about those, when the world was made
-	overtaken  int            // of the living, how many came again as another process
-	line       int            // ours on the board; 0: none yet
+	doubts     map[int]string  // by ticket, why its machine is doubtful
+	remarks    []string        // about those, when the world was made
+	overtaken  int             // of the living, how many came again as another process
+	has        map[string]bool // identities of the members of the world before,
+	hasOf      int             // which is of this generation
+	line       int             // ours on the board; 0: none yet
 	neighbours map[int]*neighbour
 }
 
@@ -196,7 +198,7 @@ func (l *leader) count(g *guest, alive bool) {
 		by = -1
 	}
 	l.here += by
-	if l.expected(g) {
+	if l.expected(g.ticket) {
 		l.members += by
 	}
 	l.led = l.led || g.Led && g.Seen == l.generation-1
@@ -204,8 +206,8 @@ func (l *leader) count(g *guest, alive bool) {
 
 // expected reports whether a guest is a member of the world before, and not one that this gave up: who comes back after that is a
 // late comer, and takes nobody's place.
-func (l *leader) expected(g *guest) bool {
-	return g.Seen > 0 && g.Seen == l.generation-1 && !l.lost[g.Node.Incarnation]
+func (l *leader) expected(t ticket) bool {
+	return t.Seen > 0 && t.Seen == l.generation-1 && !l.lost[t.Node.Incarnation]
 }
 
 // strike counts the members anew once it is known whom the world before gave up. A member that was cut off takes the leader for
@@ -219,7 +221,7 @@ func (l *leader) strike() {
 		delete(l.lost, l.before.leader())
 	}
 	for _, g := range l.guests {
-		if g.alive && l.expected(g) {
+		if g.alive && l.expected(g.ticket) {
 			l.members++
 		}
 	}
@@ -245,7 +247,7 @@ func (l *leader) settle() *outcome {
 	if !l.complete(l.here) {
 		return nil
 	}
-	kept, _ := distinct(l.living())
+	kept, _ := l.contest()
 	if !l.complete(len(kept)) {
 		return nil
 	}
@@ -505,7 +507,7 @@ func (l *leader) summarise(ctx context.Context) error {
 	if l.leader != l.node.ticket {
 		return nil
 	}
-	kept, byWhom := distinct(l.living())
+	kept, byWhom := l.contest()
 	if by, ok := byWhom[l.node.ticket]; ok {
 		return &Excluded{Reason: taken(l.spec.Self, by.String()), Replaced: true}
 	}
@@ -539,7 +541,7 @@ func (l *leader) report() {
 	if !l.changed || time.Since(l.told) < calm {
 		return
 	}
-	kept, byWhom := distinct(l.living())
+	kept, byWhom := l.contest()
 	l.announce(l.tally(kept))
 	if len(byWhom) > l.overtaken {
 		l.next = time.Now()
@@ -554,6 +556,7 @@ func (l *leader) announce(s Status) {
 
 // tally says who is here, who is missing as far as indices tell, and what may be the reason.
 func (l *leader) tally(kept []ticket) Status {
+	kept = slices.DeleteFunc(kept, l.second)
 	s := Status{Count: len(kept), Expected: l.spec.Nodes, Fewest: l.spec.Fewest(), Others: l.others(),
 		Running: l.before.running(), Alive: l.before.alive}
 	if !l.enough.IsZero() && s.Running == 0 {

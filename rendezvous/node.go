@@ -312,9 +312,14 @@ func (n *node) leftOut(w *world) error {
 		return err
 	}
 	for _, m := range w.Members {
-		if n.Unfit == "" && same(m.Node, n.spec.Self) {
-			return &Excluded{Reason: taken(n.spec.Self, fmt.Sprintf("%v, incarnation %.8s", m.Node, m.Incarnation)), Replaced: true, Met: true}
+		if n.Unfit != "" || !same(m.Node, n.spec.Self) {
+			continue
 		}
+		if n.before.has(m) {
+			n.seen = max(n.seen, n.generation)
+			return errAgain
+		}
+		return &Excluded{Reason: taken(n.spec.Self, fmt.Sprintf("%v, incarnation %.8s", m.Node, m.Incarnation)), Replaced: true, Met: true}
 	}
 	if n.spec.Standby() {
 		n.seen = max(n.seen, n.generation)

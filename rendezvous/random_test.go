@@ -22,6 +22,7 @@ type crowd struct {
 	*scene
 	dice  *rand.Rand
 	terms job.Terms
+	twins bool // nodes have indices, and some the same
 	lives int
 	alive map[*arrival]job.Spec
 	lived map[string]job.World
@@ -37,7 +38,7 @@ func TestRandomMeetings(t *testing.T) {
 			dice := rand.New(rand.NewPCG(seed, 0))
 			nodes := 1 + dice.IntN(4)
 			c := &crowd{scene: s, dice: dice, alive: map[*arrival]job.Spec{}, lived: map[string]job.World{}, kept: map[int][]string{},
-				terms: job.Terms{Nodes: nodes, Least: 1 + dice.IntN(nodes), Spares: dice.IntN(3)}}
+				terms: job.Terms{Nodes: nodes, Least: 1 + dice.IntN(nodes), Spares: dice.IntN(3)}, twins: seed%2 > 0}
 			for range 30 {
 				c.happens()
 				c.check()
@@ -100,7 +101,10 @@ func (c *crowd) newcomer() {
 	c.lives++
 	spec := agent(fmt.Sprint("n", c.lives), c.terms.Nodes)
 	spec.Terms = c.terms
-	c.note("%s comes", spec.Self.Incarnation)
+	if c.twins {
+		spec.Self.Index = c.dice.IntN(c.terms.Nodes + c.terms.Spares)
+	}
+	c.note("%s (%d) comes", spec.Self.Incarnation, spec.Self.Index)
 	dies := c.dice.Int64N(100)
 	if dies > 16 {
 		dies = 0
@@ -265,26 +269,35 @@ func (c *crowd) returns(a *arrival, led bool) {
 
 // check looks at all worlds that anybody is in.
 func (c *crowd) check() {
+	c.bury()
 	nonces := map[int]string{}
 	for _, a := range c.living() {
-		spec := c.alive[a]
+		if a.in() != nil {
+			c.checkWorld(a.session, nonces)
+		}
+	}
+	if len(nonces) > 1 { // all members of each live, and none has ended
+		c.Errorf("worlds live beside each other: %v", nonces)
+	}
+}
+
+// bury forgets those for whom the meeting is over without a world.
+func (c *crowd) bury() {
+	for _, a := range c.living() {
+		life := c.alive[a].Self.Incarnation
 		select {
 		case <-a.done:
 		default:
 			continue
 		}
-		if a.err != nil {
-			c.note("%s: %v", spec.Self.Incarnation, a.err)
-			if c.dice == nil || !decided(a.err) {
-				c.Errorf("%s ended with %v", spec.Self.Incarnation, a.err)
-			}
-			delete(c.alive, a)
+		if a.err == nil {
 			continue
 		}
-		c.checkWorld(a.session, nonces)
-	}
-	if len(nonces) > 1 { // all members of each live, and none has ended
-		c.Errorf("worlds live beside each other: %v", nonces)
+		c.note("%s: %v", life, a.err)
+		if !decided(a.err) {
+			c.Errorf("%s ended with %v", life, a.err)
+		}
+		delete(c.alive, a)
 	}
 }
 
@@ -298,7 +311,10 @@ func (c *crowd) checkWorld(s *Session, nonces map[int]string) {
 		c.Errorf("a world of %d nodes", n)
 	}
 	seen, next := map[string]bool{}, 0
-	for _, m := range w.Members {
+	for i, m := range w.Members {
+		if m.Index >= 0 && slices.ContainsFunc(w.Members[:i], func(other job.Member) bool { return other.Index == m.Index }) {
+			c.Errorf("two members have index %d", m.Index)
+		}
 		if seen[m.Incarnation] || m.First != next {
 			c.Errorf("member %v twice, or at rank %d, want %d", m.Node, m.First, next)
 		}
@@ -342,7 +358,7 @@ func (c *crowd) peace() {
 	c.settles(3 * time.Minute)
 	c.check()
 	inWorld := len(c.latest())
-	if all := len(c.alive); all >= c.terms.Fewest() && inWorld != min(all, c.terms.Nodes) {
+	if all := c.places(); all >= c.terms.Fewest() && inWorld != min(all, c.terms.Nodes) {
 		c.Errorf("%d nodes live, %d of them are in a world", all, inWorld)
 		for _, a := range c.living() {
 			c.note("%s: %+v, last told %v", c.alive[a].Self.Name, a.in(), a.last())
@@ -353,6 +369,18 @@ func (c *crowd) peace() {
 			a.session.Close()
 		}
 	}
+}
+
+// places is how many of the living may be in one world.
+func (c *crowd) places() int {
+	if !c.twins {
+		return len(c.alive)
+	}
+	indices := map[int]bool{}
+	for _, spec := range c.alive {
+		indices[spec.Self.Index] = true
+	}
+	return len(indices)
 }
 
 // settles lets time pass until nothing happens any more, and at most so much.

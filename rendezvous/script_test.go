@@ -1,6 +1,7 @@
 package rendezvous
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,7 +22,7 @@ var update = flag.Bool("update", false, "write what the scripts of testdata say 
 // A telling is a scene that a script plays. Lines of it:
 //
 //	job 2:3 spares=1        the job's --nnodes and --spares; agents wait 30 s for more of them
-//	come a b                agents come, one after the other
+//	come a b=1              agents come, one after the other; b under index 1
 //	die a; leave a          an agent is killed; it is told to stop
 //	over a expect=1 lost=b  a says how its world ended: how many of its nodes go on, and which do not; or verdict=WORD
 //	back b led              a member of a world meets again; led: it has heard from that world's leader
@@ -35,6 +37,7 @@ type telling struct {
 	now   map[string]*arrival
 	heard map[string]string // what was told last of each
 	ended map[string]bool
+	known sync.Map // incarnation to *mortal
 }
 
 // The meetings in testdata say what is written there.
@@ -87,8 +90,13 @@ func (t *telling) do(verb string, words []string) {
 	case "job":
 		t.job(words)
 	case "come":
-		for _, name := range words {
-			t.specs[name] = agent(name, t.terms.Nodes)
+		for _, word := range words {
+			name, index, numbered := strings.Cut(word, "=")
+			spec := agent(name, t.terms.Nodes)
+			if numbered {
+				spec.Self.Index = t.number(index)
+			}
+			t.specs[name] = spec
 			t.enters(name, Options{LastCall: lastCall.LastCall})
 		}
 	case "die":
@@ -143,7 +151,14 @@ func (t *telling) number(text string) int {
 func (t *telling) enters(name string, o Options) {
 	spec := t.specs[name]
 	spec.Terms = t.terms
+	if spec.Self.Index >= 0 {
+		o.Lives = func(_ context.Context, n job.Node) bool {
+			way, _ := t.known.Load(n.Incarnation)
+			return !way.(*mortal).dead.Load()
+		}
+	}
 	t.now[name], t.ended[name], t.heard[name] = t.comes(spec, o), false, ""
+	t.known.Store(spec.Self.Incarnation, t.ways[spec.Self.Incarnation])
 	t.passes(apart)
 }
 
@@ -192,6 +207,13 @@ func (t *telling) hear(out *strings.Builder) {
 		if ended && !t.ended[name] {
 			t.ended[name] = true
 			fmt.Fprintf(out, "  %s %s\n", name, a.ending(t.T))
+		}
+		if session := a.in(); session != nil && session.Rank == 0 {
+			select {
+			case n := <-session.Newcomers():
+				fmt.Fprintf(out, "  %s hears that %d wait to join\n", name, n)
+			default:
+			}
 		}
 	}
 }

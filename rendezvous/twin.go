@@ -2,18 +2,21 @@ package rendezvous
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/muster-run/muster/job"
 )
 
-// This file is about an agent that comes under the index of a node that a running world has already. Where that node's agent lives, which it is
-// asked, nothing is left for the newcomer: it waits, for the node may be lost, and the end of the job is its own. Where it does not, the newcomer
-// is who takes part in what comes next: a platform put it in the place of one that died, or a script begins its next job while the last one ends.
+// This file is about two agents of one index. Of two that meet, the newest has the place, and the older one leaves. A running world is another matter:
+// its leader hears its members, and as long as it does, whoever else comes under the index of one of them is not let in, and costs the world no round.
+// It waits, for that member may be lost, and then it has its place; else the end of the job is its own. Where the world is of a fixed size, whether
+// that member lives is asked, too: a platform may have put the newcomer in the place of one that died, or a script begins its next job while the last
+// one ends.
 
 // meetTwin asks the member that has this node's index, if there is one, whether it lives. Once it did, it counts to the end of its world.
 func (n *node) meetTwin(ctx context.Context) error {
-	if n.twin != nil && n.twinOf == n.before.running() || n.Lives == nil || n.spec.Self.Index < 0 || n.spec.Standby() || n.Unfit != "" {
+	if n.twin != nil && n.twinOf == n.before.running() || n.Lives == nil || n.spec.Self.Index < 0 || n.Unfit != "" {
 		return nil
 	}
 	n.twin = nil
@@ -56,4 +59,41 @@ func (n *node) twinName() string {
 		return ""
 	}
 	return n.twin.String()
+}
+
+// second reports whether a node waits under the index of another agent, which the world that runs has.
+func (l *leader) second(t ticket) bool {
+	running := l.before.running()
+	if running == 0 || t.Seen == running {
+		return false
+	}
+	if l.hasOf != running {
+		l.has, l.hasOf = map[string]bool{}, running
+		for _, m := range l.before.world.Members {
+			for _, id := range identities(m.Node) {
+				l.has[id] = true
+			}
+		}
+	}
+	return slices.ContainsFunc(identities(t.Node), func(id string) bool { return l.has[id] })
+}
+
+// contest is who of the living has a place by its index or name, as they came, and by whom others are replaced. The newest is who came last, but who was given
+// up, or was away while the world before lived, takes nobody's place. Who had to give way to a member of that world waits on beside it.
+func (l *leader) contest() (kept []ticket, replaced map[int]ticket) {
+	l.strike()
+	rivals := l.living()
+	slices.SortStableFunc(rivals, func(a, b ticket) int { return l.right(a) - l.right(b) })
+	kept, replaced = distinct(rivals)
+	slices.SortFunc(kept, func(a, b ticket) int { return a.number - b.number })
+	maps.DeleteFunc(replaced, func(_ int, by ticket) bool { return l.expected(by) })
+	return kept, replaced
+}
+
+// right is 1 for a node that may take the place of another one.
+func (l *leader) right(t ticket) int {
+	if t.Seen > 0 && l.before.world != nil && !l.expected(t) {
+		return 0
+	}
+	return 1
 }

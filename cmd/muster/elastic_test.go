@@ -500,6 +500,34 @@ func TestSecondOfAnIndex(t *testing.T) {
 	}
 }
 
+// Of a job that can grow or has spares it costs no round: the second waits beside the world, also when that meets again, and has the place as soon as the
+// first one is lost.
+func TestSecondOfAnIndexBesideTheWorld(t *testing.T) {
+	t.Parallel()
+	for flags, others := range map[string]string{"--nnodes 2:3 --last-call 1": "c", "--nnodes 1:2": "", "--nnodes 2 --spares 1": ""} {
+		t.Run(flags, func(t *testing.T) {
+			t.Parallel()
+			c := newCrowd(t, flags)
+			c.joins("a", "b")
+			c.works(0, "a", "b")
+			first := c.nodes["b"]
+			c.joins("b")
+			second, world, round := c.nodes["b"], []string{"a", "b"}, 0
+			second.saysTimes("waiting for its end, for another agent has the place of ", 2)
+			if others != "" {
+				c.joins(others)
+				c.nodes["b"], world, round = first, append(world, others), round+1
+				c.works(round, world...)
+				second.saysTimes("waiting for its end, for another agent has the place of ", 3)
+			}
+			first.dies()
+			c.nodes["b"] = second
+			c.works(round+1, world...)
+			c.end(world...)
+		})
+	}
+}
+
 // An agent that comes in the place of one that died takes part in the job's next life.
 func TestInThePlaceOfTheDead(t *testing.T) {
 	t.Parallel()

@@ -30,7 +30,7 @@ func TestEtcd(t *testing.T) {
 	exe := release(t)
 	for name, test := range map[string]func(t *testing.T, exe string){
 		"training": etcdTraining, "torchrun's variables": etcdPET, "agents are killed": etcdTakeOver, "a worker fails": etcdFailure,
-		"etcd starts again": etcdRestart, "etcd stands still": etcdStill, "two of an index": etcdSecond, "a member is lost": etcdMember, "a node is lost": etcdNode, "TLS": etcdTLS,
+		"etcd starts again": etcdRestart, "etcd stands still": etcdStill, "two of an index": etcdSecond, "two of an index, elastic": etcdSecondElastic, "a member is lost": etcdMember, "a node is lost": etcdNode, "TLS": etcdTLS,
 		"wrong password": etcdPassword, "hosts": etcdHosts, "the release before": etcdPrevious, "no programs in memory": etcdNoMemfd,
 	} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); test(t, exe) })
@@ -160,13 +160,17 @@ func etcdStill(t *testing.T, exe string) {
 }
 
 // A second agent under the index of one that lives ends with the job, and leaves nothing either.
-func etcdSecond(t *testing.T, exe string) {
+func etcdSecond(t *testing.T, exe string) { etcdSecondOf(t, exe, "2") }
+
+func etcdSecondElastic(t *testing.T, exe string) { etcdSecondOf(t, exe, "1:2") }
+
+func etcdSecondOf(t *testing.T, exe, nodes string) {
 	at, done := etcdtest.Start(t, 1), filepath.Join(t.TempDir(), "done")
 	work := []string{"--", "sh", "-c", "echo up; until [ -e " + done + " ]; do sleep 0.05; done"}
-	all := viaEtcd(t, exe, at, nil, work...)
+	all := []*program{oneOf(t, exe, at, 0, nodes, nil, work...), oneOf(t, exe, at, 1, nodes, nil, work...)}
 	each(all, "up")
 	for n := range 2 {
-		p := oneOf(t, exe, at, n, "2", nil, work...)
+		p := oneOf(t, exe, at, n, nodes, nil, work...)
 		p.says("waiting for its end, for another agent has the place of ")
 		all = append(all, p)
 	}
