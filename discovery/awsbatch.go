@@ -27,7 +27,7 @@ var awsBatch = platform{
 		f.Rank = (f.Rank - main + f.Nodes) % f.Nodes
 		f.JobID, _, _ = strings.Cut(r.text("AWS_BATCH_JOB_ID"), "#")
 		f.JobIDBy = "AWS_BATCH_JOB_ID"
-		if f.Attempt, err = r.maybe("AWS_BATCH_JOB_ATTEMPT", 0, -1); err != nil {
+		if err := r.attempt("AWS_BATCH_JOB_ATTEMPT", f); err != nil {
 			return err
 		}
 		const address = "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS"

@@ -41,7 +41,7 @@ var determined = platform{
 			f.NProc, f.NProcBy = strconv.Itoa(c.Slots[c.Rank]), determinedInfo
 		}
 		f.JobID, f.JobIDBy = r.text("DET_TRIAL_ID"), "DET_TRIAL_ID"
-		if f.Attempt, err = r.maybe("DET_TRIAL_RUN_ID", 0, -1); err != nil {
+		if err := r.attempt("DET_TRIAL_RUN_ID", f); err != nil {
 			return err
 		}
 		return r.at(determinedInfo, c.Addrs[0], f)

@@ -40,7 +40,10 @@ type Finding struct {
 	Members int      // size of the platform's own group, where it does not say how many of them train
 	Group   int      // number of this job among those of one manifest, as LeaderWorkerSet has them; -1: there is one
 	Attempt int      // the platform's count of starts of this job; -1: not said
-	FixPort int      // Port, where another variable has a wrong one
+	// AttemptBy is the variable that says Attempt, where all nodes of the job are told the same; "": each may be told of its own starts alone.
+	AttemptBy string
+	Namespace string // of Kubernetes, in which Host is a name; "": Host is one everywhere
+	FixPort   int    // Port, where another variable has a wrong one
 
 	Sparse  bool   // the platform tells nobody of all nodes
 	ToldBy  string // who tells the number of nodes to this one, which cannot know it
@@ -111,7 +114,7 @@ func Detect(h job.Host) Finding {
 			}
 		default:
 			r.warnings = append(warnings, r.warnings...)
-			return f.complete(r, err).started(h).placeless().witnessed(h, p.over, platforms[i+1:])
+			return f.complete(r, err).started(h).placeless().within(r).witnessed(h, p.over, platforms[i+1:])
 		}
 	}
 	return alone(h, halves, warnings)
@@ -158,6 +161,9 @@ func (f Finding) complete(r *reader, err error) Finding {
 	if err == nil {
 		err = told(r, &f)
 	}
+	if err == nil {
+		err = again(r, &f)
+	}
 	if f.Framework == "" {
 		f.Framework, f.FrameworkBy = trains(r.host, f.Rule)
 	}
@@ -176,6 +182,19 @@ func told(r *reader, f *Finding) error {
 		return nil
 	}
 	return r.size(f)
+}
+
+// attemptVariable is --attempt, for platforms that count the starts of a job where no variable has it: a JobSet's label, Volcano's annotation.
+const attemptVariable = "MUSTER_ATTEMPT"
+
+// again is the number of this start of the job, as the manifest hands it on.
+func again(r *reader, f *Finding) error {
+	n, err := r.number(attemptVariable, 0)
+	if err == nil {
+		f.Attempt, f.AttemptBy = n, attemptVariable
+	}
+	_, err = optional(n, err, 0)
+	return err
 }
 
 // witnessed asks the platforms after the one that was found whether they say the same. Those that it is over are known not to. What nobody

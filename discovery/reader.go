@@ -138,6 +138,14 @@ func clip(text string) string {
 	return text
 }
 
+// attempt is the number of this start of the job, where a system tells all nodes the same.
+func (r *reader) attempt(name string, f *Finding) (err error) {
+	if f.Attempt, err = r.maybe(name, 0, -1); f.Attempt >= 0 {
+		f.AttemptBy = name
+	}
+	return err
+}
+
 // port returns a variable that holds a port, or 0. A Service named "master" makes kubelet set MASTER_PORT=tcp://…,
 // which is not meant for us: it counts as unset, with a warning.
 func (r *reader) port(name string) (int, error) {

@@ -37,7 +37,7 @@ var slurm = platform{
 		if len(nodes) != f.Nodes {
 			return fmt.Errorf("SLURM_STEP_NODELIST has %d nodes, but SLURM_STEP_NUM_NODES=%d", len(nodes), f.Nodes)
 		}
-		if f.Attempt, err = r.maybe("SLURM_RESTART_COUNT", 0, -1); err != nil {
+		if err := r.attempt("SLURM_RESTART_COUNT", f); err != nil {
 			return err
 		}
 		f.JobID, f.JobIDBy = r.get("SLURM_JOB_ID")+"."+r.text("SLURM_STEP_ID"), "SLURM_STEP_ID"

@@ -36,6 +36,7 @@ type Config struct {
 	Uneven     bool   // --uneven: nodes may bring different numbers of slots
 
 	JobID      string // --rdzv-id
+	Attempt    int    // --attempt: how often the platform has started this job before
 	Backend    string // --rdzv-backend: c10d, etcd; "": what the endpoint and the platform say
 	Endpoint   string // --rdzv-endpoint: HOST[:PORT], IPv6 in brackets; etcd://HOST[:PORT],...
 	MasterAddr string // --master-addr: where node 0 runs

@@ -27,7 +27,8 @@ type Setting struct{ Name, Value, From string }
 
 // A Plan is what this node will do: flags, environment and platform settled against each other.
 type Plan struct {
-	Spec      job.Spec
+	Spec      job.Spec      // its ID has the number of this attempt behind the Name
+	Name      string        // of the job, whichever attempt at it this is
 	Token     string        // of the job, which its nodes share; "": they have none
 	Endpoint  job.Addr      // where the nodes meet; "" when this node is the whole world
 	Etcd      []string      // the members of the etcd that this is; nil: a node hosts it
@@ -507,17 +508,29 @@ func planID(c Config, found discovery.Finding, p *Plan) error {
 	case c.JobID != "":
 		p.Spec.ID = c.JobID
 	case found.JobID != "":
-		p.Spec.ID = found.JobID
+		p.Spec.ID = inNamespace(found, found.JobID)
 	case p.Etcd != nil:
 		return fail(job.ExitUsage, "say --rdzv-id ID, the same on all nodes", "many jobs may meet in one etcd, and nothing says which one this is")
 	case c.StateDir != "":
 		return fail(job.ExitUsage, "say --rdzv-id ID, the same on all nodes", "%s keeps the counts of many jobs, and nothing says which one this is",
 			c.said("state-dir", c.StateDir))
 	case p.Endpoint != "":
-		sum := sha256.Sum256([]byte(p.Endpoint))
+		at := string(p.Endpoint)
+		if c.Endpoint+c.MasterAddr == "" {
+			at = inNamespace(found, at)
+		}
+		sum := sha256.Sum256([]byte(at))
 		p.Spec.ID, from = "job-"+hex.EncodeToString(sum[:4]), "endpoint"
 	default:
 		p.Spec.ID, from = "job-"+newID()[:8], "random"
+	}
+	p.Name = p.Spec.ID
+	if n, by := c.attempt(found); n > 0 {
+		p.Spec.ID += attemptMark + strconv.Itoa(n)
+		from = cmp.Or(c.From["rdzv-id"], from) + ", and " + by
+		p.Settings = append(p.Settings, Setting{Name: "rdzv-id", Value: p.Spec.ID, From: from})
+	} else {
+		p.set(c, "rdzv-id", p.Spec.ID, from)
 	}
 	if p.Spec.ID == "none" || len(p.Spec.ID) > 256 {
 		said := c.said("rdzv-id", fmt.Sprintf("%.40q", p.Spec.ID))
@@ -526,8 +539,31 @@ func planID(c Config, found discovery.Finding, p *Plan) error {
 		}
 		return fail(job.ExitUsage, "give each job a name of its own, of at most 256 characters", "%s cannot name a job", said)
 	}
-	p.set(c, "rdzv-id", p.Spec.ID, from)
 	return nil
+}
+
+// attemptMark is between a job's name and the number of the attempt at it.
+const attemptMark = "#"
+
+// attempt is how often the platform has started this job before, and who says so; 0: it has not, or nothing says it to all nodes alike. Agents of an attempt that is
+// over are never taken for those of the next one, and neither is the end of one for that of the other. A name that a user gave may be for nodes of several of a
+// platform's jobs, which count each for itself.
+func (c Config) attempt(found discovery.Finding) (n int, by string) {
+	switch {
+	case c.Attempt > 0:
+		return c.Attempt, c.said("attempt", c.Attempt)
+	case c.JobID == "" && c.From["attempt"] == "" && found.AttemptBy != "":
+		return found.Attempt, fmt.Sprintf("%s=%d", found.AttemptBy, found.Attempt)
+	}
+	return 0, ""
+}
+
+// inNamespace is a name that is one in a namespace of Kubernetes only.
+func inNamespace(found discovery.Finding, name string) string {
+	if found.Namespace == "" {
+		return name
+	}
+	return found.Namespace + "/" + name
 }
 
 // newID returns 16 random hexadecimal digits.

@@ -173,6 +173,57 @@ func TestJobID(t *testing.T) {
 	}
 }
 
+// Another attempt at a job is another one to those who meet, where all its nodes are told the same number, and the same to the count of its restarts.
+func TestJobIDOfAttempt(t *testing.T) {
+	const step = "SLURM_JOB_ID=5 SLURM_STEP_ID=0 SLURM_STEP_NODELIST=n[0-1] SLURM_STEP_NUM_NODES=2 SLURM_STEP_TASKS_PER_NODE=1(x2) SLURM_PROCID=1 SLURM_LOCALID=0 SLURM_NODEID=1 SLURMD_NODENAME=ann"
+	for _, c := range []struct {
+		env  string
+		set  func(*Config)
+		want string
+	}{
+		{step, nil, "5.0 5.0"},
+		{step + " SLURM_RESTART_COUNT=0", nil, "5.0 5.0"},
+		{step + " SLURM_RESTART_COUNT=2", nil, "5.0#2 5.0"},
+		{step + " SLURM_RESTART_COUNT=2", func(c *Config) { c.JobID = "mine" }, "mine mine"}, // perhaps of several of Slurm's jobs
+		{step, func(c *Config) { c.Attempt, c.JobID = 3, "mine" }, "mine#3 mine"},
+		{step + " SLURM_RESTART_COUNT=2", func(c *Config) { c.From["attempt"] = "--attempt" }, "5.0 5.0"},
+		{"LEPTON_JOB_TOTAL_WORKERS=2 LEPTON_JOB_WORKER_INDEX=1 LEPTON_JOB_WORKER_PREFIX=w LEPTON_JOB_NAME=j LEPTON_JOB_FAILURE_COUNT=2", nil, "j j"},
+	} {
+		p, err := NewPlan(config(t, c.env, c.set))
+		if got := p.Spec.ID + " " + p.Name; err != nil || got != c.want {
+			t.Errorf("%s: %s, %v; want %s", c.env, got, err, c.want)
+		}
+	}
+}
+
+// Jobs whose pods have the same names in two namespaces do not merge; an endpoint that a user gave is one everywhere.
+func TestJobIDInNamespace(t *testing.T) {
+	id := func(namespace, more string, set func(*Config)) string {
+		c := config(t, "KUBERNETES_SERVICE_HOST=10.0.0.1 MASTER_ADDR=sdxl-master-0 MASTER_PORT=23456 WORLD_SIZE=2 RANK=1 "+more, set)
+		c.Host.ReadFile = func(name string) ([]byte, error) {
+			if name == "/etc/resolv.conf" {
+				return []byte("search " + namespace + ".svc.cluster.local svc.cluster.local\n"), nil
+			}
+			return nil, fs.ErrNotExist
+		}
+		p, err := NewPlan(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.Spec.ID
+	}
+	byHand := func(c *Config) { c.Endpoint = "sdxl-master-0:23456" }
+	if a, b := id("a", "", nil), id("b", "", nil); a == b || a != id("a", "", nil) {
+		t.Errorf("without a name: %s and %s", a, b)
+	}
+	if a, b := id("a", "PET_RDZV_ID=j", nil), id("b", "PET_RDZV_ID=j", nil); a != "a/j" || b != "b/j" {
+		t.Errorf("with one: %s and %s", a, b)
+	}
+	if a, b := id("a", "", byHand), id("b", "", byHand); a != b {
+		t.Errorf("with an endpoint of a user's: %s and %s", a, b)
+	}
+}
+
 func TestExitCode(t *testing.T) {
 	if got := ExitCode(errors.New("x")); got != job.ExitInternal {
 		t.Errorf("an error of no kind: %d", got)

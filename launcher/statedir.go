@@ -19,7 +19,7 @@ type ledger struct {
 	node    string // whose temporary file it is
 }
 
-func (c Config) ledger(p Plan) ledger { return ledger{c.StateDir, p.Spec.ID, p.Spec.Self.Incarnation} }
+func (c Config) ledger(p Plan) ledger { return ledger{c.StateDir, p.Name, p.Spec.Self.Incarnation} }
 
 // path is of a name that no other job has, whatever its id.
 func (l ledger) path() string {

@@ -60,7 +60,7 @@ func (a *agent) find(ctx context.Context) (control.Client, error) {
 	found = slices.DeleteFunc(found, func(c control.Client) bool {
 		var s report.Status
 		err := c.Ask(ctx, control.Request{Do: "status"}, &s)
-		if err != nil || a.job != "" && s.Job != a.job {
+		if err != nil || a.job != "" && s.Job != a.job && !strings.HasPrefix(s.Job, a.job+"#") { // with the number of an attempt
 			return true
 		}
 		all = append(all, fmt.Sprintf("job %s, pid %d (--socket %s)", report.Plain(s.Job), s.PID, c.Path))

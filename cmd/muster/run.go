@@ -35,6 +35,7 @@ func jobFlags(c *launcher.Config) []cli.Flag {
 		&cli.StringFlag{Name: "place-file", Destination: &c.PlaceFile, Hidden: true, Usage: "`FILE` with the places of nodes: lines such as gpu[01-16] rack=R,switch=S"},
 		&cli.StringFlag{Name: "rdzv-endpoint", Destination: &c.Endpoint, Usage: "`HOST:PORT` where the nodes meet; the node of that name hosts it (port 29400), or etcd://HOST:PORT,..."},
 		&cli.StringFlag{Name: "rdzv-id", Destination: &c.JobID, Usage: "`ID` name of the job, the same on all its nodes"},
+		&cli.GenericFlag{Name: "attempt", Value: number{&c.Attempt, 0, 1 << 30}, Hidden: true, Usage: "`N` times that the platform started this job before, the same on all its nodes (0, or what it says)"},
 		&cli.StringFlag{Name: "master-addr", Destination: &c.MasterAddr, Usage: "`HOST` where node 0 runs, instead of --rdzv-endpoint"},
 		&cli.GenericFlag{Name: "master-port", Value: port(&c.MasterPort), Usage: "`PORT` that goes with --master-addr"},
 		&cli.BoolFlag{Name: "standalone", Destination: &c.Standalone, Usage: "this node alone, whatever the platform says"},

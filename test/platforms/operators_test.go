@@ -157,6 +157,7 @@ func jobSet(t testing.TB, c *cluster, m manifest) {
 		for n := range max(j.Replicas, 1) {
 			job := j.Template.Spec
 			job.Template.Spec.Subdomain = cmp.Or(spec.Network.Subdomain, m.Metadata.Name)
+			job.Template.Metadata.Labels = map[string]string{"jobset.sigs.k8s.io/restart-attempt": "0"}
 			job.pods(c, fmt.Sprintf("%s-%s-%d", m.Metadata.Name, j.Name, n), none)
 		}
 	}
