@@ -122,7 +122,8 @@ func checkPart(text string) error {
 	return nil
 }
 
-// listed reads a file that has this node's place as its only line, or lines of nodes, as Slurm writes them, and a place.
+// listed reads a file that has this node's place as its only line, or lines of nodes, as Slurm writes them, and a place. Lines that contradict each
+// other are refused: the order of ranks would rest on which of them comes first.
 func (s *Standing) listed(h job.Host, file string) error {
 	text, err := h.ReadFile(file)
 	if err != nil {
@@ -132,7 +133,7 @@ func (s *Standing) listed(h job.Host, file string) error {
 		return fmt.Errorf("has %d bytes, more than %d", len(text), maxPlaces)
 	}
 	own := []string{strings.ToLower(h.Hostname), first(strings.ToLower(h.Hostname)), strings.ToLower(Machine(h).Name)}
-	number := 0
+	number, found := 0, 0 // lines, and the one with this node's place
 	for line := range strings.Lines(string(text)) {
 		number++
 		line, _, _ = strings.Cut(line, "#")
@@ -143,10 +144,17 @@ func (s *Standing) listed(h job.Host, file string) error {
 		if len(words) > 2 {
 			return fmt.Errorf("line %d has %d words: a place, or a list of nodes and a place", number, len(words))
 		}
-		if s.Place, err = ParsePlace(words[len(words)-1]); err != nil {
+		place, err := ParsePlace(words[len(words)-1])
+		switch {
+		case err != nil:
 			return fmt.Errorf("line %d: %w", number, err)
+		case found > 0 && place != s.Place:
+			return fmt.Errorf("line %d has %s for %s, and line %d %s; give each node one place", number, place, h.Hostname, found, s.Place)
+		case found == 0:
+			s.Place, s.By, found = place, append(s.By, file), number
 		}
-		s.By = append(s.By, file)
+	}
+	if found > 0 {
 		return nil
 	}
 	s.Notes = append(s.Notes, fmt.Sprintf("%s has no place for %s", file, h.Hostname))

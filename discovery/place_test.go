@@ -50,6 +50,7 @@ func TestStands(t *testing.T) {
 		{host: "gpu003", file: "/p", files: map[string]string{"/p": table}, want: "rack=r2,switch=leaf9", by: "/p"},
 		{host: "pod-7", file: "/p", environ: map[string]string{"NODE_NAME": "gpu001"}, files: map[string]string{"/p": table}, want: "rack=r1", by: "/p"},
 		{host: "gpu004", file: "/p", files: map[string]string{"/p": table}, by: "! /p has no place for gpu004"},
+		{host: "gpu1", file: "/p", files: map[string]string{"/p": "gpu1 r1\ngpu[1-2] rack=,switch=r1\n"}, want: "switch=r1", by: "/p"},
 		{host: "x", file: "/p", files: map[string]string{"/p": "b1/r1/s1\n"}, want: "block=b1,rack=r1,switch=s1", by: "/p"},
 
 		{files: map[string]string{podFiles[0]: "app=\"x\"\ntopology.kubernetes.io/zone=\"eu-1a\"\ntopology.k8s.aws/network-node-layer-3=\"nn-3\"\nnvidia.com/gpu.clique=\"\"\nbroken\n"},
@@ -71,7 +72,7 @@ func TestStands(t *testing.T) {
 }
 
 func TestStandsNowhere(t *testing.T) {
-	files := map[string]string{"/bad": "gpu1 rack=\n", "/long": strings.Repeat("#\n", maxPlaces), "/words": "gpu1 rack=a switch=b\n"}
+	files := map[string]string{"/bad": "gpu1 rack=\n", "/long": strings.Repeat("#\n", maxPlaces), "/words": "gpu1 rack=a switch=b\n", "/twice": "gpu[1-2] rack=r7\n# moved\ngpu2 rack=r8\ngpu1 r7/s1\n"}
 	for _, c := range []struct{ said, file, want string }{
 		{"row=3", "", `--place "row=3": "row" is no part of a place: zone, block, rack, clique, switch are`},
 		{"a/b/c/d/e", "", `--place "a/b/c/d/e" has 5 parts: ZONE/BLOCK/RACK/SWITCH are the most`},
@@ -84,6 +85,7 @@ func TestStandsNowhere(t *testing.T) {
 		{"", "/bad", "--place-file /bad: line 1: names no part of a place"},
 		{"", "/words", "--place-file /words: line 1 has 3 words: a place, or a list of nodes and a place"},
 		{"", "/long", "more than 4194304"},
+		{"", "/twice", "--place-file /twice: line 4 has rack=r7,switch=s1 for gpu1, and line 1 rack=r7; give each node one place"},
 	} {
 		if _, err := Stands(hostOf("gpu1", nil, files), Said{c.said, "--place"}, Said{c.file, "--place-file"}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q %q: %v, want %q", c.said, c.file, err, c.want)

@@ -202,10 +202,10 @@ func fabric(h Host, _ Need) (all []Finding) {
 		all = append(all, found(Fail, "CUDA does not start on it (error 802)", "on the host: systemctl start nvidia-fabricmanager; its version has to be the driver's",
 			"%s: its NVLink fabric is %s", gpuName(g.Index), strings.Trim(t.Fabric+", "+t.FabricStatus, ", "))...)
 	}
-	if all == nil && len(h.Machine.NVSwitches) > 0 && len(nvidia(h)) > 0 {
-		if slices.ContainsFunc(nvidia(h), func(g topology.GPU) bool { return g.Told.Fabric != "" }) {
-			return pass("the NVLink fabric is set up")
-		}
+	switch told := slices.ContainsFunc(nvidia(h), func(g topology.GPU) bool { return g.Told.Fabric != "" }); {
+	case all == nil && told:
+		return pass("the NVLink fabric is set up")
+	case all == nil && len(h.Machine.NVSwitches) > 0 && len(nvidia(h)) > 0:
 		return unknown("the machine has NVSwitches, and nobody says whether the NVLink fabric is set up")
 	}
 	return all

@@ -84,6 +84,8 @@ func portCure(r topology.Rail) string {
 	switch p := r.Port; {
 	case r.HCA.Why != "":
 		return "give the container the adapters that are near its GPUs, or none"
+	case p.State == "":
+		return "look again in a minute; if it is still so, see the host's kernel log for its driver, and have the adapter or the machine reset"
 	case p.State == "INIT" && p.Layer == "InfiniBand":
 		return "start the subnet manager, or have it include this port"
 	case p.State == "ARMED":
@@ -223,6 +225,7 @@ func gid(h Host, n Need) (all []Finding) {
 const (
 	roceMTU     = 4200 // from here RoCE sends 4096 bytes at a time
 	ethernetMTU = 9000
+	googleMTU   = 8244  // of the networks beside GPUs in Google's blueprints (GoogleCloudPlatform/cluster-toolkit); 8896 is the most there
 	fastNet     = 25000 // Mb/s
 )
 
@@ -243,14 +246,33 @@ func mtu(h Host, _ Need) (all []Finding) {
 		}
 	}
 	if len(h.Machine.Compute()) == 0 {
-		for _, n := range h.Machine.Nets {
-			if n.Type == 1 && n.State == "up" && n.Speed >= fastNet && n.MTU > 0 && n.MTU < ethernetMTU {
-				all = append(all, found(Warn, "TCP needs more of the processor", "set it to 9000 on the host and on the switches", "%s, of %d Gb/s, has MTU %d", n.Name, n.Speed/1000, n.MTU)...)
-			}
-		}
+		all = smallMTUs(h.Machine)
 	}
 	if all == nil && len(looked) > 0 {
 		return pass("the MTU of %s is large enough", plural(len(looked), "network device"))
+	}
+	return all
+}
+
+// smallMTUs are the fast interfaces by which data would go by TCP in small packets: a finding for those that are alike.
+func smallMTUs(m topology.Machine) (all []Finding) {
+	enough := ethernetMTU
+	if m.Platform() == "gcp" {
+		enough = googleMTU
+	}
+	type kind struct{ speed, mtu int }
+	names := map[kind][]string{}
+	var kinds []kind
+	for _, n := range m.Nets {
+		if k := (kind{n.Speed, n.MTU}); n.Type == 1 && n.State == "up" && n.Speed >= fastNet && n.MTU > 0 && n.MTU < enough {
+			if names[k] == nil {
+				kinds = append(kinds, k)
+			}
+			names[k] = append(names[k], n.Name)
+		}
+	}
+	for _, k := range kinds {
+		all = append(all, found(Warn, "TCP needs more of the processor", fmt.Sprintf("set it to %d on the host and on the switches", enough), "MTU %d on %s, of %d Gb/s", k.mtu, some(names[k]), k.speed/1000)...)
 	}
 	return all
 }

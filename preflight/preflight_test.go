@@ -70,6 +70,16 @@ func TestMachines(t *testing.T) {
 	}
 }
 
+// nets are six fast interfaces on a machine.
+func nets(more string) func(t testing.TB, s string) string {
+	return func(_ testing.TB, s string) string {
+		for i := range 6 {
+			s += fmt.Sprintf("\nnet fast%d pci=- type=1 state=up speed=200000 mtu=8244 addr=42:01:0a:00:00:0%d dev_port=0", i, i)
+		}
+		return s + more + "\n"
+	}
+}
+
 // What is wrong with a machine is found, by its name, and nothing else changes but what it was found to be well before.
 func TestVariants(t *testing.T) {
 	const port0 = "port mlx5_0 1 "
@@ -85,6 +95,10 @@ func TestVariants(t *testing.T) {
 		}},
 		{name: "no subnet manager", machine: "dgx-a100", want: []string{"fail hca: mlx5_0: INIT: the link is up, but no subnet manager"}, text: func(t testing.TB, s string) string {
 			return fixture.Edit(t, s, port0, "4: ACTIVE", "2: INIT", "lid=0x20", "lid=0xffff", "sm_lid=0x1", "sm_lid=0x0")
+		}},
+		{name: "an adapter whose firmware is dead", machine: "dgx-h100", want: []string{"fail hca: mlx5_0: its state cannot be read: the adapter is being reset, or its firmware is dead: " +
+			"its GPU sends through another one's adapter, and all nodes wait for this one; look again in a minute"}, text: func(t testing.TB, s string) string {
+			return fixture.Edit(t, s, port0, "4: ACTIVE", "")
 		}},
 		{name: "half the lanes of a port", machine: "dgx-h100", want: []string{"warn hca-rate: mlx5_0: 200 Gb/s over 2 lanes of 4, others 400: each collective"}, text: func(t testing.TB, s string) string {
 			return fixture.Edit(t, s, port0, "400 Gb/sec (4X NDR)", "200 Gb/sec (2X NDR)")
@@ -167,6 +181,8 @@ func TestVariants(t *testing.T) {
 		{name: "a small MTU", machine: "roce-8xa800-4nic", text: func(t testing.TB, s string) string {
 			return strings.ReplaceAll(s, "mtu=4200", "mtu=1500")
 		}, want: []string{"warn mtu: ", "warn mtu: ", "warn mtu: ", "warn mtu: "}},
+		{name: "small MTUs of TCP", machine: "workstation-1gpu", text: nets(""), want: []string{"warn mtu: MTU 8244 on fast0, fast1, fast2, fast3 and 2 more, of 200 Gb/s"}},
+		{name: "Google's MTUs", machine: "workstation-1gpu", text: nets("\ndmi product_name \"Google Compute Engine\"")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			text := described(t, c.machine)
@@ -324,7 +340,7 @@ func TestLive(t *testing.T) {
 		{gpuMode, Host{Machine: told(func(t *topology.Told) { t.Compute = "Prohibited" })}, "fail GPU1 is in the compute mode Prohibited"},
 		{gpuMode, Host{Machine: told(func(t *topology.Told) { t.Compute = "Default" })}, ""},
 		{fabric, Host{Machine: told(func(t *topology.Told) { t.Fabric = "In Progress" })}, "fail GPU1: its NVLink fabric is In Progress"},
-		{fabric, Host{Machine: told(func(t *topology.Told) { t.Fabric, t.FabricStatus = "Completed", "Success" })}, ""},
+		{fabric, Host{Machine: told(func(t *topology.Told) { t.Fabric, t.FabricStatus = "Completed", "Success" })}, "pass the NVLink fabric is set up"},
 		{xid, log(59*time.Minute, "NVRM: Xid (PCI:0000:1b:00): 79, pid=1234, GPU has fallen off the bus."), "fail GPU0 (0000:1b:00): Xid 79, 59m0s ago"},
 		{xid, log(20*time.Hour, "NVRM: Xid (PCI:0000:1b:00): 79, pid=1234, GPU has fallen off the bus."), "warn GPU0 (0000:1b:00): Xid 79, 20h0m0s ago"},
 		{xid, log(time.Minute, "NVRM: Xid (PCI:0000:df:00): 79, pid=1234, GPU has fallen off the bus."), "pass"},
