@@ -64,6 +64,7 @@ type Event struct {
 	Why      error         // Suspect, Lost: the reason
 	Received time.Time     // when we noticed, by our clock; of a message: when it came in
 	RTT      time.Duration // shortest of the last round trips to the peer; 0: not known yet
+	Clock    Clock         // Joined, to the leader: the peer's
 
 	Beat json.RawMessage // Lost: what Options.Beat of the peer last said; nil: nothing
 	// Certain: Lost, and nobody runs there any more who takes himself for the peer: its connection was closed and not opened
@@ -71,6 +72,12 @@ type Event struct {
 	Certain bool
 	GaveUp  bool      // Lost: it lives, and said that it gave us up, or has left the world
 	Last    time.Time // Suspect, Lost: when it last gave a sign of life
+}
+
+// A Clock is a peer's, as it was when it joined. The zero Clock is not known.
+type Clock struct {
+	Ahead  time.Duration // of ours; negative: behind it
+	Within time.Duration // how far off that may be: half of the time in which it was asked
 }
 
 // Options tune a fleet. The zero value is ready for use.
@@ -93,6 +100,8 @@ type Options struct {
 	// Together is the last moment of which it is known that all nodes took part in the world's work, zero: of none; nil: it is never known.
 	// Of a peer that is silent or cannot be reached it is a sign of life, as what it does needs not go by the way that we take to it.
 	Together func() time.Time
+	// Now is this machine's clock on the wall; nil: time.Now.
+	Now func() time.Time
 	// Dial connects to the leader; nil: TCP.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
@@ -109,6 +118,9 @@ func (o Options) withDefaults() Options {
 	def(&o.Arrival, 30*time.Second)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
 	}
 	if o.Dial == nil {
 		o.Dial = dialTCP(o.NodeTimeout)

@@ -137,6 +137,20 @@ func TestTellBothWays(t *testing.T) {
 	want(t, b, Left, 0)
 }
 
+// The leader learns how far each member's clock is from its own, and how well it knows that.
+func TestClocks(t *testing.T) {
+	w := world(3)
+	leader, addr := lead(t, w, Options{})
+	fast := func() time.Time { return time.Now().Add(time.Hour) }
+	for rank, o := range map[int]Options{1: {}, 2: {Now: fast}} {
+		follow(t, w, rank, o, addr)
+		ahead := time.Duration(rank-1) * time.Hour
+		if c := want(t, leader, Joined, rank).Clock; c.Within <= 0 || (c.Ahead-ahead).Abs() > c.Within+time.Millisecond {
+			t.Errorf("the clock of member %d is %v ahead, give or take %v", rank, c.Ahead, c.Within)
+		}
+	}
+}
+
 // Who reads events one by one can see whether there are more.
 func TestEventsLieReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

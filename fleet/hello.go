@@ -55,6 +55,7 @@ type welcome struct {
 type ready struct {
 	Proof string `json:"proof"`
 	Got   uint64 `json:"got"`
+	Clock int64  `json:"clock,omitempty"` // on the wall, in nanoseconds since 1970
 }
 
 // secret is what the agents of one world share.
@@ -126,7 +127,7 @@ func (f *Fleet) admit(c net.Conn) error {
 	if err := f.check(h); err != nil {
 		return refuse(c, err, false)
 	}
-	mine := salt()
+	mine, asked, wall := salt(), time.Now(), f.Now()
 	if err := send(c, welcome{Protocol: Protocol, Salt: mine, Life: f.Life, Proof: proof(f.secret(), "leader", h.Salt, h)}); err != nil {
 		return err
 	}
@@ -137,17 +138,26 @@ func (f *Fleet) admit(c net.Conn) error {
 	if !hmac.Equal([]byte(r.Proof), []byte(proof(f.secret(), "member", mine, h))) {
 		return refuse(c, errors.New("it does not know this world's secret"), false)
 	}
-	return f.seat(c, in, h, r.Got)
+	return f.seat(c, in, h, r, clock(r, wall, time.Since(asked)))
+}
+
+// clock is that of who was asked at a time of ours and answered after a while, somewhere within which it read its own.
+func clock(r ready, asked time.Time, took time.Duration) Clock {
+	if r.Clock == 0 {
+		return Clock{} // an older agent
+	}
+	return Clock{Ahead: time.Unix(0, r.Clock).Sub(asked.Add(took / 2).Round(0)), Within: max(1, took/2)}
 }
 
 // seat makes the connection the peer's. The peer is told what we have before anything else.
-func (f *Fleet) seat(c net.Conn, in *bufio.Reader, h hello, got uint64) error {
+func (f *Fleet) seat(c net.Conn, in *bufio.Reader, h hello, r ready, its Clock) error {
 	p := f.peers[h.Rank]
 	p.knock(+1) // its old connection may end before it has this one
 	defer p.knock(-1)
 	p.mu.Lock()
 	old := !p.renew(h.Life)
 	w, lost := welcome{Protocol: Protocol, Got: p.got}, p.lost
+	p.clock = its
 	p.mu.Unlock()
 	if old {
 		return refuse(c, errOld, true)
@@ -161,7 +171,7 @@ func (f *Fleet) seat(c net.Conn, in *bufio.Reader, h hello, got uint64) error {
 	_ = c.SetDeadline(time.Time{})
 	f.adopt(c)
 	c = f.hold(c)
-	err := p.attach(c, in, got)
+	err := p.attach(c, in, r.Got)
 	if err != nil {
 		c.Close()
 	}
@@ -260,7 +270,7 @@ func (f *Fleet) commit(k *call, p *peer) error {
 		p.mu.Unlock()
 		return errOld
 	}
-	r := ready{Proof: proof(f.secret(), "member", k.salt, k.me), Got: p.got}
+	r := ready{Proof: proof(f.secret(), "member", k.salt, k.me), Got: p.got, Clock: f.Now().UnixNano()}
 	p.mu.Unlock()
 	if err := send(k, r); err != nil {
 		return err

@@ -32,6 +32,7 @@ type peer struct {
 	joined    bool
 	life      int   // of its agent: how many there were before
 	renewed   bool  // it has a new one since the last connection
+	clock     Clock // of its machine
 	spoke     bool  // since it joined
 	left      bool  // it said goodbye
 	lost      error // why it is lost
@@ -184,12 +185,13 @@ func (p *peer) attach(c net.Conn, in *bufio.Reader, got uint64) error {
 	p.acknowledged(got)
 	p.line.hangUp()
 	p.line, p.ended, p.heard = l, l.readEnd, time.Now()
-	change, news := Joined, !p.joined || p.renewed
+	change, news, its := Joined, !p.joined || p.renewed, p.clock
 	if p.joined {
 		change = Renewed
 	}
 	p.joined, p.renewed = true, false
-	p.fleet.owned.Go(func() { p.read(l, news, change) })
+	first := Event{Change: change, Peer: p.rank, Host: host(l), Clock: its}
+	p.fleet.owned.Go(func() { p.read(l, news, first) })
 	p.speak()
 	return nil
 }
@@ -265,14 +267,15 @@ func poke(c chan struct{}) {
 	}
 }
 
-// read takes in what the peer sends, until the connection ends.
-func (p *peer) read(l *line, news bool, change Change) {
+// read takes in what the peer sends, until the connection ends. The first event is told if it is news.
+func (p *peer) read(l *line, news bool, first Event) {
 	defer close(l.readEnd)
 	if l.before != nil {
 		<-l.before
 	}
 	if news {
-		p.fleet.inbox.put(Event{Change: change, Peer: p.rank, Host: host(l), Received: time.Now()})
+		first.Received = time.Now()
+		p.fleet.inbox.put(first)
 	}
 	for {
 		f, err := nextFrame(l.in)

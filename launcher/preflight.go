@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/muster-run/muster/discovery"
+	"github.com/muster-run/muster/fleet"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/nccl"
 	"github.com/muster-run/muster/preflight"
@@ -77,4 +78,34 @@ func (r *round) alike() error {
 		r.post(ailing{What: what, Of: allNodes})
 	}
 	return nil
+}
+
+// clocks are those of a world's nodes, as the leader heard of them when they joined.
+type clocks struct {
+	of    []preflight.Clock // by group rank; the leader's own is what they are held against
+	heard int
+}
+
+// joined takes down the clock of one of so many nodes, and reports whether all are known now. An agent of an older version does not tell its own.
+func (k *clocks) joined(nodes int, e fleet.Event) bool {
+	if k.of == nil {
+		k.of, k.heard = make([]preflight.Clock, nodes), 1
+	}
+	if e.Clock != (fleet.Clock{}) {
+		k.of[e.Peer] = preflight.Clock(e.Clock)
+		k.heard++
+	}
+	return k.heard == nodes
+}
+
+// clock is the leader's: a node has joined. When all have, those are named whose clocks are not the others'; what an agent said that this one took
+// over from is not said again.
+func (r *round) clock(e fleet.Event) {
+	w := r.session.World
+	if r.c.Preflight == preflightOff || r.c.goesOn() && !r.meeting.anew || !r.clocks.joined(len(w.Members), e) {
+		return
+	}
+	for _, f := range preflight.Apart(nodesOf(w), r.clocks.of) {
+		r.post(ailing{What: []job.Evidence{{Kind: f.Check, Text: f.String()}}, Of: allNodes})
+	}
 }

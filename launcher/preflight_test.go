@@ -5,7 +5,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/muster-run/muster/fleet"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/topology"
 	"github.com/muster-run/muster/topology/fixture"
@@ -44,5 +46,19 @@ func TestPreflight(t *testing.T) {
 				t.Errorf("notes %q", notes)
 			}
 		})
+	}
+}
+
+// Clocks are compared when all nodes have told theirs, and not where one does not.
+func TestClocksOfAllNodes(t *testing.T) {
+	var k clocks
+	tells := func(peer int, ahead time.Duration) fleet.Event {
+		return fleet.Event{Peer: peer, Clock: fleet.Clock{Ahead: ahead, Within: 1}}
+	}
+	if k.joined(3, tells(2, time.Hour)) || !k.joined(3, tells(1, 0)) || k.of[2].Ahead != time.Hour {
+		t.Errorf("%+v", k)
+	}
+	if k = (clocks{}); k.joined(3, fleet.Event{Peer: 2}) || k.joined(3, tells(1, 0)) {
+		t.Errorf("a node that does not tell: %+v", k)
 	}
 }

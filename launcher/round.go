@@ -59,6 +59,7 @@ type round struct {
 	hook      string           // and what fills them; "": nothing
 	watch     *watch
 	compared  int     // generation of the world whose nodes were held against each other
+	clocks    clocks  // of this world's nodes
 	health    *health // of this machine; nil: it was not looked at
 	exits     <-chan worker.Exit
 	settle    <-chan time.Time
@@ -98,7 +99,7 @@ func runRound(c Config, h *heritage, m *meeting, l *line, d *desk, asked any) *s
 
 // join makes r a part of a world.
 func (r *round) join(s *rendezvous.Session, l *line) {
-	r.session, r.line, r.peers, r.queue = s, l, l.events(), nil
+	r.session, r.line, r.peers, r.queue, r.clocks = s, l, l.events(), nil, clocks{}
 	if s != nil {
 		r.queue = s.Newcomers()
 	}
@@ -195,6 +196,8 @@ func (r *round) loop() {
 			}
 			if e.Change == fleet.Joined && !r.state.leads() {
 				r.c.letGo()
+			} else if e.Change == fleet.Joined {
+				r.clock(e)
 			}
 			if n, ok := carries(e); ok {
 				r.watch.keepEssence(e.Peer, n)

@@ -1,10 +1,12 @@
 package preflight
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/muster-run/muster/job"
 )
@@ -77,6 +79,43 @@ func Unlike(nodes []job.Node) (all []Finding) {
 			Found: fmt.Sprintf("%s on %s, but %s", e.value(order[0]), plural(len(values[order[0]]), "node"), strings.Join(odd, ", "))})
 	}
 	return all
+}
+
+// A Clock is how far a node's is ahead of the leader's, give or take Within.
+type Clock struct{ Ahead, Within time.Duration }
+
+// skewed is how far apart clocks may be: those that NTP sets are within milliseconds.
+const skewed = 2 * time.Second
+
+// Apart says which nodes' clocks are not as most are, or, of two nodes, not as the leader's is. Clocks are those of nodes, in their order; what is
+// within the time that the asking took is no difference.
+func Apart(nodes []job.Node, clocks []Clock) []Finding {
+	order := slices.Clone(clocks)
+	slices.SortStableFunc(order, func(a, b Clock) int { return cmp.Compare(a.Ahead, b.Ahead) })
+	usual, whose := order[(len(order)-1)/2], "most"
+	if len(nodes) == 2 {
+		usual, whose = clocks[0], nodes[0].String()
+	}
+	var odd []string
+	for i, n := range nodes {
+		off := clocks[i].Ahead - usual.Ahead
+		if off.Abs() <= skewed+clocks[i].Within+usual.Within {
+			continue
+		}
+		where := "ahead of"
+		if off < 0 {
+			where = "behind"
+		}
+		odd = append(odd, fmt.Sprintf("%v is %v %s %s", n, off.Abs().Round(100*time.Millisecond), where, whose))
+	}
+	if odd == nil {
+		return nil
+	}
+	if more := len(odd) - fewNodes; more > 0 {
+		odd = append(odd[:fewNodes], fmt.Sprintf("so are %d more", more))
+	}
+	return []Finding{{Check: "clock", Result: Warn, Found: "the clock of " + strings.Join(odd, ", that of "),
+		Means: "times in logs do not fit together, stragglers are not found, and certificates may not count", Hint: "have them set by NTP (chronyc makestep)"}}
 }
 
 func (e equal) value(v string) string {

@@ -2,8 +2,10 @@ package preflight
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/muster-run/muster/job"
 )
@@ -53,6 +55,33 @@ func TestUnlike(t *testing.T) {
 		}
 		if got := strings.Join(lines, "\n"); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+func TestApart(t *testing.T) {
+	const s = time.Second
+	for _, c := range []struct {
+		clocks []Clock // the leader's is the first
+		want   string
+	}{
+		{[]Clock{{}, {s, 1}, {-s, 1}}, ""},
+		{[]Clock{{}, {3 * s, 1}}, "the clock of gpu1 (node 1) is 3s ahead of gpu0 (node 0)"},
+		{[]Clock{{}, {-3 * s, 1}, {-3*s - 1, 1}, {-3 * s, 1}}, "the clock of gpu0 (node 0) is 3s ahead of most"},
+		{[]Clock{{}, {0, 1}, {-time.Hour - 3*s, 1}, {9 * s, 1}}, "the clock of gpu2 (node 2) is 1h0m3s behind most, that of gpu3 (node 3) is 9s ahead of most"},
+		{[]Clock{{}, {20 * s, 19 * s}, {0, 1}}, ""}, // its answer was on its way for long
+		{[]Clock{{}, {math.MaxInt64, 1}, {0, 1}}, "the clock of gpu1 (node 1) is 2562047h47m16.854775807s ahead of most"},
+	} {
+		var nodes []job.Node
+		for i := range c.clocks {
+			nodes = append(nodes, job.Node{Name: fmt.Sprint("gpu", i), Index: i})
+		}
+		got := ""
+		for _, f := range Apart(nodes, c.clocks) {
+			got += f.Found
+		}
+		if got != c.want {
+			t.Errorf("%v: got %q, want %q", c.clocks, got, c.want)
 		}
 	}
 }
