@@ -151,6 +151,10 @@ os.execv("e/bin/python", ["e/bin/python", "run.py"])`,
 		claims: 1,
 	},
 	{name: "closes all files", script: "import torch; os.closerange(3, 100); look(); open('mine', 'w').write('x')", claims: 1},
+	{
+		name:   "closes all files, and forks with its own", // in the child, what was ours before is left alone
+		script: "import torch; os.closerange(3, 100); mine = [open('mine%d' % i, 'w') for i in range(9)]\nif os.fork() == 0:\n for f in mine: look(f.write('x'), f.close())\nelse: look(os.wait()[1])", claims: 1,
+	},
 	{name: "off", vars: []string{"MUSTER_HOOK=off"}, script: "import torch; look()"},
 	{name: "a page that is none", vars: []string{"MUSTER_PAGE=/dev/null"}, script: "import torch; look()"},
 	{name: "a page that is not there", vars: []string{"MUSTER_PAGE=/none/of/that"}, script: "import torch; look()"},
@@ -396,6 +400,31 @@ func TestStacksTaken(t *testing.T) {
 	}
 }
 
+// So does one that is installed later.
+func TestStacksTakenLater(t *testing.T) {
+	w := start(t, "import torch, signal, sys\nsys.stdin.readline()\nsignal.signal(52, lambda *_: None)\nsys.stdin.read()")
+	w.until(t, "ready", func(s Snapshot) bool { return s.StackReady })
+	if _, err := io.WriteString(w.in, "\n"); err != nil {
+		t.Fatal(err)
+	}
+	w.until(t, "ready no more", func(s Snapshot) bool { return !s.StackReady })
+}
+
+// A thread that waits by the clock on the wall, as many builds of Python do, waits for an hour when that is set back by one. The next step
+// of an optimizer wakes it.
+func TestClockSetBack(t *testing.T) {
+	w := start(t, `
+import torch, sys, select
+hook = sys._muster_hook
+hook.rest()
+pause, hour = hook.pause, [3600]
+hook.pause = lambda: hour.pop() if hour else pause()
+hook.go_on()
+optimizer = torch.optim.optimizer.Optimizer()
+while not select.select([0], [], [], 0.01)[0]: optimizer.step()`)
+	w.until(t, "telling of steps", func(s Snapshot) bool { return s.Optimizer > 100 })
+}
+
 // What the helper tells of turns stops when the process does, or when Python's lock is not given back.
 func TestHelper(t *testing.T) {
 	w := start(t, "import torch, sys\nsys.stdin.read()")
@@ -499,6 +528,42 @@ sys.stdin.read()`)
 	}
 	if err != nil || w.until(t, "at step 13", func(s Snapshot) bool { return s.Steps == 13 }).Beats != s.Beats+2 {
 		t.Errorf("another program's step: %v", err)
+	}
+}
+
+// A handler of a signal that comes in the middle of a beat, and a child that is forked then, need not wait for it: nobody would ever end it.
+func TestHelperInTheMiddle(t *testing.T) {
+	w := start(t, `
+import torch, sys, os, signal, time, muster_beat
+def beats(*_):
+    with muster_beat.phase("handler", 60): pass
+signal.signal(signal.SIGALRM, beats)
+pack = muster_beat.struct.pack_into
+def halfway(form, mem, at, turn):
+    pack(form, mem, at, turn)
+    muster_beat.struct.pack_into = pack
+    os.kill(os.getpid(), signal.SIGALRM)
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(60)
+        time.sleep(0)
+        muster_beat.step(1)
+        os._exit(3)
+    print(os.waitpid(pid, 0)[1] >> 8, flush=True)
+    globals()["kept"] = os.fork()
+    if kept == 0:
+        sys.stdin.close()
+        os.read(gate[0], 1)
+        os._exit(0)
+gate = os.pipe()
+muster_beat.struct.pack_into = halfway
+muster_beat.step(7)
+muster_beat.step(8)
+sys.stdin.read()
+os.write(gate[1], b"x")
+os.waitpid(kept, 0)`)
+	if s := w.until(t, "at step 8", func(s Snapshot) bool { return s.Steps == 8 }); s.Phase != "" {
+		t.Errorf("%+v", s)
 	}
 }
 

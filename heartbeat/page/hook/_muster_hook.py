@@ -14,6 +14,7 @@ ASK_AT, HOOK_AT, LANES_AT, LANE, MAX_LANES = 16, 256, 768, 104, 32
 RECORDER, HOOKS, STACK, EXITING, GROUPED = 1, 2, 4, 8, 16
 BLIND, MIXED = 1, 2
 STACK_SIGNAL = 52
+FOREVER = 1 << 63
 MAX_RECORDING = 2 << 20
 SIZES = "TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"
 
@@ -193,9 +194,9 @@ class Page:
 
         self.path, self.pack, self.mem = path, struct.pack_into, None
         # The lock goes with a description of its own: a forked child can let go of it, and keep the memory.
-        self.lock = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+        self.lock = File(path, os.O_RDWR)
         try:
-            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self.lock.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
             try:
                 self.mem = mmap.mmap(fd, SIZE)
@@ -207,7 +208,7 @@ class Page:
             self.turn, self.claims = struct.unpack_from("<Q24xI", self.mem, HOOK_AT)
             self.claims += 1
         except BaseException:
-            os.close(self.lock)
+            self.lock.close()
             raise
 
     def asked(self):
@@ -236,7 +237,7 @@ class Hook:
         self.start = start_time()
         self.flags, self.stack, self.failed, self.raised = 0, None, {}, ""
         self.steps, self.calls, self.inside, self.works, self.who = 0, 0, {}, None, thread_of()
-        self.moment, self.entered = 0, []
+        self.moment, self.entered, self.due = 0, [], FOREVER
         self.spent, self.clock = 0, getattr(time, "thread_time_ns", int)
         self.groups = Groups(self.now)
         self.running, self.thread = None, 0
@@ -284,10 +285,7 @@ class Hook:
     def let_go(self):
         """A forked child is not the worker."""
         self.off, self.running = True, None
-        try:
-            os.close(self.page.lock)
-        except OSError:
-            pass
+        self.page.lock.close()
 
     def finish(self):
         if not self.off:
@@ -312,13 +310,26 @@ class Hook:
 
             self.thread = _thread.get_native_id()
             before = self.spent
-            while not wake.acquire(True, self.pause()):
+            while not self.wait(wake):
                 self.turn()
                 self.spent = before + self.clock()
         except BaseException:
             pass  # at the interpreter's end anything may be gone
         finally:
             done.release()
+
+    def wait(self, wake):
+        """Waits for the next turn, and reports whether there is to be none."""
+        self.due = self.now() + int(5e9)
+        woken = wake.acquire(True, self.pause())
+        self.due = FOREVER
+        return woken
+
+    def awake(self):
+        """Has the thread begin anew that has missed its turns: many builds of Python wait by the clock on the wall, which was set back then."""
+        self.due = FOREVER
+        self.rest()
+        self.go_on()
 
     def pause(self):
         """Until the next whole second by the clock on the wall, or quarter: ranks whose counters are read at the same moment can be told
@@ -357,8 +368,12 @@ class Hook:
         return "; ".join(cause for cause in causes if cause)
 
     def listen_again(self):
-        if self.stack and not self.stack.there():
-            self.listen()
+        if self.stack:
+            read, ours = self.handler
+            if read(STACK_SIGNAL) is not ours:
+                self.stack = None  # the program has a handler of its own by now
+            elif not self.stack.there():
+                self.listen()
 
     def try_answer(self):
         """One that fails, as in a memory that is full, says nothing of what else is told."""
@@ -427,13 +442,15 @@ class Hook:
                 signal.signal(STACK_SIGNAL, signal.SIG_IGN)  # what is left when the interpreter ends: the default kills
             except ValueError:
                 pass  # PyTorch was imported by another thread than the main one
-        stack = Stack(self.page.path + ".stack")
+        stack = File(self.page.path + ".stack", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         faulthandler.register(STACK_SIGNAL, file=stack.fd, all_threads=True, chain=False)
-        self.stack = stack
+        self.stack, self.handler = stack, (signal.getsignal, signal.getsignal(STACK_SIGNAL))
 
     def count_steps(self):
         def stepped():
             self.steps += 1
+            if self.now() > self.due:
+                noted(self.awake)
 
         after_steps(stepped)
 
@@ -517,11 +534,11 @@ CALLS = (
 TRANSFERS = "send recv isend irecv batch_isend_irecv".split()
 
 
-class Stack:
-    """The file for stacks, open."""
+class File:
+    """An open file of ours."""
 
-    def __init__(self, path):
-        self.fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    def __init__(self, path, flags):
+        self.fd = os.open(path, flags | os.O_NOFOLLOW, 0o600)
         self.id = self.who()
 
     def who(self):
@@ -534,6 +551,10 @@ class Stack:
             return self.who() == self.id
         except OSError:
             return False
+
+    def close(self):
+        if self.there():
+            os.close(self.fd)
 
 
 class Lane:
