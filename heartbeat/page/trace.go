@@ -53,3 +53,16 @@ func Trace(path string) (string, error) {
 	}
 	return string(text), nil
 }
+
+// DropStacks empties StackFile, which is in memory: the worker with the page at path writes at its end.
+func DropStacks(path string) error {
+	f, err := openRegular(StackFile(path), os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("drop stacks: %w", err)
+	}
+	defer f.Close()
+	if err := f.Truncate(0); err != nil {
+		return fmt.Errorf("drop stacks: %w", err)
+	}
+	return nil
+}
