@@ -171,14 +171,16 @@ func (s *settings) flags(w way, r *Request) error {
 			r.set(strings.ReplaceAll(name, "_", "-"), "true", said.from)
 		}
 	}
-	s.meeting(r)
+	if err := s.meeting(r); err != nil {
+		return err
+	}
 	s.idle()
 	s.heeded(w)
 	return s.workers(w, r)
 }
 
 // meeting says where the machines meet, and which one this is. A single machine needs neither, and its file may name both.
-func (s *settings) meeting(r *Request) {
+func (s *settings) meeting(r *Request) error {
 	several := s.number("num_machines") > 1
 	if rank := s.byName["machine_rank"]; rank.value != "" && several {
 		r.set("node-rank", rank.value, rank.from)
@@ -186,10 +188,13 @@ func (s *settings) meeting(r *Request) {
 	ip, port := s.byName["main_process_ip"], s.byName["main_process_port"]
 	if several {
 		r.Meet = "--main_process_ip and --main_process_port"
+		if err := unknownPort(said{value: port.value, as: port.from}); err != nil {
+			return err
+		}
 	}
 	if strings.HasPrefix(s.byName["rdzv_backend"].value, "etcd") && ip.value != "" && several { // whose place that is, then
 		r.set("rdzv-endpoint", "etcd://"+net.JoinHostPort(strings.Trim(ip.value, "[]"), cmp.Or(port.value, "2379")), ip.from)
-		return
+		return nil
 	}
 	if ip.value != "" && several {
 		r.set("master-addr", ip.value, ip.from)
@@ -197,6 +202,7 @@ func (s *settings) meeting(r *Request) {
 	if s.number("main_process_port") > 0 { // 0 is a free one, as always in muster
 		r.set("master-port", port.value, port.from)
 	}
+	return nil
 }
 
 // workers says how many workers this machine has. accelerate counts those of all machines. Where nobody says how many, there is

@@ -214,6 +214,14 @@ func aPort(value string) error {
 	return nil
 }
 
+// unknownPort reports that several nodes are to meet at a free port, which none of them could tell the others.
+func unknownPort(s said) error {
+	if s.value != "0" {
+		return nil
+	}
+	return fmt.Errorf("%s 0 is a free port, of which the other nodes would not know: give all of them the same one, from 1 to 65535", s.as)
+}
+
 // among takes some words, separated by blanks.
 func among(words string) func(string) error {
 	return func(value string) error {

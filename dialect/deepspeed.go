@@ -239,9 +239,8 @@ func deepspeedAlone(h job.Host, l line, r *Request) error {
 		return err
 	}
 	deepspeedSlots(h, slots, s.as, r)
-	deepspeedMeeting(l, many, r)
-	if !many {
-		return nil
+	if err := deepspeedMeeting(l, many, r); err != nil || !many {
+		return err
 	}
 	if s := l.given("node_rank"); s.as != "" {
 		r.set("node-rank", s.value, s.as)
@@ -299,7 +298,9 @@ func deepspeedListed(h job.Host, l line, file string, hosts []slotted, r *Reques
 	if many && l.given("master_addr").as == "" {
 		r.set("master-addr", active[0].name, file)
 	}
-	deepspeedMeeting(l, many, r)
+	if err := deepspeedMeeting(l, many, r); err != nil {
+		return err
+	}
 	if (many || l.has("force_multi")) && !l.has("no_ssh") {
 		return deepspeedEnv(h, r)
 	}
@@ -440,8 +441,11 @@ var visibleDevices = map[string]string{
 }
 
 // deepspeedMeeting says where many nodes meet; one alone meets nobody.
-func deepspeedMeeting(l line, many bool, r *Request) {
+func deepspeedMeeting(l line, many bool, r *Request) error {
 	r.Meet = "--master_addr and --master_port"
+	if err := unknownPort(l.given("master_port")); many && err != nil {
+		return err
+	}
 	for _, name := range []string{"master-addr", "master-port"} {
 		s := l.given(strings.ReplaceAll(name, "-", "_"))
 		switch {
@@ -455,4 +459,5 @@ func deepspeedMeeting(l line, many bool, r *Request) {
 	if l.has("elastic_training") {
 		r.Flags = append(r.Flags, Flag{Name: "max-restarts", Value: "100", From: "DeepSpeed's default for --elastic_training", Default: true})
 	}
+	return nil
 }

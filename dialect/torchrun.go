@@ -86,7 +86,9 @@ func parseTorchrun(_ job.Host, as string, args []string) (r Request, err error) 
 			r.set(word, s.value, s.as)
 		}
 	}
-	torchrunMeeting(l, &r)
+	if err := torchrunMeeting(l, &r); err != nil {
+		return r, err
+	}
 	torchrunRest(l, &r)
 	if as == "torch.distributed.launch" {
 		return r, torchLaunch(l, &r)
@@ -95,23 +97,31 @@ func parseTorchrun(_ job.Host, as string, args []string) (r Request, err error) 
 }
 
 // torchrunMeeting says where the nodes meet. torchrun takes an endpoint before an address of node 0, and neither for a
-// node that stands alone.
-func torchrunMeeting(l line, r *Request) {
+// node that stands alone. A port of 0 is a free one, as always in muster.
+func torchrunMeeting(l line, r *Request) error {
 	if id, ok := l.last("rdzv_id"); ok && id.value != "none" { // which is torchrun's word for no name
 		r.set("rdzv-id", id.value, id.as)
 	}
 	if l.has("standalone") {
-		return
+		return nil
 	}
 	if s, ok := l.last("rdzv_endpoint"); ok && s.value != "" {
 		r.set("rdzv-endpoint", s.value, s.as)
-		return
+		return nil
 	}
-	for _, name := range []string{"master-addr", "master-port"} {
-		if s, ok := l.last(strings.ReplaceAll(name, "-", "_")); ok {
-			r.set(name, s.value, s.as)
+	if s, ok := l.last("master_addr"); ok {
+		r.set("master-addr", s.value, s.as)
+	}
+	port, ok := l.last("master_port")
+	if nodes := l.given("nnodes").value; nodes != "" && nodes != "1" && nodes != "1:1" {
+		if err := unknownPort(port); err != nil {
+			return err
 		}
 	}
+	if ok && port.value != "0" {
+		r.set("master-port", port.value, port.as)
+	}
+	return nil
 }
 
 // torchrunRest are the options that mean something else to muster, or nothing.
