@@ -167,6 +167,9 @@ func (f Finding) complete(r *reader, err error) Finding {
 	if f.Framework == "" {
 		f.Framework, f.FrameworkBy = trains(r.host, f.Rule)
 	}
+	if tfNobody(r.host) {
+		r.warn("tf-config", "TF_CONFIG=%s names nobody: taken for none", clip(r.get("TF_CONFIG")))
+	}
 	f.Evidence, f.Warnings = r.evidence, r.warnings
 	if err != nil {
 		f.Problem = fmt.Errorf("%s: %w", f.Rule, err)

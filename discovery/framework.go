@@ -30,7 +30,7 @@ func trains(h job.Host, rule string) (framework, by string) {
 				there++
 			}
 		}
-		if there == len(t.variables) && !(t.framework == "tensorflow" && slices.Contains(anyFramework, rule)) {
+		if there == len(t.variables) && !(t.framework == "tensorflow" && tfNobody(h)) && !(t.framework == "tensorflow" && slices.Contains(anyFramework, rule)) {
 			return t.framework, t.variables[0]
 		}
 	}

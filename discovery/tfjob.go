@@ -7,27 +7,33 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/muster-run/muster/job"
 )
 
 // tfJob is TF_CONFIG, which Kubeflow's TFJob and others write: who listens where, by role, and which of them this is. The ports are
 // TensorFlow's own.
 var tfJob = platform{
 	name: "tf-config",
-	here: func(r *reader) bool {
-		v := r.get("TF_CONFIG")
-		return v != "" && v != "{}"
-	},
+	here: func(r *reader) bool { return r.get("TF_CONFIG") != "" && !tfNobody(r.host) },
 	find: func(r *reader, f *Finding) error {
 		c, err := parseTFConfig(r.text("TF_CONFIG"))
-		if errors.Is(err, errNoCluster) && c.Task.Type == "" {
-			return harmless("TF_CONFIG names nobody")
-		}
 		if err != nil {
 			return half("TF_CONFIG %v", err)
 		}
 		f.Framework, f.FrameworkBy = "tensorflow", "TF_CONFIG"
 		return c.fill(f)
 	},
+}
+
+// tfNobody reports whether there is a TF_CONFIG that names neither a cluster nor a task: empty, {}, {"cluster": {}}. TensorFlow, too, takes it for none.
+func tfNobody(h job.Host) bool {
+	text := strings.TrimSpace(h.Getenv("TF_CONFIG"))
+	if text == "" {
+		return slices.ContainsFunc(h.Environ, func(v string) bool { return strings.HasPrefix(v, "TF_CONFIG=") })
+	}
+	c, err := parseTFConfig(text)
+	return errors.Is(err, errNoCluster) && c.Task.Type == ""
 }
 
 // A tfConfig is TF_CONFIG. With enableDynamicWorker a node is told of the parameter servers and of itself only; the older operator calls

@@ -30,6 +30,7 @@ func TestPlanFramework(t *testing.T) {
 	run := func(argv ...string) func(*Config) {
 		return func(c *Config) { c.Argv, c.Environ = argv, append(c.Environ, "PYTHON_EXEC=/bin/true") }
 	}
+	const tfAlone = `TF_CONFIG={"cluster":{"worker":["h:2222"]},"task":{"type":"worker","index":0}}`
 	for _, c := range []struct {
 		name string
 		env  string
@@ -39,15 +40,17 @@ func TestPlanFramework(t *testing.T) {
 		err  string
 	}{
 		{"nothing", "", nil, "torch, default, 1, 0, ", "", ""},
-		{"a flag", "TF_CONFIG={}", func(c *Config) { c.Framework, c.From = "jax", map[string]string{"framework": "--framework"} }, "jax, --framework, 1, 0, ", "", ""},
+		{"a flag", tfAlone, func(c *Config) { c.Framework, c.From = "jax", map[string]string{"framework": "--framework"} }, "jax, --framework, 1, 0, ", "", ""},
 		{"no framework", "", func(c *Config) { c.Framework = "caffe" }, "", "", `--framework caffe: no framework "caffe"; there is torch, none, jax, tensorflow, paddle`},
-		{"TFJob", "TF_CONFIG={}", nil, "tensorflow, TF_CONFIG, 1, 0, ", "", ""},
-		{"TFJob of two nodes, settled by flags", "TF_CONFIG={} MASTER_ADDR=h WORLD_SIZE=x", func(c *Config) { c.Nodes, c.Endpoint = 2, "h" }, "tensorflow, TF_CONFIG, 1, 0, ", "", ""},
-		{"standalone", "TF_CONFIG={}", func(c *Config) { c.Standalone = true }, "torch, default, 1, 0, ", "", ""},
+		{"TF_CONFIG of nobody", "TF_CONFIG={}", nil, "torch, default, 1, 0, ", "", ""},
+		{"TF_CONFIG of nobody, and a script", "TF_CONFIG={}", run(keras), "tensorflow, " + keras + " imports it, 1, 0, ", "TF_CONFIG={} names nobody: taken for none", ""},
+		{"TFJob", tfAlone, nil, "tensorflow, TF_CONFIG, 1, 0, ", "", ""},
+		{"TFJob of two nodes, settled by flags", tfAlone + " MASTER_ADDR=h WORLD_SIZE=x", func(c *Config) { c.Nodes, c.Endpoint = 2, "h" }, "tensorflow, TF_CONFIG, 1, 0, ", "", ""},
+		{"standalone", tfAlone, func(c *Config) { c.Standalone = true }, "torch, default, 1, 0, ", "", ""},
 		{"a script", "", run(keras), "tensorflow, " + keras + " imports it, 1, 0, ", keras + " imports tensorflow: --framework tensorflow; say --framework torch if that is wrong", ""},
 		{"a script of two", "", run(both), "torch, default, 1, 0, ", both + " imports jax and tensorflow: --framework torch; say --framework if that is wrong", ""},
-		{"a script on TFJob", "TF_CONFIG={}", run(both), "tensorflow, TF_CONFIG, 1, 0, ", "", ""},
-		{"a script of PyTorch's launcher", "TF_CONFIG={}", func(c *Config) { run(keras)(c); c.Dialect.Command = c.Argv }, "torch, the launcher in whose words it was called, 1, 0, ", "", ""},
+		{"a script on TFJob", tfAlone, run(both), "tensorflow, TF_CONFIG, 1, 0, ", "", ""},
+		{"a script of PyTorch's launcher", tfAlone, func(c *Config) { run(keras)(c); c.Dialect.Command = c.Argv }, "torch, the launcher in whose words it was called, 1, 0, ", "", ""},
 		{"a script without end", "", run(long), "torch, default, 1, 0, ", "", ""},
 		{"a program", "", run("/bin/true", keras), "torch, default, 1, 0, ", "", ""},
 		{"one process a node", "PET_NPROC_PER_NODE=4", func(c *Config) { c.Framework = "tensorflow" }, "tensorflow, default, 1, 0, ", "", ""},
