@@ -69,62 +69,69 @@ func (c Config) interpreter() (string, error) {
 	return exe, err
 }
 
-// python is interpreter, and the launcher's program whose own it is; "": it is by something else.
-func (c Config) python() (exe, program string, err error) {
+// python is interpreter, and the launcher's program that was asked for its own; none where something else counts more.
+func (c Config) python() (exe string, asked launcherProgram, err error) {
 	if exe, ok := c.getenv("PYTHON_EXEC"); ok && exe != "" {
 		if err := c.executable(exe); err != nil {
-			return "", "", fail(ExitCode(err), "", "PYTHON_EXEC: %w", err)
+			return "", asked, fail(ExitCode(err), "", "PYTHON_EXEC: %w", err)
 		}
-		return exe, "", nil
+		return exe, asked, nil
 	}
 	if named := c.Dialect.Python; named != "" { // a shell would have said that there is none of a bare name; that is no reason to fail here
 		if err := c.executable(named); err == nil || strings.Contains(named, "/") {
-			return named, "", err
+			return named, asked, err
 		}
 	}
 	if venv, ok := c.getenv("VIRTUAL_ENV"); ok && venv != "" {
 		if exe := filepath.Join(venv, "bin", "python"); c.executable(exe) == nil {
-			return exe, "", nil
+			return exe, asked, nil
 		}
 	}
-	if exe, program := c.ofLauncher(); exe != "" {
-		return exe, program, nil
+	if asked = c.launcherProgram(); asked.python != "" && asked.broken == nil {
+		return asked.python, asked, nil
 	}
 	for _, name := range []string{"python3", "python"} {
 		if exe, err := pid1.LookPath(name, "", c.Environ); err == nil {
-			return exe, "", nil
+			return exe, asked, nil
 		}
 	}
-	return "", "", fail(job.ExitNotFound, "set PYTHON_EXEC", "no Python: neither python3 nor python is in PATH, and there is no virtual environment")
+	return "", asked, fail(job.ExitNotFound, "set PYTHON_EXEC", "no Python: neither python3 nor python is in PATH, and there is no virtual environment")
 }
 
 // maxHead is as much of a program as is read for its interpreter: no path is longer.
 const maxHead = 1 << 13
 
-// ofLauncher is the Python by which the launcher's real program would run, as its first line says, and that program: the one that was called by
-// its path, or else the first in PATH. Where muster is in its place, that is the next of its name. "": there is none, or PATH says which.
-func (c Config) ofLauncher() (exe, program string) {
+// A launcherProgram is a launcher's real program.
+type launcherProgram struct {
+	path   string
+	python string // by which it would run, as its first line says; "": that says nothing, or that PATH does
+	broken error  // why that cannot run
+}
+
+// launcherProgram is the one that was called by its path, or else the first in PATH. Where muster is in its place, that is the next of its name.
+func (c Config) launcherProgram() (l launcherProgram) {
 	called := c.Dialect.Program
 	if called == "" {
-		return "", ""
+		return l
 	}
 	if strings.Contains(called, "/") && !isMuster(called) {
-		program = called
+		l.path = called
 	} else if found := Programs(filepath.Base(called), c.Environ); len(found) > 0 {
 		if i := slices.IndexFunc(found, func(p Program) bool { return !p.Muster }); i >= 0 {
-			program = found[i].Path
+			l.path = found[i].Path
 		}
 	}
-	f, err := os.Open(program)
+	f, err := os.Open(l.path)
 	if err != nil {
-		return "", ""
+		return l
 	}
 	defer f.Close()
 	head, err := io.ReadAll(io.LimitReader(f, maxHead))
-	if exe = dialect.PythonOf(string(head)); err != nil || exe == "" || c.executable(exe) != nil {
-		return "", ""
+	if l.python = dialect.PythonOf(string(head)); err != nil || l.python == "" {
+		return launcherProgram{}
 	}
-	return exe, program
+	_, l.broken = pid1.LookPath(l.python, "", c.Environ)
+	return l
 }
 
 // Interpreter is the Python that runs scripts with this environment.

@@ -186,8 +186,12 @@ func planCommand(c Config, found discovery.Finding, p *Plan) (err error) {
 		p.Notes = append(p.Notes, fmt.Sprintf("%q, the last argument, is what %s puts behind an image's entrypoint: it is not handed on; if it is the script's own, give it twice", found.LastArg, found.Rule))
 	}
 	p.Command, err = command(c)
-	if exe, program, none := c.python(); none == nil && program != "" && err == nil && p.Command[0] == exe {
-		p.Settings = append(p.Settings, Setting{Name: "python", Value: exe, From: "the first line of " + program})
+	switch exe, asked, none := c.python(); {
+	case none != nil || err != nil || asked.python == "" || p.Command[0] != exe:
+	case asked.broken != nil:
+		p.Notes = append(p.Notes, fmt.Sprintf("%s itself could not run (%v): the script runs under %s, the first Python in PATH; PYTHON_EXEC names another", asked.path, asked.broken, exe))
+	default:
+		p.Settings = append(p.Settings, Setting{Name: "python", Value: exe, From: "the first line of " + asked.path})
 	}
 	if c.Debug == "" {
 		return p.bars(err)
