@@ -38,10 +38,19 @@ type In struct {
 	Names   []string // of all programs of launchers that the script calls by their bare names
 }
 
-// InShell finds the first launcher that a command line's shell script calls, or a script that it calls by name.
+// InShell finds the first launcher that a command line's shell script calls, or a script that it calls by name. What stands behind a program that
+// runs another (uv run torchrun, nohup bash train.sh) is found as in a script; but env before a script is how people have each worker run it.
 func InShell(h job.Host, argv []string) (In, bool) {
 	r := reading{Host: h, seen: map[string]bool{}, variables: map[string]*variable{}}
-	r.script(r.textOf(plain(argv)))
+	inner := command(plain(argv))
+	wrapped := len(inner) > 0 && len(inner) < len(argv) && filepath.Base(inner[0].text) != "muster"
+	switch {
+	case wrapped && r.launches(&text{}, inner):
+	case wrapped && filepath.Base(argv[0]) != "env":
+		r.script(r.textOf(inner))
+	default:
+		r.script(r.textOf(plain(argv)))
+	}
 	if len(r.all) == 0 {
 		return In{}, false
 	}

@@ -62,7 +62,7 @@ func TestPythonOfLauncher(t *testing.T) {
 	python := func(name string) string { return "#!/bin/sh\nPYTHON_IS=" + name + " exec /usr/bin/python3 \"$@\"\n" }
 	for name, text := range map[string]string{
 		"bin/python3": python("PATH"), "venv/bin/python": python("own"), "other/bin/python": python("other"), "venv/bin/torchrun": "#!" + own + "/python\nraise ValueError\n",
-		"env/torchrun": "#!/usr/bin/env python3\nraise ValueError\n", "train.py": "import os\nprint('by', os.environ['PYTHON_IS'])\n",
+		"env/torchrun": "#!/usr/bin/env python3\nraise ValueError\n", "broken/torchrun": "#!/gone/bin/python\n", "train.py": "import os\nprint('by', os.environ['PYTHON_IS'])\n",
 	} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
 			t.Fatal(err)
@@ -91,6 +91,9 @@ func TestPythonOfLauncher(t *testing.T) {
 		muster(t, dir, []string{path, c.variable}, words...).ends(0, "by "+c.by+"\n")
 	}
 	muster(t, dir, []string{path}, "env", "torchrun", "train.py").ends(0, "# python ", own+"/python ", "the first line of "+bin+"/torchrun")
+	broken := "broken/torchrun itself could not run (start /gone/bin/python: no such file): the script runs under " + bin + "/python3"
+	muster(t, dir, []string{path}, "run", "--", dir+"/broken/torchrun", "train.py").ends(0, broken, "by PATH\n")
+	muster(t, dir, []string{path, "VIRTUAL_ENV=" + dir + "/other"}, "run", "--", dir+"/broken/torchrun", "train.py").ends(0, "by other\n")
 	link := startProgram(t, dir, []string{path}, link(t, "torchrun"), "train.py") // which has no such line: the next one in PATH has
 	link.ends(0, "by own\n")
 }

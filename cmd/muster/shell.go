@@ -55,7 +55,7 @@ type shell struct {
 
 // runShell runs a shell script that calls a launcher.
 func runShell(args []string, u understood) error {
-	s := shell{In: *u.shell, name: cmp.Or(u.shell.Script, "the shell's command line"), began: time.Now()}
+	s := shell{In: *u.shell, name: cmp.Or(u.shell.Script, "the command line"), began: time.Now()}
 	if !s.Linked && os.Getenv("MUSTER_HOOK") == "off" {
 		return wrong("%s calls %s, which would start workers in each worker; call %s by its bare name there, give that command line to muster run itself, or drop MUSTER_HOOK=off",
 			s.name, s.Call, dialect.NameOf(s.Call))
@@ -73,7 +73,11 @@ func runShell(args []string, u understood) error {
 	if err := s.prepare(flags); err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stderr, "muster: %s calls %s: there muster takes its place\n", s.name, s.Call)
+	place := ", and muster is to take the launcher's place in it"
+	if filepath.Base(strings.Fields(s.Call)[0]) == "muster" {
+		place = ""
+	}
+	fmt.Fprintf(os.Stderr, "muster: %s calls %s: it is run once%s\n", s.name, s.Call, place)
 	w := watchFor(s)
 	code := pid1.Init(command, pid1.InitOptions{Group: true, Subreaper: os.Getpid() != 1, Linger: time.Hour, Stay: s.stays}) // the job in it knows its own limits
 	return s.ended(code, w.close(), command)
@@ -81,7 +85,7 @@ func runShell(args []string, u understood) error {
 
 // envOfShell shows what a worker would get of the job that a shell script starts, as far as its text says that.
 func envOfShell(args []string, u understood) error {
-	where, words := cmp.Or(u.shell.Script, "the shell's command line"), u.shell.Words
+	where, words := cmp.Or(u.shell.Script, "the command line"), u.shell.Words
 	if words == nil {
 		return wrong("%s calls %s with %s, of which only the shell knows what it is: muster env and that command line, in the words that the shell makes of it, shows what workers get",
 			where, u.shell.Call, u.shell.Unknown)

@@ -31,7 +31,7 @@ func TestShellScript(t *testing.T) {
 	p.says("ready 0 3")
 	p.says("ready 1 3")
 	p.cmd.Process.Signal(syscall.SIGTERM)
-	p.ends(143, "./train.sh calls torchrun: there muster takes its place", "once\n", "saved 0", "saved 1", "was told to stop by SIGTERM; exit 143")
+	p.ends(143, "./train.sh calls torchrun: it is run once, and muster is to take the launcher's place in it", "once\n", "saved 0", "saved 1", "was told to stop by SIGTERM; exit 143")
 	if left, _ := filepath.Glob(filepath.Join(p.tmp, "muster-links-*")); len(left) > 0 {
 		t.Errorf("left %q", left)
 	}
@@ -72,7 +72,7 @@ func TestShellLosesLinks(t *testing.T) {
 			t.Parallel()
 			args := slices.Concat([]string{"run", "--"}, strings.Fields(c.shell), []string{"-c", c.script})
 			p := muster(t, dir, []string{"BASH_ENV=$PWD/mine", "MUSTER_HOOK=" + c.hook}, args...)
-			p.ends(0, "there muster takes its place", "[rank 1] rank 1 of 2 "+python+" "+c.sees+" $PWD/mine False\n")
+			p.ends(0, "muster is to take the launcher's place in it", "[rank 1] rank 1 of 2 "+python+" "+c.sees+" $PWD/mine False\n")
 			if strings.Contains(p.out.String(), "the real one") || strings.Contains(c.script, "$OWN") && !strings.Contains(p.out.String(), "read\n") {
 				t.Error(p.out.String())
 			}
@@ -99,7 +99,7 @@ func TestShellFindsLinks(t *testing.T) {
 		`CMD="torchrun --nproc-per-node 2"; eval "$CMD train.py"`,
 	} {
 		for _, shell := range []string{"bash", "dash"} {
-			muster(t, dir, nil, "run", "--", shell, "-c", script).ends(0, "calls torchrun: there muster", "[rank 1] rank 1\n")
+			muster(t, dir, nil, "run", "--", shell, "-c", script).ends(0, "calls torchrun: it is run once", "[rank 1] rank 1\n")
 		}
 	}
 }
@@ -258,7 +258,7 @@ func TestShellNeverCalls(t *testing.T) {
 	muster(t, dir, nil, "run", "--", "sh", "-c", "deepspeed -H hosts -i elsewhere x.py").ends(0, "localhost, but the job is to run without it")
 	muster(t, dir, nil, "run", "--", "sh", "-c", "muster run -- sh -c 'torchrun --help'").ends(0, "torchrun")
 	muster(t, dir, vars, "run", "--verdict", "v.json", "--", "bash", "-c", "if false; then torchrun x.py; fi; exit 7").
-		ends(7, "the shell's command line ended with exit code 7 before it called torchrun")
+		ends(7, "the command line ended with exit code 7 before it called torchrun")
 	for _, file := range []string{words, filepath.Join(dir, "v.json")} {
 		if text, err := os.ReadFile(file); err != nil || !strings.Contains(string(text), "ended with exit code 7 before it called torchrun") {
 			t.Errorf("%s: %v: %s", file, err, text)
