@@ -139,6 +139,22 @@ func TestProxy(t *testing.T) {
 	}
 }
 
+// Where Paddle's trainers are to meet over HTTP is the first parameter server, whatever name a platform has for it.
+func TestPaddleGloo(t *testing.T) {
+	for asked, want := range map[string]string{"job-ps-0:36018": "eve:36018", "10.0.0.9:36018": "eve:36018", "job-ps-0": "-", "": "-"} {
+		given := func(name string) (string, bool) { return asked, name == "PADDLE_GLOO_HTTP_ENDPOINT" && asked != "" }
+		for group, p := range []Place{served(0), served(1), served(2), twoByTwo(0)} {
+			got, ok := paddle.Tasks(p, nil, given)[0].Env.Lookup("PADDLE_GLOO_HTTP_ENDPOINT")
+			if !ok {
+				got = "-"
+			}
+			if p.Servers > 0 && got != want || p.Servers == 0 && ok {
+				t.Errorf("%q, node %d: %s, want %s", asked, group, got, want)
+			}
+		}
+	}
+}
+
 // A node that told too few ports is named.
 func TestCheck(t *testing.T) {
 	w := twoByTwo(0).World

@@ -1,6 +1,7 @@
 package framework
 
 import (
+	"net"
 	"strconv"
 	"strings"
 
@@ -31,10 +32,11 @@ func paddleEnv(p Place, local int, given func(string) (string, bool)) job.Env {
 		role = paddleCollective
 	}
 	e = append(e, role(p, local)...)
-	if p.Servers > 0 { // a platform that asks for a meeting over HTTP means servers of its own
+	if p.Servers > 0 {
 		e = append(e, job.Var{Name: "PADDLE_PSERVERS_IP_PORT_LIST", Value: strings.Join(p.endpoints(p.trainers(), len(p.World.Members)), ","), Why: "where all parameter servers listen"})
 		e = append(e, unset(given, job.Var{Name: "PADDLE_WITH_GLOO", Value: "0", Why: "no further meeting: the lists say where all are"})...)
 	}
+	e = append(e, paddleGloo(p, given)...)
 	e = append(e, paddleDevice(p, local)...)
 	return append(e, unset(given, unbuffered)...)
 }
@@ -76,6 +78,17 @@ func paddleTrainer(p Place, local int) job.Env {
 
 func paddleServer(p Place, local int) job.Env {
 	return append(paddleWorkers(p, local), paddleRole(p, local, "PSERVER")...)
+}
+
+// paddleGloo is where the first server has trainers meet over HTTP, if the user or the platform asks for that (PADDLE_WITH_GLOO). Paddle gives up where
+// the name that they gave is not known yet, or is another server's.
+func paddleGloo(p Place, given func(string) (string, bool)) job.Env {
+	asked, _ := given("PADDLE_GLOO_HTTP_ENDPOINT")
+	_, port, err := net.SplitHostPort(asked)
+	if p.Servers == 0 || err != nil {
+		return nil
+	}
+	return job.Env{{Name: "PADDLE_GLOO_HTTP_ENDPOINT", Value: net.JoinHostPort(p.Hosts[p.trainers()], port), Why: "the first parameter server, by its address; the port is as it was"}}
 }
 
 // paddleRole is the contract of a worker where some are parameter servers, which find themselves in their list by address and port.

@@ -26,22 +26,24 @@ type training struct {
 	flags  string
 	ranks  int    // how many tell of their end
 	of     string // the packages of which the table in docs/frameworks.md tells the versions
+	vars   string // in the environment of each node
 }
 
 var trainings = []training{
-	{"ddp", "torch", 2, "--nproc-per-node 2", 4, "torch"},
-	{"fsdp2", "torch", 2, "--nproc-per-node 2", 4, "torch"},
-	{"accelerate_bf16", "torch", 2, "--nproc-per-node 2", 4, "accelerate torch"},
-	{"transformers_trainer", "torch", 2, "--nproc-per-node 2", 4, "transformers torch"},
-	{"lightning_ddp", "torch", 2, "--nproc-per-node 2", 4, "lightning torch"},
-	{"jax_psum", "jax", 2, "--nproc-per-node 2", 4, "jax"},
-	{"paddle_collective", "paddle", 2, "--nproc-per-node 2", 4, "paddlepaddle"},
-	{"paddle_ps", "paddle-ps", 3, "--ps 1", 2, "paddlepaddle"},
-	{"tf_multiworker", "tensorflow", 2, "", 2, "tensorflow-cpu"},
-	{"tf_ps", "tensorflow", 3, "--ps 1", 1, "tensorflow-cpu"},
-	{"horovod_torch", "horovod", 2, "--nproc-per-node 2", 4, "horovod"},
-	{"mpi4py_allreduce", "mpich", 2, "--nproc-per-node 2 --framework mpi", 4, "mpich mpi4py"},
-	{"mpi4py_allreduce", "intelmpi", 2, "--nproc-per-node 2 --framework mpi", 4, "impi-rt mpi4py"},
+	{"ddp", "torch", 2, "--nproc-per-node 2", 4, "torch", ""},
+	{"fsdp2", "torch", 2, "--nproc-per-node 2", 4, "torch", ""},
+	{"accelerate_bf16", "torch", 2, "--nproc-per-node 2", 4, "accelerate torch", ""},
+	{"transformers_trainer", "torch", 2, "--nproc-per-node 2", 4, "transformers torch", ""},
+	{"lightning_ddp", "torch", 2, "--nproc-per-node 2", 4, "lightning torch", ""},
+	{"jax_psum", "jax", 2, "--nproc-per-node 2", 4, "jax", ""},
+	{"paddle_collective", "paddle", 2, "--nproc-per-node 2", 4, "paddlepaddle", ""},
+	{"paddle_ps", "paddle-ps", 3, "--ps 1", 2, "paddlepaddle", ""},
+	{"paddle_ps", "paddle-ps", 3, "--ps 1", 2, "paddlepaddle", "PADDLE_WITH_GLOO=1 PADDLE_GLOO_RENDEZVOUS=3 PADDLE_GLOO_HTTP_ENDPOINT=not-yet:36018"}, // as paddle-operator's withGloo
+	{"tf_multiworker", "tensorflow", 2, "", 2, "tensorflow-cpu", ""},
+	{"tf_ps", "tensorflow", 3, "--ps 1", 1, "tensorflow-cpu", ""},
+	{"horovod_torch", "horovod", 2, "--nproc-per-node 2", 4, "horovod", ""},
+	{"mpi4py_allreduce", "mpich", 2, "--nproc-per-node 2 --framework mpi", 4, "mpich mpi4py", ""},
+	{"mpi4py_allreduce", "intelmpi", 2, "--nproc-per-node 2 --framework mpi", 4, "impi-rt mpi4py", ""},
 }
 
 func TestMain(m *testing.M) { stage.Main(m, 1) }
@@ -101,7 +103,7 @@ func (c training) run(t *testing.T, muster string) {
 	python := stage.Printed(t, "./python", c.python)
 	argv := append([]string{"sh", "-c", ownSys, "sh", muster, "run", "--nnodes", fmt.Sprint(c.nodes), "--rdzv-endpoint", "h0:29400"}, strings.Fields(c.flags)...)
 	argv = append(argv, stage.File(t, "scripts/"+c.script+".py"))
-	agree(t, c.nodes, c.ranks, func(int) []string { return []string{"PYTHON_EXEC=" + python} }, argv...)
+	agree(t, c.nodes, c.ranks, func(int) []string { return append(strings.Fields(c.vars), "PYTHON_EXEC="+python) }, argv...)
 }
 
 // agree runs a command on nodes h0, h1, …, with more in the environment of each. All must end well, and that many ranks have said the same.
