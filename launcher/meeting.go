@@ -504,6 +504,7 @@ func (m *meeting) agree(ctx context.Context, o rendezvous.Options) (err error) {
 	m.show.Store(show)
 	defer m.show.Store(nil)
 	o.Timeout = max(time.Until(m.end), time.Millisecond) // 0 would be for ever
+	o.Forgets = m.plan.Etcd == nil && m.port != ""
 	o.Progress = func(s rendezvous.Status) {
 		m.gone.Store(nil)
 		m.lived = m.lived || s.Running > 0

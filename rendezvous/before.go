@@ -1,9 +1,11 @@
 package rendezvous
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"time"
 
@@ -44,14 +46,15 @@ const (
 func (n *node) lookBack(ctx context.Context) (*outcome, error) {
 	was := n.before
 	n.before = past{}
-	last := n.generation - 1
-	if last < 1 {
-		return nil, nil
+	last, err := n.predecessor(ctx, n.meeting, n.generation)
+	if last < 1 || err != nil {
+		return nil, err
 	}
 	at := n.meeting.beside(last)
 	end, err := n.outcome(ctx, at)
 	if err == nil && (end == nil || end.World == nil) && was.is(last) { // the store came back empty
-		end = &outcome{World: was.world, Protocol: was.protocol}
+		end = &outcome{Protocol: was.protocol, World: was.world}
+		err = end.retell(ctx, at)
 	} else {
 		was.over = nil
 	}
@@ -67,7 +70,7 @@ func (n *node) lookBack(ctx context.Context) (*outcome, error) {
 	if err != nil || !over || n.before.over.Verdict == nil {
 		return nil, err
 	}
-	if v := n.before.over.Verdict; n.Seen == last { // we were in it, and it ended without a word to us
+	if v := n.before.over.Verdict; n.Seen > 0 { // we were in it, or in one before, and it ended without a word to us
 		return &outcome{Ended: brief(v)}, nil
 	}
 	if err := n.outlived(ctx); err != nil {
@@ -75,6 +78,47 @@ func (n *node) lookBack(ctx context.Context) (*outcome, error) {
 	}
 	n.before = past{history: true}
 	return nil, nil
+}
+
+// predecessor is the generation of the world before a meeting, if there is one.
+func (n *node) predecessor(ctx context.Context, meeting shelf, generation int) (int, error) {
+	if generation == 1 { // as nearly all are, and a thousand nodes need not ask
+		return 0, nil
+	}
+	b, found, err := meeting.peek(ctx, keyAfter)
+	if err != nil || !found {
+		return generation - 1, err
+	}
+	return number(keyAfter, b)
+}
+
+// retell makes a world known, as the outcome of a meeting of its generation, in a store that does not know of it. A world that stands there already is
+// another one: in its other life the store brought nodes together who knew of none. It stays.
+func (o *outcome) retell(ctx context.Context, meeting shelf) error {
+	told := *o
+	told.Moved = o.World.Generation + 1
+	b, err := encodeOutcome(&told)
+	if err != nil {
+		return err
+	}
+	for stands := []byte(nil); ; {
+		got, err := meeting.swap(ctx, keyOutcome, stands, b)
+		switch {
+		case err != nil, bytes.Equal(got, b):
+			return err
+		case !isWorld(got): // it moved on; or the store was emptied meanwhile, and swaps nothing for nothing
+			if bytes.Equal(got, stands) {
+				got = nil
+			}
+			stands = got
+			continue
+		}
+		there, err := decodeOutcome(got)
+		if err == nil && there.World.Nonce != o.World.Nonce {
+			err = fmt.Errorf("another world of generation %d stands there", o.World.Generation)
+		}
+		return name(err, "set", keyOutcome)
+	}
 }
 
 // standBy says that a world must end first, unless this node could not be part of the next one either.
@@ -175,6 +219,12 @@ func (p *past) members() *job.World {
 	return &p.world.World
 }
 
+// had reports whether a node was a member. One of the same generation may be a member of another world, which an earlier life of the store brought about.
+func (p *past) had(r record) bool {
+	_, member := p.world.rank(r.Node.Incarnation)
+	return member && r.Seen == p.world.Generation
+}
+
 // expects is how many members are known to come; 0: nobody knows.
 func (p *past) expects() int {
 	if p.over == nil {
@@ -204,7 +254,7 @@ func (p *past) lost() map[string]bool {
 
 // last is the verdict with which those end who stood by, or were members and have not heard it; nil: another world may follow.
 func (p *past) last(r record) *job.Verdict {
-	if p.over == nil || !r.Standby() && r.Seen != p.world.Generation {
+	if p.over == nil || !r.Standby() && r.Seen == 0 {
 		return nil
 	}
 	return p.over.Verdict

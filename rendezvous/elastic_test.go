@@ -35,7 +35,7 @@ var lastCall = Options{LastCall: 30 * time.Second}
 // again is what a member of a world brings to the next meeting.
 func again(a *arrival) Options {
 	w := a.session.World
-	o := Options{LastCall: lastCall.LastCall, Seen: w.Generation, Previous: &w}
+	o := Options{LastCall: lastCall.LastCall, Seen: w.Generation, Previous: &w, Forgets: true}
 	if w.Rules != nil {
 		o.Fence, o.Closed, o.Policy = w.Rules.Fence, w.Rules.Closed, w.Rules.Policy
 	}

@@ -201,13 +201,19 @@ func (l *leader) count(g *guest, alive bool) {
 	if l.expected(g.ticket) {
 		l.members += by
 	}
-	l.led = l.led || g.Led && g.Seen == l.generation-1
+	l.led = l.led || g.Led && l.veteran(g.ticket)
 }
 
 // expected reports whether a guest is a member of the world before, and not one that this gave up: who comes back after that is a
 // late comer, and takes nobody's place.
-func (l *leader) expected(t ticket) bool {
-	return t.Seen > 0 && t.Seen == l.generation-1 && !l.lost[t.Node.Incarnation]
+func (l *leader) expected(t ticket) bool { return l.veteran(t) && !l.lost[t.Node.Incarnation] }
+
+// veteran reports whether a ticket is that of a member of the world before.
+func (l *leader) veteran(t ticket) bool {
+	if l.before.world == nil {
+		return t.Seen > 0 && t.Seen == l.generation-1
+	}
+	return l.before.had(t.record)
 }
 
 // strike counts the members anew once it is known whom the world before gave up. A member that was cut off takes the leader for
@@ -327,7 +333,23 @@ func (l *leader) patience(count int) time.Duration {
 	if l.absent() {
 		wait = max(wait, rules.Fence)
 	}
+	if count < l.spec.Nodes && l.blank() {
+		wait = max(wait, l.within(rules.Fence))
+	}
 	return wait
+}
+
+// within is a wait that leaves as much of the time for the meeting as it takes.
+func (l *leader) within(wait time.Duration) time.Duration {
+	if l.Timeout > 0 {
+		return min(wait, l.Timeout/2)
+	}
+	return wait
+}
+
+// blank reports whether the store may have lost what it knew of the job, with whoever hosted it: its members have workers then, until they notice.
+func (l *leader) blank() bool {
+	return l.Forgets && l.before.world == nil && !l.before.history
 }
 
 // close makes the world of exactly these nodes.

@@ -61,7 +61,7 @@ func (n *node) meet(ctx context.Context) (*Session, error) {
 	if past.has(n.spec.Self) { // an agent before this one entered, and died
 		return n.conclude(past)
 	}
-	if past != nil && past.Ended != nil && n.Seen > 0 && n.Seen == n.generation-1 { // the job ended with our world
+	if past != nil && past.Ended != nil && n.Seen > 0 { // the job ended with our world, or one after it
 		return n.conclude(past)
 	}
 	if past != nil {
@@ -140,7 +140,8 @@ func (n *node) current(ctx context.Context, root shelf) (int, error) {
 }
 
 // move tells those who still meet under an old generation to go on with ours. Where a world of that one is known, it stands there: who is first in a
-// store that came back empty begins with the first generation, and is not to begin a world beside that one.
+// store that came back empty begins with the first generation, and is not to begin a world beside that one. A world that stands there already is the one
+// before our meeting, for it may live: those who made it knew of no other.
 func (n *node) move(ctx context.Context, root shelf, old int) error {
 	end := n.recalls(old)
 	end.Moved = n.seen + 1
@@ -148,7 +149,20 @@ func (n *node) move(ctx context.Context, root shelf, old int) error {
 	if err != nil {
 		return err
 	}
-	_, err = root.meeting(old).once(ctx, keyOutcome, b)
+	stands, err := root.meeting(old).once(ctx, keyOutcome, b)
+	if err != nil {
+		return err
+	}
+	last := old
+	if !isWorld(stands) {
+		if last, err = n.predecessor(ctx, root.meeting(old), old); err != nil {
+			return err
+		}
+	}
+	if last == n.seen || last < 1 {
+		return nil
+	}
+	_, err = root.meeting(n.seen+1).once(ctx, keyAfter, []byte(strconv.Itoa(last)))
 	return err
 }
 

@@ -54,6 +54,9 @@ func TestRandomMeetings(t *testing.T) {
 	}
 }
 
+// fence is how long a member may have workers that has lost the others.
+const fence = 19 * time.Second
+
 func (c *crowd) note(format string, args ...any) { c.log = append(c.log, fmt.Sprintf(format, args...)) }
 
 // happens lets one thing happen, and some time pass.
@@ -88,12 +91,44 @@ func (c *crowd) happens() {
 			c.newcomer()
 		}
 		c.passes(2 * time.Second)
+	case n < 18:
+		c.hostBack()
 	}
 	d := time.Duration(c.dice.Int64N(int64(8 * time.Second)))
 	if c.dice.IntN(3) == 0 {
 		d /= 1000
 	}
 	c.passes(d)
+	c.mourn()
+}
+
+// hostBack kills a member of the newest world that hosts the store, and starts it again at once. The others' workers run on for a while: no world begins
+// as long as they do.
+func (c *crowd) hostBack() {
+	c.store.torn.Store(0)
+	c.passes(2 * time.Second) // who is just arriving at a world could not know of it, nor it of him
+	members := c.latest()
+	if len(members) < 2 {
+		return
+	}
+	known := map[string]bool{}
+	for _, a := range c.living() {
+		if a.in() != nil {
+			known[a.session.World.Nonce] = true
+		}
+	}
+	host := members[c.dice.IntN(len(members))]
+	c.note("%s dies with the store, and comes back", c.alive[host].Self.Incarnation)
+	c.end(host, func() { c.dies(host) })
+	c.store.empty()
+	clear(c.kept)
+	c.newcomer()
+	c.passes(time.Duration(c.dice.Int64N(int64(15 * time.Second))))
+	for _, a := range c.living() {
+		if a.in() != nil && !known[a.session.World.Nonce] {
+			c.Errorf("generation %d begins while members of another world have workers", a.session.World.Generation)
+		}
+	}
 	c.mourn()
 }
 
@@ -110,6 +145,7 @@ func (c *crowd) newcomer() {
 		dies = 0
 	}
 	o := lastCall
+	o.LastCall, o.Fence, o.Forgets = time.Duration(1+29*c.dice.IntN(2))*time.Second, fence, true
 	o.Policy = named(spec.Self.Incarnation)
 	a := c.comesFor(dies, spec, o)
 	c.alive[a] = spec

@@ -1,6 +1,7 @@
 package rendezvous
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -50,6 +51,13 @@ type outcome struct {
 	Ended *job.Verdict `json:"ended,omitempty"`
 
 	Protocol int `json:"protocol,omitempty"` // beside a World: the lowest of those who met; 0: unknown
+}
+
+// isWorld reports whether an encoded outcome is a world, of which it does not read the members.
+func isWorld(b []byte) bool {
+	head, _, _ := bytes.Cut(b, []byte{'\n'})
+	end, err := decode[outcome](head, len(head))
+	return err == nil && end.World != nil
 }
 
 // has reports whether there is an outcome, and it is a world with n, in this incarnation.

@@ -2,9 +2,11 @@ package rendezvous
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/muster-run/muster/job"
@@ -77,7 +79,7 @@ func (s *Session) live(ctx context.Context) {
 	for {
 		if s.known(ctx) || s.publish(ctx) == nil {
 			_, _ = s.meeting.add(ctx, keyAlive, 1) // else at the next beat
-			s.announce(&next, next.look(ctx, s.meeting.beside(s.World.Generation+1)))
+			s.announce(&next, next.look(ctx, s.next(ctx)))
 		}
 		select {
 		case <-ctx.Done():
@@ -85,6 +87,20 @@ func (s *Session) live(ctx context.Context) {
 		case <-ticks.C:
 		}
 	}
+}
+
+// next is the meeting for the next world. It has a higher number than that after ours where somebody waits who was in such a world, of an earlier life
+// of the store.
+func (s *Session) next(ctx context.Context) shelf {
+	lives, _ := s.meeting.above()
+	next := lives.meeting(s.World.Generation + 1)
+	b, found, err := lives.peek(ctx, keyGeneration)
+	if g, wrong := number(keyGeneration, b); found && cmp.Or(err, wrong) == nil && g > s.World.Generation+1 {
+		if after, _, _ := lives.meeting(g).peek(ctx, keyAfter); string(after) == strconv.Itoa(s.World.Generation) {
+			return lives.meeting(g)
+		}
+	}
+	return next
 }
 
 // known reports whether the store knows of this world, as far as it says: it may have come back empty.
@@ -161,8 +177,12 @@ func (s *Session) bury(ctx context.Context) error {
 	if _, err := n.current(ctx, root); err != nil {
 		return err
 	}
-	s.meeting = root.meeting(s.World.Generation)
-	return s.describe(ctx, s.meeting)
+	meeting := root.meeting(s.World.Generation)
+	if err := s.describe(ctx, meeting); err != nil {
+		return err
+	}
+	s.meeting = meeting
+	return nil
 }
 
 // node is this one, when all generations up to one are behind it.
@@ -172,15 +192,8 @@ func (s *Session) node(seen int) *node {
 
 // describe says in a meeting that this world came of it, unless somebody has.
 func (s *Session) describe(ctx context.Context, meeting shelf) error {
-	known, err := meeting.Check(ctx, meeting.prefix+keyOutcome)
-	if known || err != nil {
-		return err
-	}
-	b, err := encodeOutcome(&outcome{Protocol: s.protocol, World: &world{s.World, s.rest}, Moved: s.World.Generation + 1})
-	if err == nil {
-		_, err = meeting.once(ctx, keyOutcome, b)
-	}
-	return err
+	o := outcome{Protocol: s.protocol, World: &world{s.World, s.rest}}
+	return o.retell(ctx, meeting)
 }
 
 // Kept is this world as a store begins with it that this node hosts in the place of one that is gone: see [Host]. It is for who has all

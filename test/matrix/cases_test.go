@@ -40,6 +40,8 @@ var scenes = []scene{
 	{name: "member's agent killed, then the leader's machine dies", play: leaderDiesAfterAnHeir, etcd: asked},
 	{name: "store's machine dies", play: storeDies},
 	{name: "store's pod is replaced", play: podReplaced},
+	{name: "store's host is back at once", play: hostRestarted(0, 1, 2)},
+	{name: "store's host is back at once, and did not lead", play: hostRestarted(2, 0, 1)},
 	{name: "node cut off, and healed", play: nodeCutOff, etcd: asked},
 	{name: "agents cut off, workers not", play: agentsCutOff, torch: "newest", etcd: asked},
 	{name: "two halves, and healed", play: twoHalves, etcd: asked},

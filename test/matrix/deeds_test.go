@@ -53,6 +53,16 @@ func (s *stage) kill(h *host, pid int) {
 	s.signal(pid, syscall.SIGKILL)
 }
 
+// killNode kills both processes of muster on a host, and with them its workers.
+func (s *stage) killNode(h *host) {
+	s.t.Helper()
+	s.done("node killed", h)
+	first, agent := h.first(), h.agent()
+	s.signal(first, syscall.SIGKILL)
+	s.signal(agent, syscall.SIGKILL)
+	h.Program().Wait()
+}
+
 // signal sends a signal, which changes no world.
 func (s *stage) signal(pid int, sig syscall.Signal) {
 	s.t.Helper()

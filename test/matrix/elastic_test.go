@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -87,6 +88,24 @@ func storeDies(s *stage) {
 	s.world(3)
 	s.die(s.hosts[0])
 	s.ends(s.hosts[1:], 138, "(h0) was lost", "the store at h0:29400 was away for")
+}
+
+// Both processes of the store's host are killed, and it is started again at once: its store knows of no world, and the last call is short. Meanwhile the
+// others' workers are slow to stop.
+func hostRestarted(indices ...int) func(*stage) {
+	return func(s *stage) {
+		s.add(len(indices))
+		for i, h := range s.hosts {
+			h.deaf = true
+			s.start(fmt.Sprintf("--nnodes 1:3 --node-rank %d%s", indices[i], elastic), h)
+		}
+		s.world(3)
+		h := s.hosts[0]
+		s.killNode(h)
+		s.start(fmt.Sprintf("--nnodes 1:3 --node-rank %d%s", indices[0], elastic), h)
+		s.world(3)
+		s.finish()
+	}
 }
 
 // A pod that hosts the store is replaced: the same name and index, another address.

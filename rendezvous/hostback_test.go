@@ -1,0 +1,166 @@
+package rendezvous
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/muster-run/muster/job"
+)
+
+// In these scenes the node that hosts the store is killed and started again at once: it comes back with an empty store, and knows of nothing.
+
+// hosted are the options of a job whose store is lost with its host.
+var hosted = Options{LastCall: 3 * time.Second, Fence: fence, Forgets: true, Timeout: time.Hour}
+
+// member is a node of a job of 1:3 with an index.
+func member(index int) job.Spec {
+	s := numberedAgent(index, 3)
+	s.Least = 1
+	return s
+}
+
+// three makes a world of three such nodes.
+func (s *scene) three(o Options) (a, b, c *arrival) {
+	s.Helper()
+	a, b, c = s.comes(member(0), o), s.comes(member(1), o), s.comes(member(2), o)
+	s.agree([]string{"host0", "host1", "host2"}, a, b, c)
+	return a, b, c
+}
+
+// hostBack replaces the host by another process of its node.
+func (s *scene) hostBack(old *arrival, index int) *arrival {
+	s.dies(old)
+	old.session.Close()
+	s.store.empty()
+	return s.comes(life(member(index), "second"), hosted)
+}
+
+// rejoins makes a member meet again, as in a job whose store is lost with its host.
+func (s *scene) rejoins(a *arrival, led bool) *arrival {
+	a.session.Close()
+	w, o := a.session.World, again(a)
+	o.Led, o.Timeout, o.LastCall = led, time.Hour, hosted.LastCall
+	return s.comes(job.Spec{ID: w.ID, Terms: w.Terms, Self: w.Members[a.session.Rank].Node}, o)
+}
+
+// The host, which led, begins nothing without the others as long as they may have workers. They come when these have ended.
+func TestHostOfAWorldComesBack(t *testing.T) {
+	play(t, func(s *scene) {
+		a, b, c := s.three(hosted)
+		fresh := s.hostBack(a, 0)
+		s.passes(15 * time.Second)
+		s.waits(fresh)
+		s.ends(b, Over{Expect: 2, Lost: []int{0}})
+		b = s.rejoins(b, false)
+		s.passes(10 * time.Second) // c's workers take longer to end
+		s.waits(fresh, b)
+		s.ends(c, Over{Expect: 2, Lost: []int{0}})
+		c = s.rejoins(c, false)
+		s.agree([]string{"host0", "host1", "host2"}, fresh, b, c)
+		if g := fresh.session.World.Generation; g != 2 || c.after > 0 {
+			t.Errorf("generation %d after %v", g, c.after)
+		}
+	})
+	play(t, func(s *scene) { // nobody is left of the world that was
+		a, b, c := s.three(hosted)
+		s.dies(b)
+		s.dies(c)
+		fresh := s.hostBack(a, 0)
+		s.agree([]string{"host0"}, fresh)
+		if fresh.after < hosted.Fence || fresh.after > hosted.Fence+2*beat {
+			t.Errorf("it began after %v", fresh.after)
+		}
+	})
+}
+
+// Who leads the world lives, and makes it known in the new store. The host takes it for what it is, and not for one that was made without it.
+func TestHostComesBackToALivingWorld(t *testing.T) {
+	play(t, func(s *scene) {
+		a, b, c := s.three(hosted)
+		fresh := s.hostBack(c, 2)
+		s.passes(2 * time.Second)
+		s.waits(fresh)
+		if got := fresh.last().Running; got != 1 {
+			t.Errorf("it waits for the end of generation %d", got)
+		}
+		s.ends(a, Over{Expect: 2, Lost: []int{2}})
+		a, b = s.rejoins(a, true), s.rejoins(b, true)
+		s.agree([]string{"host0", "host1", "host2"}, a, b, fresh)
+	})
+}
+
+// A spare knows the world that the store has lost, and tells the host: the two are enough, and do not begin while a member of it may have workers.
+func TestSpareKnowsWhatTheStoreForgot(t *testing.T) {
+	play(t, func(s *scene) {
+		spec := func(index int) job.Spec {
+			s := numberedAgent(index, 2)
+			s.Spares = 1
+			return s
+		}
+		a, b := s.comes(spec(0), hosted), s.comes(spec(1), hosted)
+		s.agree([]string{"host0", "host1"}, a, b)
+		x := s.comes(spec(2), hosted)
+		s.dies(a)
+		a.session.Close()
+		s.store.empty()
+		fresh := s.comes(life(spec(0), "second"), hosted)
+		s.passes(15 * time.Second)
+		s.waits(fresh, x)
+		s.ends(b, Over{Expect: 1, Lost: []int{0}})
+		b = s.rejoins(b, false)
+		s.agree([]string{"host0", "host1"}, b)
+	})
+}
+
+// The host was cut off from the others for so long that it began alone. When they find it, there is one world again, above all that were.
+func TestMembersFindAWorldOfAnotherLife(t *testing.T) {
+	play(t, func(s *scene) {
+		a, b, c := s.three(hosted)
+		for range 2 { // generation 3
+			s.ends(a, Over{Expect: 3})
+			a, b, c = s.rejoins(a, true), s.rejoins(b, true), s.rejoins(c, true)
+			s.agree([]string{"host0", "host1", "host2"}, a, b, c)
+		}
+		fresh := s.hostBack(a, 0)
+		s.passes(time.Minute)
+		s.agree([]string{"host0"}, fresh)
+		s.ends(b, Over{Expect: 2, Lost: []int{0}})
+		b, c = s.rejoins(b, false), s.rejoins(c, false)
+		s.passes(time.Minute)
+		s.waits(b, c)
+		if got := <-fresh.session.Newcomers(); got == 0 {
+			t.Error("it does not hear of them")
+		}
+		s.ends(fresh, Over{Expect: 1})
+		fresh = s.rejoins(fresh, true)
+		s.agree([]string{"host0", "host1", "host2"}, fresh, b, c)
+		if g := fresh.session.World.Generation; g != 4 {
+			t.Errorf("generation %d", g)
+		}
+	})
+}
+
+// A member that comes when the host has come to the job's end alone ends as the job did.
+func TestMembersFindTheEndOfAnotherLife(t *testing.T) {
+	for _, worlds := range []int{1, 3} {
+		play(t, func(s *scene) {
+			a, b, c := s.three(hosted)
+			for range worlds - 1 {
+				s.ends(a, Over{Expect: 3})
+				a, b, c = s.rejoins(a, true), s.rejoins(b, true), s.rejoins(c, true)
+				s.agree([]string{"host0", "host1", "host2"}, a, b, c)
+			}
+			fresh := s.hostBack(a, 0)
+			s.passes(time.Minute)
+			s.agree([]string{"host0"}, fresh)
+			s.ends(fresh, Over{Verdict: well})
+			for _, m := range []*arrival{s.rejoins(b, false), s.rejoins(c, false)} {
+				<-m.done
+				if !errors.As(m.err, new(*Ended)) {
+					t.Errorf("after %d worlds it ends with %v", worlds, m.err)
+				}
+			}
+		})
+	}
+}
