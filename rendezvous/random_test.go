@@ -108,7 +108,7 @@ func (c *crowd) hostBack() {
 	c.store.torn.Store(0)
 	c.passes(2 * time.Second) // who is just arriving at a world could not know of it, nor it of him
 	members := c.latest()
-	if len(members) < 2 {
+	if len(members) < 2 || c.twins { // a second agent of an index asks the member whether it lives
 		return
 	}
 	known := map[string]bool{}
