@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-run/muster/control"
 	"github.com/muster-run/muster/proc"
 	"github.com/muster-run/muster/test/freeport"
 )
@@ -183,11 +184,15 @@ func (d *deadly) pause() {
 }
 
 // order gives an order until it is answered with success, after which it must be done, or was heard all the same: the agent that
-// is asked may die over it.
+// is asked may die over it. It is asked by its socket: while it is dead, another job's would be found.
 func (d *deadly) order(what string) {
 	n := d.r.IntN(len(d.nodes))
-	for !strings.Contains(d.nodes[0].out.String(), "was told to "+what) {
-		asked := d.nodes[n].asks("ctl", what)
+	for i := 0; !strings.Contains(d.nodes[0].out.String(), "was told to "+what); i++ {
+		sockets, err := filepath.Glob(filepath.Join(d.nodes[n].tmp, control.Dirs+"*", control.Socket))
+		if err != nil || len(sockets) == 0 {
+			d.t.Fatalf("no socket of node %d: %v", n, err)
+		}
+		asked := d.nodes[n].asks("ctl", what, "--socket", sockets[i%len(sockets)])
 		select {
 		case <-asked.done:
 			if asked.cmd.ProcessState.ExitCode() == 0 {
