@@ -47,38 +47,76 @@ func (m *meeting) reaching(progress func(tcpstore.Attempt)) tcpstore.Options {
 }
 
 // take takes the endpoint's port, or a part in it where another job's agent listens. The error is EADDRINUSE while it is neither free nor shared.
-func (m *meeting) take(ctx context.Context) (s stand, err error) {
-	s.claim, err = ports.Claim(number(portOf(m.port)), m.spec.ID)
-	if errors.Is(err, syscall.EADDRINUSE) {
+func (m *meeting) take(ctx context.Context) (stand, error) {
+	claim, err := m.claims()
+	if err != nil {
 		return stand{}, err
 	}
-	if err != nil {
-		m.c.Log.Debug(fmt.Sprintf("other jobs cannot share port %s: %v", portOf(m.port), err))
+	ln, err := net.Listen("tcp", m.storeAddr())
+	if err == nil {
+		return stand{ln, claim}, nil
 	}
-	s.ln, err = net.Listen("tcp", m.storeAddr())
-	if errors.Is(err, syscall.EADDRINUSE) && s.claim != nil && m.shares(ctx) {
-		return s, nil
+	stand{claim: claim}.close() // an answer may take a while, and other agents of this job may ask, too
+	if !errors.Is(err, syscall.EADDRINUSE) || claim == nil {
+		return stand{}, err
 	}
-	if err != nil {
-		s.close()
+	switch owner, wrong := m.whose(ctx); {
+	case wrong == nil && owner == tcpstore.Other:
+		claim, err = m.claims()
+		return stand{claim: claim}, err
+	case m.mute(wrong):
+		return stand{}, errMute
 	}
-	return s, err
+	return stand{}, err
 }
 
-// askTime is for the word of a store about whose it is, and handedTime for the first connection that another job hands over.
+// claims claims the port for this job. The error is EADDRINUSE while another agent has that claim; nil without a listener: the machine has none.
+func (m *meeting) claims() (net.Listener, error) {
+	claim, err := ports.Claim(number(portOf(m.port)), m.spec.ID)
+	if err != nil && !errors.Is(err, syscall.EADDRINUSE) {
+		m.c.Log.Debug(fmt.Sprintf("other jobs cannot share port %s: %v", portOf(m.port), err))
+		return nil, nil
+	}
+	return claim, err
+}
+
+// errMute is an EADDRINUSE of an agent that does not say whether it shares the port.
+var errMute = fmt.Errorf("another job's agent has the port, and does not answer: %w", syscall.EADDRINUSE)
+
 const (
-	askTime    = 3 * time.Second
-	handedTime = 30 * time.Second
+	askTime    = 3 * time.Second  // for the word of a store about whose it is
+	longTime   = 12 * time.Second // for that of an agent, whose machine may be busy
+	handedTime = 30 * time.Second // for the first connection that another job hands over
 )
 
-// shares reports whether who listens at the port shares it. One who listens on loopback alone is no help to a job whose nodes are on other machines.
-func (m *meeting) shares(ctx context.Context) bool {
-	at := m.hereabouts()
+// whose asks who listens at the port. One who listens on loopback alone is no help to a job whose nodes are on other machines.
+func (m *meeting) whose(ctx context.Context) (tcpstore.Owner, error) {
+	at, within := m.hereabouts(), askTime
 	if mine := slices.DeleteFunc(interfaceIPs(), func(ip net.IP) bool { return !ip.IsGlobalUnicast() }); len(mine) > 0 && !isLoopback(hostOf(m.port)) {
 		at = net.JoinHostPort(mine[0].String(), portOf(m.port))
 	}
-	owner, err := tcpstore.Ask(ctx, at, nobody, askTime)
-	return err == nil && owner == tcpstore.Other
+	if m.shared() {
+		within = longTime
+	}
+	return tcpstore.Ask(ctx, at, nobody, within)
+}
+
+// shared reports whether other jobs have a claim on the port.
+func (m *meeting) shared() bool { return ports.Shared(number(portOf(m.port)), m.spec.ID) }
+
+// mute reports whether an error of whose is the silence of another job's agent. What other programs there may be have no claim.
+func (m *meeting) mute(err error) bool {
+	return (errors.Is(err, tcpstore.ErrNoAnswer) || errors.Is(err, context.DeadlineExceeded)) && m.shared()
+}
+
+// incumbents are the processes that host this job's store on this machine, as far as /proc shows them to us: who has its claim, where another job's
+// agent may listen at the port.
+func (m *meeting) incumbents() []int {
+	port := number(portOf(m.port))
+	if all := ports.Claimants(port, m.spec.ID); len(all) > 0 {
+		return all
+	}
+	return ports.Holders(port)
 }
 
 // hereabouts is the endpoint as this machine reaches it.
@@ -192,13 +230,23 @@ func (s *sparing) level() slog.Level {
 // portTime is between two looks whether the port is free.
 const portTime = 200 * time.Millisecond
 
+// muteEach is between two questions to who listens at the port, whether it still hands over.
+const muteEach = 10 * time.Second
+
 // awaitPort waits until the job that listens at the port has ended; nil: this one ended before.
 func (m *meeting) awaitPort(ctx context.Context) net.Listener {
 	m.c.Log.Info(fmt.Sprintf("port %s is another job's, which hands over what calls for this one", portOf(m.port)))
+	mute, asks := false, time.NewTicker(muteEach)
+	defer asks.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-asks.C:
+			if _, err := m.whose(ctx); m.mute(err) != mute {
+				mute = !mute
+				m.sayMute(mute)
+			}
 		case <-time.After(portTime):
 		}
 		if ln, err := net.Listen("tcp", m.storeAddr()); err == nil {
@@ -206,6 +254,16 @@ func (m *meeting) awaitPort(ctx context.Context) net.Listener {
 			return ln
 		}
 	}
+}
+
+// sayMute says that nobody new comes in, or that it is over.
+func (m *meeting) sayMute(mute bool) {
+	if !mute {
+		m.c.Log.Info(fmt.Sprintf("port %s: the other job's agent answers again", portOf(m.port)))
+		return
+	}
+	who, cure := m.listener()
+	m.c.Log.Warn(fmt.Sprintf("port %s is another job's, whose agent%s does not answer, and nobody new reaches this job; %s", portOf(m.port), who, cure))
 }
 
 // elsewhere hands a connection over that calls for another job.

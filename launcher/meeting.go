@@ -119,14 +119,18 @@ func (m *meeting) open(ctx context.Context) error {
 func (m *meeting) serve(ctx context.Context, sure bool) error {
 	port := portOf(m.port)
 	var before predecessor
+	var beside neighbour
 	for late := time.Now().Add(strangerTime); ; {
 		at, err := m.take(ctx)
+		beside.look(m, err, &late)
 		switch {
 		case err == nil:
 			return m.host(ctx, at, nil)
 		case !errors.Is(err, syscall.EADDRINUSE):
 			return fail(job.ExitSystem, "", "host the meeting point: %w", err)
-		case time.Now().After(late) && !before.mayEnd(m, port, &late):
+		case errors.Is(err, errMute) && time.Now().After(late):
+			return m.unheard()
+		case time.Now().After(late) && !before.mayEnd(m, &late):
 			return m.stranger(port, before.show != nil)
 		}
 		if sure {
@@ -261,13 +265,12 @@ func (m *meeting) vacant(a tcpstore.Attempt) {
 const strangerTime = 3 * time.Second
 
 func (m *meeting) stranger(port string, ours bool) error {
-	who := ports.Holder(number(port))
 	if ours {
 		return fail(job.ExitStranger, "end that one first, or give this job another --rdzv-id, and another port with --rdzv-endpoint or --master-port",
-			"this node should host the meeting point, but another agent of %s does, at port %s%s", m.spec.ID, port, who)
+			"this node should host the meeting point, but another agent of %s does, at port %s%s", m.spec.ID, port, ports.Named(m.incumbents()))
 	}
 	return fail(job.ExitStranger, "end that program, or choose another port with --rdzv-endpoint or --master-port",
-		"this node should host the meeting point, but another program holds port %s%s", port, who)
+		"this node should host the meeting point, but another program holds port %s%s", port, ports.Holder(number(port)))
 }
 
 // find connects to the store that another node hosts, however long that node takes to come, within the time for

@@ -30,7 +30,7 @@ func (p *predecessor) look(ctx context.Context, m *meeting, late time.Time) {
 	if !p.asked {
 		p.asked = true
 		if port := portOf(m.port); m.meetsAt(ctx, m.hereabouts(), late) {
-			p.who = ports.Holder(number(port))
+			p.who = ports.Named(m.incumbents())
 			p.show = newWaiting(m.c.Log, m.desk, "waiting to host the meeting at port "+port)
 		}
 	}
@@ -54,8 +54,8 @@ func (m *meeting) meetsAt(ctx context.Context, at string, late time.Time) bool {
 
 // mayEnd puts a deadline off, once, for a predecessor that is about to end: nothing shows that it still has its first process, which holds the
 // port with it.
-func (p *predecessor) mayEnd(m *meeting, port string, late *time.Time) bool {
-	if p.show == nil || p.waits || attended(number(port)) {
+func (p *predecessor) mayEnd(m *meeting, late *time.Time) bool {
+	if p.show == nil || p.waits || attended(m.incumbents()) {
 		return false
 	}
 	p.waits, *late = true, p.show.began.Add(orphanTime)
@@ -65,12 +65,11 @@ func (p *predecessor) mayEnd(m *meeting, port string, late *time.Time) bool {
 	return true
 }
 
-// attended reports whether a process holds a port whose parent does, too.
-func attended(port int) bool {
-	holders := ports.Holders(port)
-	return slices.ContainsFunc(holders, func(pid int) bool {
-		holder, err := proc.Root("/proc").Process(pid)
-		return err == nil && slices.Contains(holders, holder.Parent)
+// attended reports whether the parent of one of these processes is among them.
+func attended(hosts []int) bool {
+	return slices.ContainsFunc(hosts, func(pid int) bool {
+		host, err := proc.Root("/proc").Process(pid)
+		return err == nil && slices.Contains(hosts, host.Parent)
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 
@@ -27,6 +28,28 @@ func claimed(port int, name string) *net.UnixAddr {
 func Claim(port int, name string) (net.Listener, error) {
 	at := claimed(port, name)
 	return net.Listen(at.Net, at.Name)
+}
+
+// Claimants are the processes that have claimed a port under a name, as far as /proc shows them to us, the lowest PID first.
+func Claimants(port int, name string) []int { return holding(claims(port)[claimed(port, name).Name]) }
+
+// Shared reports whether a port is claimed under another name, too, as far as /proc shows it to us.
+func Shared(port int, name string) bool {
+	all := claims(port)
+	delete(all, claimed(port, name).Name)
+	return len(all) > 0
+}
+
+// claims are the inodes of the claims on a port, by their addresses (proc_net_unix(5)): sockets that listen, and not what is connected to them.
+func claims(port int) map[string]string {
+	found := map[string]string{}
+	table, _ := os.ReadFile("/proc/net/unix")
+	for row := range strings.Lines(string(table)) {
+		if f := strings.Fields(row); len(f) == 8 && f[3] == "00010000" && strings.HasPrefix(f[7], fmt.Sprintf("@muster/%d/", port)) {
+			found[f[7]] = f[6]
+		}
+	}
+	return found
 }
 
 // What bounds a message: what was read of a connection, and a name.

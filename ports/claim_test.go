@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -87,4 +88,29 @@ func TestClaimSilent(t *testing.T) {
 	if _, err := Receive(ctx, here); !errors.Is(err, net.ErrClosed) {
 		t.Error(err)
 	}
+}
+
+// Who has a claim is found by it, and others by theirs; what is connected to a claim is none.
+func TestClaimants(t *testing.T) {
+	const port = 2 // nobody's
+	mine := func(name string, shared bool, want ...int) {
+		t.Helper()
+		if got := Claimants(port, name); !slices.Equal(got, want) || Shared(port, name) != shared {
+			t.Errorf("%s: %v, not %v; shared: %v", name, got, want, !shared)
+		}
+	}
+	mine("a", false)
+	a, err := Claim(port, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine("a", false, os.Getpid())
+	mine("b", true)
+	c, err := net.Dial(a.Addr().Network(), a.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	a.Close()
+	mine("b", false)
 }

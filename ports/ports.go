@@ -94,17 +94,21 @@ func Range() (low, high int) {
 }
 
 // Holder names the program that listens on a port, as far as /proc shows it to us: " (pid 12, nginx)".
-func Holder(port int) string {
-	all := Holders(port)
-	if len(all) == 0 {
+func Holder(port int) string { return Named(Holders(port)) }
+
+// Named is the first of processes, as a part of a sentence: " (pid 12, nginx)"; "": there is none.
+func Named(pids []int) string {
+	if len(pids) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" (pid %d, %s)", all[0], command(all[0]))
+	return fmt.Sprintf(" (pid %d, %s)", pids[0], command(pids[0]))
 }
 
 // Holders are the processes that listen on a port, as far as /proc shows them to us, the lowest PID first.
-func Holders(port int) (pids []int) {
-	inode := listenerInode(port)
+func Holders(port int) []int { return holding(listenerInode(port)) }
+
+// holding are the processes that have a socket open; "": nobody has.
+func holding(inode string) (pids []int) {
 	if inode == "" {
 		return nil
 	}

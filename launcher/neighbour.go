@@ -1,0 +1,51 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/ports"
+	"github.com/muster-run/muster/proc"
+)
+
+// A neighbour is another job's agent that has the port at which this one is to host the meeting, and does not say that it shares it: its machine is
+// busy, or it stands still. The zero value is none, as far as is known.
+type neighbour struct{ show *waiting }
+
+// muteTime is how long it is waited for.
+const muteTime = time.Minute
+
+// look takes in why the port was not to be had. It puts a deadline off for a neighbour that may still answer, and shows that this agent waits for it.
+func (n *neighbour) look(m *meeting, err error, late *time.Time) {
+	if !errors.Is(err, errMute) {
+		return
+	}
+	if n.show == nil {
+		n.show = newWaiting(m.c.Log, m.desk, "waiting for port "+portOf(m.port))
+	}
+	if time.Since(n.show.began) < muteTime && time.Now().Before(m.end) {
+		*late = time.Now().Add(strangerTime)
+	}
+	who, cure := m.listener()
+	n.show.tick(fmt.Sprintf("another job's agent%s has it and does not answer; %s", who, cure))
+}
+
+// unheard is the end of a wait for a neighbour.
+func (m *meeting) unheard() error {
+	who, cure := m.listener()
+	return fail(job.ExitStranger, cure+", or give this job another port with --rdzv-endpoint or --master-port",
+		"this node should host the meeting point, but another job's agent%s has port %s and does not answer", who, portOf(m.port))
+}
+
+// listener names who listens at the port, and says what helps where he does not answer.
+func (m *meeting) listener() (who, cure string) {
+	all := ports.Holders(number(portOf(m.port)))
+	for _, pid := range all {
+		if p, err := proc.Root("/proc").Process(pid); err == nil && (p.State == 'T' || p.State == 't') {
+			return ports.Named([]int{pid}), fmt.Sprintf("it was stopped: let it go on (kill -CONT %d), or end it", pid)
+		}
+	}
+	return ports.Named(all), "end it if it hangs"
+}
