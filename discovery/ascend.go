@@ -27,6 +27,9 @@ var ascend = platform{
 			return err
 		}
 		local, err := r.required(v.local, 1)
+		if isHalf(err) && size > 1 && f.JobID != "" { // others would take them for nodes
+			return fmt.Errorf("%s=%d counts NPUs, and %s does not say how many of them a node has", v.size, size, v.local)
+		}
 		if err != nil {
 			return err
 		}

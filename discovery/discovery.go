@@ -285,6 +285,10 @@ func (f Finding) started(h job.Host) Finding {
 	f.process(w.ProcessRank, w.LocalRank, w.Processes)
 	if w.Nodes != f.Nodes && f.Barred == nil {
 		f.Barred = fmt.Errorf("the launcher's %d processes are not those of all nodes, of which %s says %d: %w", f.Processes, f.Rule, f.Nodes, f.AsProcess())
+		if f.Rule == slurm.name && f.Nodes == 1 { // the step is that of the launcher's daemon
+			f.Barred = fmt.Errorf("this is process %d of %d of a launcher inside a job of Slurm's, whose own step here has 1 node: start muster by srun instead of that launcher, "+
+				"one task a node or one for each GPU", f.ProcessRank, f.Processes)
+		}
 	}
 	if w.Host != "" && f.Rule == mpiJob.name { // on which all ranks agree, and not all see the same files
 		f.Host, f.Port, f.RankZero = w.Host, w.Port, w.RankZero

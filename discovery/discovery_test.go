@@ -211,3 +211,23 @@ func TestVolcanoTaskWithoutList(t *testing.T) {
 		t.Errorf("%d pods", found)
 	}
 }
+
+// What a system says to some of its nodes, or says of processes alone, starts nothing, and the reason says what to do.
+func TestRefusals(t *testing.T) {
+	const step = "SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=2 SLURM_JOB_NODELIST=ann,bob SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NODEID=0 SLURM_LOCALID=0 SLURM_STEP_NODELIST=ann " +
+		"SLURM_STEP_NUM_NODES=1 SLURM_STEP_NUM_TASKS=1 SLURM_STEP_TASKS_PER_NODE=1 "
+	const dynamic = `TF_CONFIG={"cluster":{"worker":{"1":"dyn-worker-1.ns.svc:2222"},"ps":["dyn-ps-0.ns.svc:2222"]},"task":{"type":"worker","index":1}}`
+	for _, c := range []struct{ env, want string }{
+		{dynamic, "take enableDynamicWorker out of the manifest"},
+		{step + "OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=prterun-n1-77@1", "start muster by srun"},
+		{"MINDX_TASK_ID=u MASTER_ADDR=10.1.1.1 MASTER_PORT=2222 WORLD_SIZE=16 RANK=1", "LOCAL_WORLD_SIZE does not say"},
+		{"SKYPILOT_NUM_NODES=2 SKYPILOT_NODE_RANK=0 SKYPILOT_NODE_IPS=10.0.0.1", "SKYPILOT_NUM_NODES=2"},
+		{"SKYPILOT_NODE_RANK=1", "SKYPILOT_NODE_RANK=1"},
+		{"PBS_NUM_NODES=2 PBS_NODENUM=0", "PBS_NUM_NODES=2"},
+	} {
+		f := Detect(host(strings.Fields(c.env)...))
+		if got := fmt.Sprint(f.Barred, f.Trouble()); !strings.Contains(got, c.want) {
+			t.Errorf("%s: %s", c.env, got)
+		}
+	}
+}

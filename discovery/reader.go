@@ -139,9 +139,10 @@ func clip(text string) string {
 }
 
 // attempt is the number of this start of the job, where a system tells all nodes the same.
-func (r *reader) attempt(name string, f *Finding) (err error) {
-	if f.Attempt, err = r.maybe(name, 0, -1); f.Attempt >= 0 {
-		f.AttemptBy = name
+func (r *reader) attempt(name string, f *Finding) error {
+	n, err := r.maybe(name, 0, -1)
+	if err == nil && n >= 0 {
+		f.Attempt, f.AttemptBy = n, name
 	}
 	return err
 }

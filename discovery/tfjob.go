@@ -139,6 +139,8 @@ func fillSparse(cluster map[string]tfHosts, f *Finding) error {
 	endpoint := own.only[strconv.Itoa(f.Index)]
 	if f.Role == "worker" {
 		f.Rank = f.Index
+		f.Barred = errors.New("TF_CONFIG is that of a job with enableDynamicWorker: it names this worker and the parameter servers alone, and nothing tells of the other workers; " +
+			"take enableDynamicWorker out of the manifest, or say --nnodes and --rdzv-endpoint")
 	} else {
 		f.Barred = fmt.Errorf("this node is %s %d of the job, which does not train", clip(f.Role), f.Index)
 	}
