@@ -22,7 +22,8 @@ import (
 //	member: ready{proof over the leader's salt, last message it has}
 //	leader: welcome{last message it has}, or welcome{refused}
 //
-// Who led a world and has left it answers hello with welcome{refused, proof that it did}.
+// Who led a world and has left it answers hello with welcome{refused, proof that it did}; who is not the leader that is called, and leads
+// no world, with welcome{refused}.
 //
 // A member that tries several addresses sends ready on one connection only.
 
@@ -39,7 +40,8 @@ type hello struct {
 	Incarnation string `json:"incarnation"`
 	Life        int    `json:"life,omitempty"` // agents that this one took over from
 	Salt        string `json:"salt"`
-	Asks        bool   `json:"asks,omitempty"` // only whether anybody is here
+	Leader      string `json:"leader,omitempty"` // incarnation of who is called
+	Asks        bool   `json:"asks,omitempty"`   // only whether anybody is here
 }
 
 type welcome struct {
@@ -244,6 +246,7 @@ func (f *Fleet) call(c net.Conn) (*call, error) {
 	k := &call{Conn: c, in: bufio.NewReaderSize(c, readAhead), me: hello{
 		Protocol: Protocol, Job: f.me.Job, Generation: f.me.Generation, Rank: f.me.Rank,
 		Incarnation: f.me.Incarnation, Life: f.Life, Salt: salt(),
+		Leader: f.me.Leader.Incarnation,
 	}}
 	if _, err := c.Write(appendFrame([]byte(Magic), k.me)); err != nil {
 		return nil, err

@@ -12,26 +12,39 @@ import (
 	"github.com/muster-run/muster/job"
 )
 
-// An Over is a world that its leader has left, to meet its nodes again. An agent that stood still meanwhile calls it, and need not
-// find out by silence that nobody waits for it there.
+// An Over is an agent that leads no world: it has left the one that it was in, to meet its nodes again, or was started in the place of one that did. An
+// agent that stood still meanwhile, or whose connection broke, calls it, and need not find out by silence that nobody waits for it there.
 type Over struct {
-	World job.World
-	Token string // the job's
+	World job.World // that it led; the zero value is none
+	Token string    // the job's
+	Self  string    // its own incarnation; "": it does not say
 }
 
-// Meet reads who calls. A member of this world, or of one before it, is told that it is over, and the connection closed;
-// then the result is nil. Of any other connection it is as if nothing had been read.
+// Meet reads who calls. A member of this world, or of one before it, is told that it is over, one that calls for another leader that it is not here, and the
+// connection closed; then the result is nil. Of any other connection it is as if nothing had been read.
 func (o Over) Meet(c net.Conn) net.Conn {
 	_ = c.SetDeadline(time.Now().Add(helloTime))
 	var read bytes.Buffer
 	h, err := readHello(bufio.NewReaderSize(io.TeeReader(c, &read), maxHello))
-	if err == nil && !h.Asks && h.Job == o.World.ID && h.Generation <= o.World.Generation {
-		_ = send(c, o.refusal(h))
+	if w, knows := o.answer(h); err == nil && knows {
+		_ = send(c, w)
 		c.Close()
 		return nil
 	}
 	_ = c.SetDeadline(time.Time{})
 	return &reread{c, &read}
+}
+
+// answer is what it has to say to a member, if anything.
+func (o Over) answer(h hello) (w welcome, knows bool) {
+	switch {
+	case h.Asks:
+	case o.World.ID != "" && h.Job == o.World.ID && h.Generation <= o.World.Generation:
+		return o.refusal(h), true
+	case o.Self != "" && h.Leader != "" && h.Leader != o.Self:
+		return welcome{Protocol: Protocol, Refused: "another process than that leader has its address now"}, true
+	}
+	return w, false
 }
 
 // refusal is what a member is told, with a proof that it comes from who led its world.

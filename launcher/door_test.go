@@ -3,6 +3,7 @@ package launcher
 import (
 	"context"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -59,5 +60,24 @@ func TestDoorBetweenWorlds(t *testing.T) {
 	d.shut()
 	if _, err := silent.Read(make([]byte, 1)); err == nil {
 		t.Error("who says nothing is kept")
+	}
+}
+
+// An agent that was started in the place of the leader, at its address, turns those away at once who call that one.
+func TestDoorOfAnotherProcess(t *testing.T) {
+	d := door{self: "started anew"}
+	defer d.shut()
+	late, err := fleet.Rejoin(job.Seat{Job: "job7", Nonce: "last", Generation: 1, Rank: 1, Incarnation: "2", Leader: job.Node{Name: "a", Incarnation: "1", Addrs: []job.Addr{"a:1"}}},
+		fleet.Options{Arrival: time.Second, Dial: func(context.Context, string, string) (net.Conn, error) {
+			here, there := net.Pipe()
+			d.handle(there)
+			return here, nil
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.Close()
+	if e := <-late.Events(); e.Change != fleet.Lost || !strings.Contains(e.Why.Error(), "another process than that leader has its address now") {
+		t.Errorf("%v %v", e.Change, e.Why)
 	}
 }

@@ -66,6 +66,7 @@ type absence struct {
 func openMeeting(ctx context.Context, c Config, h *heritage, d *desk) (*meeting, error) {
 	p := h.Plan
 	m := &meeting{c: c, desk: d, plan: p, decided: make(chan struct{}, 1), spec: p.Spec, token: p.Token, port: p.Endpoint, hosts: p.Spec.Self.Addrs, end: time.Now().Add(c.JoinTimeout)}
+	m.door.self = p.Spec.Self.Incarnation
 	if p.Unfit != "" {
 		m.end = time.Now().Add(min(c.JoinTimeout, declineTime))
 	}
@@ -600,12 +601,14 @@ func (m *meeting) leaveStore() {
 // maxWaiting bounds the agents that wait at a door which is not open yet; those that find it full come again.
 const maxWaiting = 1 << 14
 
-// A door keeps the connections of other agents until this agent knows that it leads. The zero value keeps them.
+// A door keeps the connections of other agents until this agent knows that it leads. The zero value keeps them. Who calls another agent than
+// this is turned away.
 type door struct {
+	self    string // incarnation of this node
 	mu      sync.Mutex
 	fleet   *fleet.Fleet
 	over    *fleet.Over       // the world that this agent was in; nil: there was none
-	asked   map[net.Conn]bool // who they are
+	asked   map[net.Conn]bool // whom they call
 	asking  sync.WaitGroup
 	waiting []net.Conn
 	closed  bool
@@ -614,11 +617,18 @@ type door struct {
 func (d *door) handle(c net.Conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.over == nil || d.fleet != nil || d.full() {
+	if d.fleet != nil || d.full() {
 		d.let(c)
 		return
 	}
-	over := *d.over
+	var over fleet.Over
+	if d.over != nil {
+		over = *d.over
+	}
+	over.Self = d.self
+	if d.asked == nil {
+		d.asked = map[net.Conn]bool{}
+	}
 	d.asked[c] = true
 	d.asking.Go(func() { d.ask(c, over) })
 }
@@ -637,7 +647,7 @@ func (d *door) let(c net.Conn) {
 	}
 }
 
-// ask turns away who calls for the world that is over.
+// ask turns away who calls for the world that is over, or another agent.
 func (d *door) ask(c net.Conn, over fleet.Over) {
 	next := over.Meet(c)
 	d.mu.Lock()
