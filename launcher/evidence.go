@@ -115,7 +115,7 @@ func (w *watch) given(ctx context.Context) (all []evidence.Given) {
 		text, _ := json.MarshalIndent(witness.Links("/"), "", " ")
 		links <- string(text)
 	}()
-	all = append(w.gpus.evidence(), w.health.evidence()...)
+	all = append(w.gpus.Evidence(), w.health.evidence()...)
 	if w.ras != "" {
 		report, err := witness.AskRAS(ctx, w.ras)
 		text, _ := json.MarshalIndent(report, "", " ")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-run/muster/evidence"
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/launcher/gpus"
 	"github.com/muster-run/muster/preflight"
 	"github.com/muster-run/muster/proc"
 	"github.com/muster-run/muster/report"
@@ -45,7 +46,7 @@ const allNodes = -1
 // health looks at the machine through all rounds of this agent.
 type health struct {
 	begin func() *preflight.Monitor
-	gpus  *gpus       // by which nvidia-smi is asked in this round; nil: there are none that can be asked
+	gpus  *gpus.Meter // by which nvidia-smi is asked in this round; nil: there are none that can be asked
 	mute  atomic.Bool // there is no nvidia-smi
 
 	free chan struct{}      // holds one while nobody looks: a look that firmware holds outlives the round that began it
@@ -111,7 +112,7 @@ func (h *health) run(ctx context.Context, tell func(context.Context, any)) {
 			}
 			look = func() []preflight.Finding {
 				return h.m.Memory(func(args ...string) (string, error) {
-					text, err := asked.ask(ctx, append([]string{"nvidia-smi"}, args...))
+					text, err := asked.Ask(ctx, append([]string{"nvidia-smi"}, args...))
 					if none := new(proc.StartError); errors.As(err, &none) {
 						h.mute.Store(true)
 					}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/muster-run/muster/discovery"
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/launcher/gpus"
 )
 
 // planPlace says where this node stands in the network, and whether its number counts for more than that. A node alone stands anywhere.
@@ -40,8 +41,8 @@ func (c Config) clique() string {
 	if c.First == nil {
 		return ""
 	}
-	asked := &gpus{start: c.First.Start, kill: c.First.KillTree, environ: c.Environ}
-	text, err := asked.ask(context.Background(), []string{"nvidia-smi", "--query-gpu=fabric.clusterUuid,fabric.cliqueId", "--format=csv,noheader"})
+	asked := gpus.New(c.First.Start, c.First.KillTree, c.Environ, nil)
+	text, err := asked.Ask(context.Background(), []string{"nvidia-smi", "--query-gpu=fabric.clusterUuid,fabric.cliqueId", "--format=csv,noheader"})
 	if err != nil {
 		return ""
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/muster-run/muster/heartbeat"
 	"github.com/muster-run/muster/heartbeat/page"
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/launcher/gpus"
 	"github.com/muster-run/muster/output"
 	"github.com/muster-run/muster/proc"
 	"github.com/muster-run/muster/witness"
@@ -40,7 +41,7 @@ type watch struct {
 	judge   *heartbeat.Judge // of the leader alone, and
 	roll    *heartbeat.Roll  // what it judges by
 	senses  senses
-	gpus    *gpus                    // nil: the node has none that can be asked
+	gpus    *gpus.Meter              // nil: the node has none that can be asked
 	health  *health                  // nil: nothing of this machine is looked at
 	tail    func(local int) []string // a worker's last lines
 	rhythms func(context.Context, []bool) ([]output.Rhythm, error)
@@ -139,13 +140,23 @@ func (r *round) newWatch() *watch {
 	ctx, stop := context.WithCancel(context.Background())
 	w.ctx, w.stop = ctx, stop
 	if w.gpus = r.newGPUs(); w.gpus != nil {
-		w.owned.Go(func() { w.gpus.run(ctx, w.still.Load) })
+		w.owned.Go(func() { w.gpus.Run(ctx, w.still.Load) })
 	}
 	if w.health = r.watched(); w.health != nil {
 		w.owned.Go(func() { w.health.run(ctx, w.tell) })
 	}
 	w.owned.Go(func() { w.run(ctx) })
 	return w
+}
+
+// newGPUs returns nil on a node without NVIDIA's accelerators.
+func (r *round) newGPUs() *gpus.Meter {
+	n := len(r.plan.Devices)
+	if n == 0 || !strings.HasPrefix(r.plan.Devices[0], "/dev/nvidia") || r.c.First == nil {
+		return nil
+	}
+	list, _ := r.c.getenv("CUDA_VISIBLE_DEVICES")
+	return gpus.New(r.c.First.Start, r.c.First.KillTree, r.c.Environ, gpus.Visible(list, n, len(r.group.PIDs())))
 }
 
 // close ends it. A nil watch is closed.
@@ -423,7 +434,7 @@ func (w *watch) closer(beats []job.Beat, helpless []bool, said []output.Rhythm) 
 		if said != nil {
 			sights[i].Output = said[beats[i].Local].Bytes
 		}
-		w.gpus.see(&sights[i], beats[i].Local)
+		w.gpus.See(&sights[i], beats[i].Local)
 		beats[i].Sight = &sights[i]
 	}
 }

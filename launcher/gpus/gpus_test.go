@@ -1,4 +1,4 @@
-package launcher
+package gpus
 
 import (
 	"context"
@@ -75,9 +75,9 @@ func (f *fakes) kill(_ context.Context, pids ...int) error {
 	return nil
 }
 
-func newFakes(t *testing.T, script string) (*fakes, *gpus) {
+func newFakes(t *testing.T, script string) (*fakes, *Meter) {
 	f := &fakes{t: t, script: script}
-	return f, &gpus{start: f.start, kill: f.kill, environ: []string{"A=1"}, visible: []string{"0", "1"}, usual: map[string]int{}, moved: map[string]uint64{}, whose: map[int]string{}}
+	return f, New(f.start, f.kill, []string{"A=1"}, []string{"0", "1"})
 }
 
 // What accelerators draw is seen beside what they drew while training went on.
@@ -89,7 +89,7 @@ func TestGPUPower(t *testing.T) {
 		if err := os.WriteFile(at, []byte(watts+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		text, err := g.ask(t.Context(), witness.SMI())
+		text, err := g.Ask(t.Context(), witness.SMI())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,16 +101,16 @@ func TestGPUPower(t *testing.T) {
 	want := []job.Sight{{GPU: 120, GPUBusy: 100, GPUUsual: 411}, {GPU: 70, GPUBusy: 0, GPUUsual: 390}, {}}
 	for local := range want {
 		var got job.Sight
-		if g.see(&got, local); got.GPU != want[local].GPU || got.GPUBusy != want[local].GPUBusy || got.GPUUsual != want[local].GPUUsual {
+		if g.See(&got, local); got.GPU != want[local].GPU || got.GPUBusy != want[local].GPUBusy || got.GPUUsual != want[local].GPUUsual {
 			t.Errorf("local rank %d: %+v", local, got)
 		}
 	}
-	if e := g.evidence(); len(e) != 1 || !strings.Contains(e[0].Text, `"watts": 120`) {
+	if e := g.Evidence(); len(e) != 1 || !strings.Contains(e[0].Text, `"watts": 120`) {
 		t.Errorf("%+v", e)
 	}
 	g.at = g.at.Add(-time.Minute)
 	var old job.Sight
-	if g.see(&old, 0); old.GPU != 0 {
+	if g.See(&old, 0); old.GPU != 0 {
 		t.Errorf("what was seen a minute before counts: %+v", old)
 	}
 	if f.started != 3 || f.killed != nil {
@@ -135,11 +135,11 @@ func TestNVLinks(t *testing.T) {
 		{1<<30 + 1<<20, 7, 1 << 20, 0}, // a driver that was loaded anew
 		{1<<30 + 2<<20, 8, 2 << 20, 0},
 	} {
-		g.told = time.Now().Add(-gpusCloser)
+		g.told = time.Now().Add(-closer)
 		g.links(answer(c.a, c.b), nil)
 		for local, want := range []uint64{c.wa, c.wb} {
 			s := job.Sight{Wire: 5}
-			if g.see(&s, local); s.Wire != 5+want<<10 {
+			if g.See(&s, local); s.Wire != 5+want<<10 {
 				t.Errorf("look %d: local rank %d moved %d, want %d", i, local, s.Wire, 5+want<<10)
 			}
 		}
@@ -155,7 +155,7 @@ func TestNVLinksFlap(t *testing.T) {
 	const both = "0, GPU-a, 120, 100, 1\n1, GPU-b, 70, 100, 1\n"
 	g.note(both, nil, false)
 	for i := range 2 {
-		g.told = time.Now().Add(-gpusCloser)
+		g.told = time.Now().Add(-closer)
 		g.links(fmt.Sprintf("GPU 0: H100 (UUID: GPU-a)\n\t Link 0: Data Tx: %d KiB\n", (1+i)<<20), nil)
 	}
 	late := errors.New("nvidia-smi does not end within 2s")
@@ -169,11 +169,11 @@ func TestNVLinksFlap(t *testing.T) {
 	} {
 		answer()
 		s := job.Sight{Wire: 5}
-		if g.see(&s, 0); s.Wire != 5+1<<30 || g.linkless {
+		if g.See(&s, 0); s.Wire != 5+1<<30 || g.linkless {
 			t.Errorf("answer %d: moved %d, given up %v", i, s.Wire, g.linkless)
 		}
 	}
-	g.told = time.Now().Add(-gpusCloser)
+	g.told = time.Now().Add(-closer)
 	g.links("GPU 0: H100 (UUID: GPU-a)\n\t Link 0: Data Tx: 2097152 KiB\n", nil)
 	for i := range maxFailed {
 		if g.linkless {
@@ -191,15 +191,15 @@ func TestGPUsHang(t *testing.T) {
 	for _, undead := range []bool{false, true} {
 		f, g := newFakes(t, "echo 0, GPU-a, 1, 1, 1; exec sleep 1000")
 		f.undead = undead
-		if _, err := g.ask(t.Context(), witness.SMI()); err == nil || !strings.Contains(err.Error(), "does not end within 2s") || len(f.killed) != 1 {
+		if _, err := g.Ask(t.Context(), witness.SMI()); err == nil || !strings.Contains(err.Error(), "does not end within 2s") || len(f.killed) != 1 {
 			t.Fatalf("%v, killed %v", err, f.killed)
 		}
-		_, err := g.ask(t.Context(), witness.SMI())
+		_, err := g.Ask(t.Context(), witness.SMI())
 		if undead != (f.started == 1) || undead != strings.Contains(err.Error(), "though it was killed: its driver hangs") {
 			t.Errorf("undead %v: %d were started: %v", undead, f.started, err)
 		}
 		g.note("", err, false)
-		if e := g.evidence(); len(e) != 1 || !strings.Contains(e[0].Text, "nvidia-smi does not end") {
+		if e := g.Evidence(); len(e) != 1 || !strings.Contains(e[0].Text, "nvidia-smi does not end") {
 			t.Errorf("%+v", e)
 		}
 		if !undead {
@@ -208,7 +208,7 @@ func TestGPUsHang(t *testing.T) {
 		f.end[0]()
 		f.script, f.undead = "echo 0, GPU-a, 1, 1, 1", false // a busy machine may take too long for one
 		for try := time.After(time.Minute); ; {
-			text, err := g.ask(t.Context(), witness.SMI())
+			text, err := g.Ask(t.Context(), witness.SMI())
 			if err == nil && text != "" {
 				break
 			}
@@ -224,14 +224,14 @@ func TestGPUsHang(t *testing.T) {
 // Where there is no nvidia-smi it is tried once; and nobody is asked when the round has ended.
 func TestGPUsEnd(t *testing.T) {
 	f, g := newFakes(t, "")
-	g.run(t.Context(), func() bool { return true })
+	g.Run(t.Context(), func() bool { return true })
 	if f.started != 1 {
 		t.Errorf("%d were tried", f.started)
 	}
 	f, g = newFakes(t, "exec sleep 1000")
 	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(gpusCloser+time.Second/2, cancel)
-	g.run(ctx, func() bool { return true })
+	time.AfterFunc(closer+time.Second/2, cancel)
+	g.Run(ctx, func() bool { return true })
 	if f.started > 1 || len(f.killed) != f.started {
 		t.Errorf("%d were started, %v killed", f.started, f.killed)
 	}
@@ -249,7 +249,7 @@ func TestVisibleGPUs(t *testing.T) {
 		{"GPU-a, GPU-b", 8, 2, "GPU-a GPU-b"},
 		{"3", 8, 2, ""},
 	} {
-		if got := strings.Join(visibleGPUs(c.list, c.n, c.workers), " "); got != c.want {
+		if got := strings.Join(Visible(c.list, c.n, c.workers), " "); got != c.want {
 			t.Errorf("%+v: %q", c, got)
 		}
 	}

@@ -1,4 +1,5 @@
-package launcher
+// Package gpus asks what a node's accelerators do, of a driver that may have died.
+package gpus
 
 import (
 	"context"
@@ -18,9 +19,9 @@ import (
 	"github.com/muster-run/muster/witness"
 )
 
-// gpus asks nvidia-smi what this node's accelerators do: seldom while training goes on, to learn what they draw then, and more often while
+// A Meter asks nvidia-smi what this node's accelerators do: seldom while training goes on, to learn what they draw then, and more often while
 // the workers stand still. Where a driver has died it never ends: then it is killed, and no other is started before it is gone.
-type gpus struct {
+type Meter struct {
 	start   func(context.Context, proc.Spec) (*proc.Child, error)
 	kill    func(ctx context.Context, pids ...int) error
 	environ []string
@@ -43,29 +44,22 @@ type gpus struct {
 }
 
 const (
-	gpusEach   = 30 * time.Second
-	gpusCloser = 5 * time.Second
-	gpusFresh  = 10 * time.Second // what was seen counts for so long
-	maxSMI     = 64 << 10         // bytes of an answer
-	maxFailed  = 3
-	linkFloor  = 16 << 20 // bytes a second of a GPU's NVLinks below which nothing moves: kernels that wait may ask each other
+	each      = 30 * time.Second
+	closer    = 5 * time.Second
+	fresh     = 10 * time.Second // what was seen counts for so long
+	maxSMI    = 64 << 10         // bytes of an answer
+	maxFailed = 3
+	linkFloor = 16 << 20 // bytes a second of a GPU's NVLinks below which nothing moves: kernels that wait may ask each other
 )
 
-// newGPUs returns nil on a node without NVIDIA's accelerators.
-func (r *round) newGPUs() *gpus {
-	n := len(r.plan.Devices)
-	if n == 0 || !strings.HasPrefix(r.plan.Devices[0], "/dev/nvidia") || r.c.First == nil {
-		return nil
-	}
-	list, _ := r.c.getenv("CUDA_VISIBLE_DEVICES")
-	return &gpus{
-		start: r.c.First.Start, kill: r.c.First.KillTree, environ: r.c.Environ, visible: visibleGPUs(list, n, len(r.group.PIDs())), usual: map[string]int{}, moved: map[string]uint64{}, whose: map[int]string{},
-	}
+// New is a meter that has not asked yet. start and kill are who runs nvidia-smi, and visible is what the workers see of the accelerators, by local rank.
+func New(start func(context.Context, proc.Spec) (*proc.Child, error), kill func(ctx context.Context, pids ...int) error, environ, visible []string) *Meter {
+	return &Meter{start: start, kill: kill, environ: environ, visible: visible, usual: map[string]int{}, moved: map[string]uint64{}, whose: map[int]string{}}
 }
 
-// visibleGPUs is which accelerator each of the workers has, if each has one of its own: the one with its local rank among those that
+// Visible is which accelerator each of the workers has, if each has one of its own: the one with its local rank among those that
 // can be seen, as PyTorch's scripts have it; nil: that is not known.
-func visibleGPUs(list string, n, workers int) (visible []string) {
+func Visible(list string, n, workers int) (visible []string) {
 	if list == "" {
 		for i := range n {
 			visible = append(visible, strconv.Itoa(i))
@@ -81,9 +75,9 @@ func visibleGPUs(list string, n, workers int) (visible []string) {
 	return visible
 }
 
-// run asks until ctx is done, or there is no nvidia-smi. quiet reports whether the workers stand still.
-func (g *gpus) run(ctx context.Context, quiet func() bool) {
-	last, ticks := time.Now(), time.NewTicker(gpusCloser)
+// Run asks until ctx is done, or there is no nvidia-smi. quiet reports whether the workers stand still.
+func (g *Meter) Run(ctx context.Context, quiet func() bool) {
+	last, ticks := time.Now(), time.NewTicker(closer)
 	defer ticks.Stop()
 	for {
 		select {
@@ -92,11 +86,11 @@ func (g *gpus) run(ctx context.Context, quiet func() bool) {
 		case <-ticks.C:
 		}
 		still := quiet()
-		if !still && time.Since(last) < gpusEach {
+		if !still && time.Since(last) < each {
 			continue
 		}
 		last = time.Now()
-		text, err := g.ask(ctx, witness.SMI())
+		text, err := g.Ask(ctx, witness.SMI())
 		if none := new(proc.StartError); errors.As(err, &none) || ctx.Err() != nil {
 			return
 		}
@@ -105,14 +99,14 @@ func (g *gpus) run(ctx context.Context, quiet func() bool) {
 		case !still: // what they carry then shows nothing
 			g.carried = nil
 		case err == nil && !g.linkless:
-			g.links(g.ask(ctx, witness.NVLinkSMI()))
+			g.links(g.Ask(ctx, witness.NVLinkSMI()))
 		}
 	}
 }
 
 // links takes in what NVLinks carried. That none tells is an answer, too: they are not asked again in this round, nor when they could not
 // be asked a few times in a row.
-func (g *gpus) links(text string, err error) {
+func (g *Meter) links(text string, err error) {
 	if err != nil {
 		g.failed++
 		g.linkless = g.failed >= maxFailed
@@ -131,8 +125,8 @@ func (g *gpus) links(text string, err error) {
 	g.carried, g.told = carried, now
 }
 
-// ask runs nvidia-smi once, for a few seconds at the most.
-func (g *gpus) ask(ctx context.Context, argv []string) (string, error) {
+// Ask runs nvidia-smi once, for a few seconds at the most.
+func (g *Meter) Ask(ctx context.Context, argv []string) (string, error) {
 	if !g.over() {
 		return "", errors.New("nvidia-smi does not end, though it was killed: its driver hangs")
 	}
@@ -165,7 +159,7 @@ func (g *gpus) ask(ctx context.Context, argv []string) (string, error) {
 }
 
 // over reports whether the one that was asked last has ended.
-func (g *gpus) over() bool {
+func (g *Meter) over() bool {
 	select {
 	case <-g.stuck:
 		g.stuck = nil
@@ -175,7 +169,7 @@ func (g *gpus) over() bool {
 }
 
 // note remembers an answer; of one that was given while training went on, what is drawn then.
-func (g *gpus) note(text string, err error, trains bool) {
+func (g *Meter) note(text string, err error, trains bool) {
 	all, wrong := witness.GPUs([]byte(text))
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -193,29 +187,29 @@ func (g *gpus) note(text string, err error, trains bool) {
 }
 
 // of is where in the last answer a worker's accelerator stands; -1: nowhere.
-func (g *gpus) of(local int) int {
+func (g *Meter) of(local int) int {
 	name := g.visible[local]
 	return slices.IndexFunc(g.all, func(one witness.GPU) bool {
 		return name == strconv.Itoa(one.Index) || strings.HasPrefix(name, "GPU-") && strings.HasPrefix(one.UUID, name)
 	})
 }
 
-// see adds to a sight what the worker's accelerator does.
-func (g *gpus) see(s *job.Sight, local int) {
+// See adds to a sight what the worker's accelerator does.
+func (g *Meter) See(s *job.Sight, local int) {
 	if g == nil || local >= len(g.visible) {
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	i := g.of(local)
-	if i >= 0 && time.Since(g.at) < gpusFresh {
+	if i >= 0 && time.Since(g.at) < fresh {
 		s.GPU, s.GPUBusy, s.GPUUsual = g.all[i].Watts, g.all[i].Busy, g.usual[g.all[i].UUID]
 	}
 	s.Wire += g.moved[g.whose[local]] // which never shrinks, also when an answer fails
 }
 
-// evidence is the last answer.
-func (g *gpus) evidence() []evidence.Given {
+// Evidence is the last answer.
+func (g *Meter) Evidence() []evidence.Given {
 	if g == nil {
 		return nil
 	}
