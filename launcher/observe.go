@@ -253,7 +253,7 @@ func (o *observer) sit() {
 		}
 	}
 	w := &watch{
-		asking: make(chan struct{}, 1), stacking: make(chan struct{}, 1), clashed: map[string]bool{},
+		asking: make(chan struct{}, 1), clashed: map[string]bool{},
 		c: o.c, workers: func() []int { return slices.Clone(pids) }, world: job.World{ID: o.plan.Spec.ID, Members: []job.Member{{Node: o.plan.Spec.Self}}},
 		foreign: true, pages: pages, judge: o.judge, does: &together{}, tail: func(int) []string { return nil }, ras: o.ras, began: time.Now(),
 		dirs: cmp.Or(o.c.Evidence, filepath.Join(o.out.Dir, "evidence")),

@@ -189,7 +189,7 @@ func (n *toyNode) look(t *training) {
 	w := &watch{
 		c: Config{Log: slog.New(slog.DiscardHandler), Version: "toy"}, workers: func() []int { return append([]int(nil), slots...) },
 		world: n.w.world, group: n.group, round: n.w.round, pulse: n.pulse, does: &together{}, fleet: n.fleet, began: time.Now(), moved: time.Now(), found: make(chan any),
-		asking: make(chan struct{}, 1), stacking: make(chan struct{}, 1), clashed: map[string]bool{}, over: make([]exited, m.Slots), stacks: make([][]string, m.Slots), counts: make([]uint64, m.Slots),
+		asking: make(chan struct{}, 1), clashed: map[string]bool{}, over: make([]exited, m.Slots), stacks: make([][]string, m.Slots), counts: make([]uint64, m.Slots),
 	}
 	w.senses = senses{page: func(local int) page.Snapshot { n.awake(); n.jump(w); return t.ranks[m.First+local].page(n.late()) }, clock: sinceEpoch,
 		sight: func(pids []int) (all []job.Sight, err error) {

@@ -50,7 +50,8 @@ type watch struct {
 	began   time.Time
 	found   chan any // what follows from a look, for the run loop
 
-	asking, stacking chan struct{} // each holds one while workers are asked for what their recorders hold, and where their threads are
+	asking   chan struct{} // holds one while workers are asked for what their recorders hold
+	stacking sync.RWMutex  // held by those who ask where the workers' threads are
 
 	still atomic.Bool // no worker of this node advances: it is looked at from outside
 
@@ -118,7 +119,7 @@ func (r *round) newWatch() *watch {
 	w := &watch{
 		c: r.c, workers: r.group.PIDs, world: r.session.World, group: r.session.Rank, round: r.state.Round, pages: r.pages, pulse: r.line.pulse, does: r.line.does, fleet: r.line.fleet,
 		tail: r.group.Tail, rhythms: r.group.Rhythms, unsaid: make([]bool, slots), dirs: r.evidenceDir(), ras: r.h.RAS, began: time.Now(), found: make(chan any),
-		asking: make(chan struct{}, 1), stacking: make(chan struct{}, 1), clashed: map[string]bool{}, over: make([]exited, slots), stacks: make([][]string, slots), counts: make([]uint64, slots),
+		asking: make(chan struct{}, 1), clashed: map[string]bool{}, over: make([]exited, slots), stacks: make([][]string, slots), counts: make([]uint64, slots),
 	}
 	w.pmi, w.arrivals, w.apart.elsewhere = r.pmi, r.arrivals, r.plan.Framework.PMI || r.plan.Framework.Rendezvous
 	w.senses = senses{w.told, witness.New("/").Look, monotonic}
@@ -542,17 +543,13 @@ const (
 	maxLines  = 8         // of the telling thread that are kept
 )
 
-// askStacks lets each worker of this node that can write where its threads are, and keeps the telling lines. Who asks second waits for
-// the first: what was read of a file that has become long is dropped.
+// askStacks lets each worker of this node that can write where its threads are, and keeps the telling lines.
 func (w *watch) askStacks(ctx context.Context) []string {
 	pids, _ := w.living()
 	texts := make([]string, len(pids))
-	select {
-	case w.stacking <- struct{}{}:
-		defer func() { <-w.stacking }()
-	case <-ctx.Done():
-		return texts
-	}
+	w.dropStacks()
+	w.stacking.RLock()
+	defer w.stacking.RUnlock()
 	var all sync.WaitGroup
 	for local, pid := range pids {
 		if pid == 0 {
@@ -570,6 +567,19 @@ func (w *watch) askStacks(ctx context.Context) []string {
 	return texts
 }
 
+// dropStacks empties the files of those who were asked often, for they are in memory, unless somebody reads one just now.
+func (w *watch) dropStacks() {
+	if !w.stacking.TryLock() {
+		return
+	}
+	defer w.stacking.Unlock()
+	for _, p := range w.pages {
+		if p != nil && size(page.StackFile(p.Path())) > maxStack {
+			_ = page.DropStacks(p.Path())
+		}
+	}
+}
+
 // stack is what a worker writes of its threads; "": it cannot, or does not in time.
 func (w *watch) stack(ctx context.Context, local int) string {
 	s := w.read(local)
@@ -578,9 +588,6 @@ func (w *watch) stack(ctx context.Context, local int) string {
 	}
 	file := page.StackFile(w.pages[local].Path())
 	before := size(file)
-	if before > maxStack && page.DropStacks(w.pages[local].Path()) == nil {
-		before = 0
-	}
 	if syscall.Kill(s.PID, page.StackSignal) != nil {
 		return ""
 	}
