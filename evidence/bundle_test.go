@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -173,6 +174,24 @@ func TestWrite(t *testing.T) {
 	}
 	if p := index.Pieces; len(p) != 3 || p[0].Name != "rank-3/status" || p[0].Bytes != 6 || p[0].Text != nil || p[1].Missing == "" || p[2].Name != "_../_../x" || index.Ranks[0].PID != 7 {
 		t.Errorf("%+v", index)
+	}
+}
+
+// What a node has written stays, though somebody who has the same directory would write less of it.
+func TestWriteTwice(t *testing.T) {
+	dir := t.TempDir()
+	b := Bundle{Job: "a", Node: "n", At: at, Pieces: []Piece{{Name: "x", Text: "all of it"}}}
+	to, err := b.Write(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Pieces = []Piece{{Name: "x", Text: "some"}}
+	if _, err := b.Write(t.Context(), dir); !errors.Is(err, fs.ErrExist) {
+		t.Error(err)
+	}
+	files, err := os.ReadDir(to)
+	if got := text(t, filepath.Join(to, "x")); err != nil || got != "all of it" || len(files) != 2 {
+		t.Errorf("%q, %v, %v", got, files, err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,8 +15,9 @@ import (
 const writeLimit = 5 * time.Second
 
 // Write lays b out in files below dir, and returns where: DIR/JOB/round-0-20261122T001502Z/NODE, with a directory for each rank and,
-// last of all, index.json, which says what is what. If dir is on a file system that is dead, which may be what the job waits for, it
-// gives up after five seconds; the goroutine that writes is left behind.
+// last of all, index.json, which says what is what. What somebody else has written there, who has the same dir, stays as it is: that is
+// [fs.ErrExist]. If dir is on a file system that is dead, which may be what the job waits for, it gives up after five seconds; the
+// goroutine that writes is left behind.
 func (b Bundle) Write(ctx context.Context, dir string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeLimit)
 	defer cancel()
@@ -31,6 +33,41 @@ func (b Bundle) Write(ctx context.Context, dir string) (string, error) {
 }
 
 func (b Bundle) write(ctx context.Context, to string) error {
+	index := filepath.Join(to, "index.json")
+	taken, err := take(index)
+	if err != nil {
+		return fmt.Errorf("write evidence: %w", err)
+	}
+	if err = b.fill(ctx, to, taken); err == nil {
+		err = os.Rename(taken, index)
+	}
+	if err != nil {
+		os.Remove(taken)
+		return fmt.Errorf("write evidence: %w", err)
+	}
+	return nil
+}
+
+// take makes the file in which an index is written, if nobody else has it.
+func take(index string) (string, error) {
+	name := index + ".new"
+	if err := os.MkdirAll(filepath.Dir(index), 0o755); err != nil {
+		return "", err
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return "", err
+	}
+	f.Close()
+	if _, err := os.Lstat(index); err == nil {
+		os.Remove(name)
+		return "", &os.PathError{Op: "create", Path: index, Err: fs.ErrExist}
+	}
+	return name, nil
+}
+
+// fill writes everything, the index last.
+func (b Bundle) fill(ctx context.Context, to, index string) error {
 	for _, p := range b.Pieces {
 		if p.Text == "" {
 			continue
@@ -39,17 +76,14 @@ func (b Bundle) write(ctx context.Context, to string) error {
 			return ctx.Err()
 		}
 		if err := put(filepath.Join(to, plainPath(p.Name)), p.Text); err != nil {
-			return fmt.Errorf("write evidence: %w", err)
+			return err
 		}
 	}
-	index, err := json.MarshalIndent(b.index(), "", "  ")
-	if err == nil {
-		err = put(filepath.Join(to, "index.json"), string(index)+"\n")
-	}
+	text, err := json.MarshalIndent(b.index(), "", "  ")
 	if err != nil {
-		return fmt.Errorf("write evidence: %w", err)
+		return err
 	}
-	return nil
+	return put(index, string(text)+"\n")
 }
 
 // index is b with sizes in place of texts.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -97,8 +98,14 @@ func (w *watch) bundle(ctx context.Context, why string) (string, evidence.Bundle
 		}
 	}
 	b := evidence.Gather(ctx, s)
-	dir, err := b.Write(context.WithoutCancel(ctx), w.dirs) // what is gathered until the round's end is kept
-	return dir, b, err
+	for range maxBundles {
+		dir, err := b.Write(context.WithoutCancel(ctx), w.dirs) // what is gathered until the round's end is kept
+		if !errors.Is(err, fs.ErrExist) {
+			return dir, b, err
+		}
+		b.At = b.At.Add(time.Second) // another one began in the same second
+	}
+	return "", b, fmt.Errorf("write evidence: %d others of this moment are in %s already", maxBundles, w.dirs)
 }
 
 func below(all []proc.Process, pid int) (pids []int) {
@@ -135,7 +142,7 @@ func (w *watch) given(ctx context.Context) (all []evidence.Given) {
 	return all
 }
 
-// keepEssence writes down what another node sent.
+// keepEssence writes down what another node sent, if that has not done so itself in the same directory.
 func (w *watch) keepEssence(from int, n news) {
 	var b evidence.Bundle
 	if w == nil || n.Round != w.round || len(n.Evidence) > 2*maxEssence || json.Unmarshal(n.Evidence, &b) != nil || from >= len(w.world.Members) {
@@ -143,7 +150,8 @@ func (w *watch) keepEssence(from int, n news) {
 	}
 	b.Job, b.Node, b.Round = w.world.ID, w.place(from), w.round
 	w.goes(func() {
-		if _, err := b.Write(context.WithoutCancel(w.ctx), w.dirs); err != nil {
+		_, err := b.Write(context.WithoutCancel(w.ctx), w.dirs)
+		if err != nil && !errors.Is(err, fs.ErrExist) { // the node has all of it in the same directory as we have
 			w.c.Log.Warn(err.Error())
 		}
 	})
