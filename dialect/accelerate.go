@@ -174,6 +174,9 @@ func (s *settings) flags(w way, r *Request) error {
 	if err := s.meeting(r); err != nil {
 		return err
 	}
+	if err := s.hostfile(w); err != nil {
+		return err
+	}
 	s.idle()
 	s.heeded(w)
 	return s.workers(w, r)
@@ -244,6 +247,30 @@ func (s *settings) miscounted(w way, n, machines int) error {
 		return fmt.Errorf("%s needs at least 2 processes, but %s is 1", multi.from, all.from)
 	case n > 1 && machines == 1 && oneGPU && w.multi && s.file != "":
 		return fmt.Errorf("%s names one GPU, but %s is %d", ids.from, all.from, n)
+	}
+	return nil
+}
+
+// hostfile holds the hostfile that accelerate would hand to DeepSpeed, whose nodes are then those of the job, against the number of machines. One that
+// is not there changes nothing: DeepSpeed's job would be of this machine alone.
+func (s *settings) hostfile(w way) error {
+	said, machines := s.byName["deepspeed_hostfile"], s.byName["num_machines"]
+	if !w.deepspeed || said.value == "" || s.number("num_machines") < 2 || s.byName["deepspeed_multinode_launcher"].value == "standard" {
+		return nil
+	}
+	text, there, err := readFile(s.host, said.value)
+	if err != nil {
+		return fmt.Errorf("%s: %w", said.from, err)
+	}
+	if !there {
+		return nil
+	}
+	hosts, err := parseHostfile(said.value, text)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %w", said.from, err)
+	case len(hosts) != s.number("num_machines"):
+		return fmt.Errorf("%s: %s lists %d, but %s is %s: which machines are the job's?", said.from, said.value, len(hosts), machines.from, machines.value)
 	}
 	return nil
 }

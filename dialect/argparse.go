@@ -222,6 +222,14 @@ func unknownPort(s said) error {
 	return fmt.Errorf("%s 0 is a free port, of which the other nodes would not know: give all of them the same one, from 1 to 65535", s.as)
 }
 
+// yesOrNo takes what people write for true and false (distutils.util.strtobool).
+func yesOrNo(value string) error {
+	if _, ok := truth(value); !ok {
+		return fmt.Errorf("%q is neither true nor false", value)
+	}
+	return nil
+}
+
 // among takes some words, separated by blanks.
 func among(words string) func(string) error {
 	return func(value string) error {

@@ -26,19 +26,24 @@ var paddle = Dialect{
 var paddleOptions = options{abbreviate: true, known: []option{
 	{names: "--help -h", alone: true},
 	{names: "--nnodes --np"}, {names: "--nproc_per_node", takes: whole(1)},
-	{names: "--master"}, {names: "--rank", takes: whole(-1)}, {names: "--host"}, {names: "--ips"}, {names: "--start_port"},
+	{names: "--master"}, {names: "--rank", takes: whole(-1)}, {names: "--host"}, {names: "--ips"}, {names: "--start_port", takes: whole(0)},
 	{names: "--devices --gpus --selected_gpus"}, {names: "--npus"}, {names: "--xpus --selected_xpus"},
-	{names: "--job_id"}, {names: "--run_mode", takes: among("collective ps ps-heter rpc")}, {names: "--legacy"}, {names: "--backend"},
-	{names: "--log_dir"}, {names: "--log_level"}, {names: "--log_overwrite"}, {names: "--enable_gpu_log"}, {names: "--sort_ip"},
+	{names: "--job_id"}, {names: "--run_mode", takes: among("collective ps ps-heter rpc")}, {names: "--legacy", takes: yesOrNo}, {names: "--backend", takes: among("auto nccl gloo bkcl heter xccl")},
+	{names: "--log_dir"}, {names: "--log_level", takes: aLevel}, {names: "--log_overwrite", takes: yesOrNo}, {names: "--enable_gpu_log", takes: yesOrNo}, {names: "--sort_ip", takes: yesOrNo},
 	{names: "--servers"}, {names: "--trainers --workers"},
 	{names: "--server_num", takes: whole(0)}, {names: "--trainer_num --worker_num", takes: whole(0)},
-	{names: "--gloo_port --http_port"}, {names: "--with_gloo"},
+	{names: "--gloo_port --http_port", takes: whole(0)}, {names: "--with_gloo"},
 	{names: "--heter_workers"}, {names: "--heter_devices"}, {names: "--heter_worker_num"}, {names: "--coordinators"}, {names: "--coordinator_num"},
 	{names: "--auto_parallel_config"}, {names: "--auto_cluster_config"}, {names: "--auto_tuner_json"},
 	{names: "--cluster_topo_path"}, {names: "--rank_mapping_path"}, {names: "--enable_auto_mapping"},
 	{names: "--max_restart", takes: whole(0)}, {names: "--elastic_level", takes: whole(-1)}, {names: "--elastic_timeout", takes: whole(0)},
 	{names: "--elastic_server"}, {names: "--elastic_pre_hook"}, {names: "--scale"}, {names: "--force"},
 }}
+
+// aLevel takes a level of Python's logging.
+func aLevel(value string) error {
+	return among("debug info warning error critical")(strings.ToLower(value))
+}
 
 // paddleVariables say what flags say. Which of the two counts differs from release to release.
 var paddleVariables = []struct{ name, option string }{
