@@ -66,6 +66,7 @@ type Server struct {
 	scopes  map[string]*scope
 	held    int // bytes in them
 	asked   map[place]*asked
+	came    bool
 	refused int
 }
 
@@ -170,6 +171,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) (status int, value []byte, err error) {
+	if r.Method == http.MethodGet && r.URL.Path == cameAt {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return http.StatusOK, strconv.AppendBool(nil, s.came), nil
+	}
 	at, ranks, err := s.parse(r)
 	if err != nil {
 		return http.StatusBadRequest, nil, err
@@ -285,11 +291,35 @@ func (s *Server) put(at place, value []byte) error {
 		close(who.came)
 		delete(s.asked, at)
 	}
-	if at.scope == "global" && s.Came != nil {
-		s.Came()
-		s.Came = nil
+	if at.scope == "global" && !s.came {
+		s.came = true
+		if s.Came != nil {
+			s.Came()
+		}
 	}
 	return nil
+}
+
+// cameAt is where muster itself asks whether anybody has come.
+const cameAt = "/muster/came"
+
+// HasCome asks the server at an address whether any worker has come.
+func HasCome(ctx context.Context, addr string) (came bool, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+cameAt, nil)
+	if err != nil {
+		return false, err
+	}
+	answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(r) // by no proxy
+	if err != nil {
+		return false, err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, maxRest))
+	if answer.StatusCode != http.StatusOK {
+		return false, fmt.Errorf("%s: %s: %.80q", addr, answer.Status, text)
+	}
+	came, wrong := strconv.ParseBool(string(text))
+	return came, errors.Join(err, wrong)
 }
 
 // Empty names the file that is there until somebody has come to the rendezvous at a port.

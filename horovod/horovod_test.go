@@ -309,3 +309,22 @@ func TestCross(t *testing.T) {
 		}
 	}
 }
+
+// Other nodes of muster's can ask whether anybody has come; a server that does not know the question is an error.
+func TestHasCome(t *testing.T) {
+	s := &Server{World: World{1, 1}}
+	server := httptest.NewServer(s)
+	defer server.Close()
+	addr := server.Listener.Addr().String()
+	for _, want := range []bool{false, true} {
+		if came, err := HasCome(t.Context(), addr); came != want || err != nil {
+			t.Errorf("%v, %v; want %v", came, err, want)
+		}
+		ask(s, "PUT", "/global/1", "addresses")
+	}
+	older := httptest.NewServer(http.NotFoundHandler())
+	defer older.Close()
+	if came, err := HasCome(t.Context(), older.Listener.Addr().String()); came || err == nil {
+		t.Errorf("of an older one: %v, %v", came, err)
+	}
+}

@@ -1,11 +1,13 @@
 package launcher
 
 import (
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/muster-run/muster/heartbeat/page"
+	"github.com/muster-run/muster/horovod"
 )
 
 func TestApart(t *testing.T) {
@@ -74,6 +76,13 @@ func TestArrivals(t *testing.T) {
 	}
 	if a.ended(true); !a.over() || a.alone(true) == "" || a.alone(true) != "" {
 		t.Error("it is to be said once")
+	}
+	server := httptest.NewServer(&horovod.Server{World: horovod.World{1, 1}})
+	defer server.Close()
+	told := make(chan string, 2)
+	other := &arrivals{at: server.Listener.Addr().String(), tell: func(text string) { told <- text }}
+	if said := other.alone(true) + other.alone(true); said != "" || other.open() != nil || <-told != nobodyCame || len(told) > 0 {
+		t.Errorf("another node does not say it once, but %q", said)
 	}
 	came := &arrivals{file: filepath.Join(t.TempDir(), "none")}
 	var none *arrivals

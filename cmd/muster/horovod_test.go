@@ -70,10 +70,14 @@ func TestHorovodAlone(t *testing.T) {
 	if err := os.WriteFile(dir+"/train.py", []byte(train), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	p := muster(t, dir, []string{"PYTHON_EXEC=" + python(t, "debian")}, "run", "--framework", "horovod", "--nproc-per-node", "2", "train.py")
-	p.says(unseen)
-	p.cmd.Process.Signal(syscall.SIGTERM)
-	p.ends(143)
+	all := startNodes(t, 2, []string{"PYTHON_EXEC=" + python(t, "debian")}, "--framework", "horovod", "--", dir+"/train.py")
+	for _, p := range all { // each of its own
+		p.says(unseen)
+	}
+	all[1].cmd.Process.Signal(syscall.SIGTERM)
+	for _, p := range all {
+		p.ends(143)
+	}
 }
 
 func TestHorovodWords(t *testing.T) {
