@@ -115,8 +115,8 @@ func (m *meeting) open(ctx context.Context) error {
 }
 
 // serve hosts the store at the endpoint's port. When somebody holds that port already, a node that is sure that it
-// should host waits for him to go; any other takes him for another agent of this machine. Whoever does neither go nor
-// show that he is one is a stranger.
+// should host waits for him to go, unless he hosts in its stead; any other takes him for another agent of this machine. Whoever does
+// neither go nor show that he is one is a stranger.
 func (m *meeting) serve(ctx context.Context, sure bool) error {
 	port := portOf(m.port)
 	var before predecessor
@@ -136,7 +136,8 @@ func (m *meeting) serve(ctx context.Context, sure bool) error {
 		}
 		if sure {
 			before.look(ctx, m, late)
-		} else {
+		}
+		if !sure || before.stays(m) {
 			switch err := m.findHere(ctx, late); {
 			case errors.Is(err, tcpstore.ErrNotStore):
 				late = time.Now() // unless he has just gone

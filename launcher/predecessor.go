@@ -65,6 +65,12 @@ func (p *predecessor) mayEnd(m *meeting, late *time.Time) bool {
 	return true
 }
 
+// stays reports whether it hosts in the stead of an agent that was lost, as far as can be told, and goes on to do so: it has its first process, and nodes of
+// this job take each other's places. Then this one meets the others there.
+func (p *predecessor) stays(m *meeting) bool {
+	return p.show != nil && m.again() && attended(m.incumbents())
+}
+
 // attended reports whether the parent of one of these processes is among them.
 func attended(hosts []int) bool {
 	return slices.ContainsFunc(hosts, func(pid int) bool {

@@ -18,7 +18,7 @@ const vacancyTime = time.Second
 
 // succeed makes this node a successor while its world lives. Where no other world follows, nobody who comes late could take part.
 func (m *meeting) succeed() {
-	if m.hosting || !m.plan.MayServe || m.port == "" || !m.again() {
+	if m.hosting || !m.plan.Serve && !m.plan.MayServe || m.port == "" || !m.again() {
 		return
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -26,7 +26,7 @@ func (m *meeting) succeed() {
 	m.heir = successor{stop, ended}
 	go func() {
 		defer close(ended)
-		if isMe(ctx, hostOf(m.port), m.c.Host.Hostname) {
+		if m.plan.Serve || isMe(ctx, hostOf(m.port), m.c.Host.Hostname) {
 			m.awaitVacancy(ctx)
 		}
 	}()

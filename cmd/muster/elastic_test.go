@@ -259,6 +259,26 @@ func TestFirstProcessOfWhoMayHostIsKilled(t *testing.T) {
 	c.end("a", "b", "c")
 }
 
+// While it was gone, another agent of its machine may have taken its stead: it meets the others there.
+func TestHostIsBackBesideItsSuccessor(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, "--nnodes 1:2 --max-restarts 3")
+	c.joins("a")
+	c.joinsWith("b", "--serve", "auto")
+	c.works(0, "a", "b")
+	first := c.nodes["a"].cmd.Process.Pid
+	agents := agentsOf(first)
+	for _, pid := range append([]int{first}, agents...) {
+		syscall.Kill(pid, syscall.SIGKILL)
+	}
+	b := c.nodes["b"]
+	c.works(1, "b")
+	b.until(func() bool { return slices.Contains(ports.Holders(c.port), b.cmd.Process.Pid) })
+	c.joins("a")
+	c.works(2, "b", "a")
+	c.end("a", "b")
+}
+
 // One that lives, as when a command is given twice by mistake, is another thing.
 func TestHostIsThere(t *testing.T) {
 	t.Parallel()
