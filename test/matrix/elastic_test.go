@@ -108,19 +108,22 @@ func hostRestarted(indices ...int) func(*stage) {
 	}
 }
 
-// A pod that hosts the store is replaced: the same name and index, another address.
-func podReplaced(s *stage) {
-	s.add(2)
-	flags := []string{"--nnodes 2 --max-restarts 1 --node-rank 0", "--nnodes 2 --max-restarts 1 --node-rank 1"}
-	for i, h := range s.hosts {
-		s.start(flags[i], h)
+// A pod is replaced, the one that hosts the store or another: the same name and index, another address.
+func podReplaced(victim int) func(*stage) {
+	return func(s *stage) {
+		s.add(2)
+		flags := []string{"--nnodes 2 --max-restarts 1 --node-rank 0", "--nnodes 2 --max-restarts 1 --node-rank 1"}
+		for i, h := range s.hosts {
+			s.start(flags[i], h)
+		}
+		s.world(2)
+		left := s.hosts[1-victim]
+		s.die(s.hosts[victim])
+		again := s.connect(fmt.Sprint("h", victim))
+		s.start(flags[victim], again)
+		s.world(2)
+		s.finish(again, left)
 	}
-	s.world(2)
-	s.die(s.hosts[0])
-	again := s.connect("h0")
-	s.start(flags[0], again)
-	s.world(2)
-	s.finish(again, s.hosts[1])
 }
 
 // One node is cut off, and keeps running, with a worker that does not heed TERM. The others wait until it is gone all the
