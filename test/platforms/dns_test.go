@@ -83,13 +83,18 @@ func (d *dns) add(name, addr string, later int) *record {
 	return r
 }
 
-// moves says that names are told with another address so often before.
-func (d *dns) moves(from string, often int) {
+// moveAll says that names are told with another address so often before.
+func (d *dns) moveAll(from string, often int) {
+	for _, r := range d.names {
+		d.moves(r, from, often)
+	}
+}
+
+// moves is that of one name.
+func (d *dns) moves(r *record, from string, often int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, r := range d.names {
-		r.stale, r.old = netip.MustParseAddr(from), often
-	}
+	r.stale, r.old = netip.MustParseAddr(from), often
 }
 
 // moved is whether a name that was told with its old address was told with its new one in the end.

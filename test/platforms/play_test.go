@@ -92,7 +92,7 @@ func (e example) run(t *testing.T, muster string) {
 		}
 	}
 	if e.play.stale > 0 {
-		names.moves(vacant, e.play.stale)
+		names.moveAll(vacant, e.play.stale)
 	}
 	programs := map[*pod]*stage.Program{}
 	for _, i := range rand.Perm(len(pods)) { // in no order, as they are created
