@@ -235,7 +235,10 @@ func peersTable(w io.Writer, nodes []peers.Node, pairs []peers.Pair, reduced all
 	for _, d := range differences {
 		fmt.Fprintf(t, "warn  %s\n", d)
 	}
-	if len(faults) == 0 {
+	switch untold := peers.Untold(len(nodes), reduced.Rounds); {
+	case untold != "":
+		fmt.Fprintf(t, "%d nodes: %s\n", len(nodes), untold)
+	case len(faults) == 0:
 		fmt.Fprintf(t, "%d nodes: no node and no link is slower than the others\n", len(nodes))
 	}
 	return t.Flush()

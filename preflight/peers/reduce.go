@@ -177,6 +177,17 @@ func regrouped(round []Reduced) [][]int {
 	return groups
 }
 
+// Untold is what the figures of so few nodes cannot tell; "": they can.
+func Untold(nodes int, rounds [][]Reduced) string {
+	switch {
+	case nodes == 2:
+		return "of two nodes nobody knows which one is slow, or what is usual: hold the figures against what the network should carry"
+	case nodes == 3 && len(rounds) > 0:
+		return "three nodes make one all-reduce, which does not tell which of them is slow in it: hold its figure against what the network should carry"
+	}
+	return ""
+}
+
 // JudgeReduced names the nodes that are slow or fail in all-reduces with whomever, a sentence each, and groups of which nobody knows who it is.
 func JudgeReduced(nodes []Node, rounds [][]Reduced) (faults []string) {
 	j := judgement{nodes: nodes}
@@ -187,7 +198,7 @@ func JudgeReduced(nodes []Node, rounds [][]Reduced) (faults []string) {
 	if len(rounds) == 1 {
 		for _, r := range rounds[0] {
 			if bad(r, rounds[0]) {
-				j.say("%s", j.reduced(r, rounds[0]))
+				j.say("%s", j.reduced(r, rounds[0])+j.alone(rounds[0]))
 			}
 		}
 		return j.faults
@@ -209,6 +220,23 @@ func JudgeReduced(nodes []Node, rounds [][]Reduced) (faults []string) {
 		}
 	}
 	return j.faults
+}
+
+// alone is who it is where all nodes are one group, or that nobody knows; "": they are several groups.
+func (j *judgement) alone(round []Reduced) string {
+	if len(round) > 1 {
+		return ""
+	}
+	var own []int
+	for i, o := range round[0].Outcomes {
+		if o.Own {
+			own = append(own, round[0].Nodes[i])
+		}
+	}
+	if len(own) == 1 {
+		return fmt.Sprintf("; so says %s of itself", j.name(own[0]))
+	}
+	return "; which of them it is so few nodes cannot tell"
 }
 
 // reduced says what became of a group of which nobody knows who is to blame.

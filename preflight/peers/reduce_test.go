@@ -91,7 +91,8 @@ func TestReduce(t *testing.T) {
 		{4, broken(1, ""), []string{"n1 (node 1) fails in an all-reduce with whomever: Connection closed by peer"}},
 		{6, broken(5, "PyTorch does not start: no CUDA"), []string{"n5 (node 5) fails in an all-reduce with whomever: PyTorch does not start: no CUDA"}},
 		{4, broken(0, "7 of 9 sums are wrong"), []string{"n0 (node 0) fails in an all-reduce with whomever: 7 of 9 sums are wrong"}},
-		{2, broken(1, "PyTorch does not start"), []string{"the all-reduce of n0 (node 0) and n1 (node 1) fails: PyTorch does not start"}},
+		{2, broken(1, "PyTorch does not start"), []string{"the all-reduce of n0 (node 0) and n1 (node 1) fails: PyTorch does not start; so says n1 (node 1) of itself"}},
+		{3, broken(1, ""), []string{"the all-reduce of n0 (node 0) and n1 (node 1) and n2 (node 2) fails: Connection closed by peer; which of them it is so few nodes cannot tell"}},
 		{4, slow(0, 1, 2, 3), nil}, // nobody knows what is usual
 		{4, func(int, []int) Outcome { return Outcome{Error: "no route"} }, []string{"the all-reduce of n0 (node 0) and n1 (node 1) fails: no route", "the all-reduce of n2 (node 2) and n3 (node 3) fails: no route"}},
 		{4, func(_ int, with []int) Outcome { // a way, and none of the nodes: neighbours in the second round
@@ -172,6 +173,18 @@ func TestNoTorch(t *testing.T) {
 		o := Torch{Python: python}.Reduce(t.Context(), Seat{Size: 1}, func() error { return errors.New("nobody is to wait for it") })
 		if !o.Own || !strings.Contains(o.Error, want) {
 			t.Errorf("%s: %+v", python, o)
+		}
+	}
+}
+
+func TestUntold(t *testing.T) {
+	for _, c := range []struct {
+		nodes  int
+		rounds [][]Reduced
+		told   bool
+	}{{1, nil, true}, {2, nil, false}, {3, nil, true}, {3, [][]Reduced{{}}, false}, {4, [][]Reduced{{}, {}}, true}} {
+		if got := Untold(c.nodes, c.rounds); (got == "") != c.told {
+			t.Errorf("%d nodes: %q", c.nodes, got)
 		}
 	}
 }
