@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A Client asks the agent that listens at a path.
@@ -24,6 +26,9 @@ type Client struct {
 // Ask sends a request and reads the answer into result, which may be nil. The agent's own errors come back as they are.
 func (c Client) Ask(ctx context.Context, r Request, result any) error {
 	conn, err := c.dial()
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("ask the agent at %s: it is being replaced, or gone", c.Path)
+	}
 	if err != nil {
 		return fmt.Errorf("ask the agent at %s: %w", c.Path, err)
 	}
@@ -105,8 +110,9 @@ func listed(text string) (paths []string) {
 	return paths
 }
 
-// alive returns the sockets at which a process of this user listens. Another user's is passed over, although root could
-// talk to it: what it says of an environment would be run.
+// alive returns the sockets at which a process of this user listens, or is about to: of a run that goes on, while its agent is replaced. Else
+// another job's would be taken for the only one. Another user's is passed over, although root could talk to it: what it says of an environment would
+// be run.
 func alive(paths []string) (found []Client) {
 	seen := map[string]bool{}
 	for _, path := range paths {
@@ -116,8 +122,11 @@ func alive(paths []string) (found []Client) {
 		seen[path] = true
 		c := Client{Path: path}
 		conn, err := c.dial()
-		if err != nil {
-			continue // its agent is gone
+		if err != nil { // its agent is gone
+			if goesOn(filepath.Dir(path)) {
+				found = append(found, c)
+			}
+			continue
 		}
 		if uid, err := userOf(conn); err == nil && uid == os.Getuid() {
 			found = append(found, c)
@@ -125,6 +134,22 @@ func alive(paths []string) (found []Client) {
 		conn.Close()
 	}
 	return found
+}
+
+// goesOn reports whether some process still has a run's directory for its own.
+func goesOn(dir string) bool {
+	for _, d := range []string{dir, filepath.Join(Memory, filepath.Base(dir))} {
+		f, err := os.OpenFile(filepath.Join(d, Owner), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+		if err != nil {
+			continue
+		}
+		err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return true
+		}
+	}
+	return false
 }
 
 // mine reports whether this user's socket is at path.

@@ -15,10 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Socket is the name of the socket in a run's private directory, and Dirs how the names of those directories begin.
+// Socket is the name of the socket in a run's private directory, and Dirs how the names of those directories begin. Owner is a file there, or in the
+// directory of the same name in Memory, which is locked while a process of the run lives.
 const (
 	Socket = "agent.sock"
 	Dirs   = "muster-"
+	Owner  = "owner"
+	Memory = "/dev/shm"
 )
 
 // A Request is what a client asks. What can be asked is the agent's to say.

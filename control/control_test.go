@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestMain(m *testing.M) {
@@ -98,6 +100,20 @@ func TestFindOnlyTheLiving(t *testing.T) {
 	os.Mkdir(filepath.Join(base, Dirs+"empty"), 0o700)
 	if found := Find(base, base); len(found) != 1 || found[0] != alive {
 		t.Errorf("found %v, want only %v", found, alive)
+	}
+	lock, err := os.Create(filepath.Join(filepath.Dir(c.Path), Owner))
+	if err == nil {
+		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := Find(base); len(found) != 2 || c.Ask(t.Context(), Request{}, nil) == nil {
+		t.Errorf("found %v, without that whose agent is replaced", found)
+	}
+	lock.Close()
+	if found := Find(base); len(found) != 1 {
+		t.Errorf("found %v", found)
 	}
 	again, err := Listen(filepath.Dir(c.Path), echo, slog.New(slog.DiscardHandler))
 	if err != nil {

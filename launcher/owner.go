@@ -5,13 +5,15 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/muster-run/muster/control"
 )
 
 // This file is what becomes of directories in memory whose processes were all killed: the machine's next agent removes them. Such memory outlives a
 // container, and is as large as its pod may be.
 
 // ownerFile is in a directory, locked: it is somebody's.
-const ownerFile = "owner"
+const ownerFile = control.Owner
 
 // heldOwner is the name under which the first process has it open, too, for who takes over from this agent.
 const heldOwner = "owner"

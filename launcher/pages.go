@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/muster-run/muster/control"
 	"github.com/muster-run/muster/heartbeat/page"
 	"github.com/muster-run/muster/job"
 )
@@ -36,7 +37,7 @@ func unpackHook(run string) func() (string, error) {
 func pageDir(run string) string { return filepath.Join(memory, filepath.Base(run)) }
 
 // memory is where files are that no disk has.
-const memory = "/dev/shm"
+const memory = control.Memory
 
 // makePages makes that directory. Where there is no such memory the run's own does.
 func (h *heritage) makePages() {

@@ -60,8 +60,12 @@ func (a *agent) find(ctx context.Context) (control.Client, error) {
 	found = slices.DeleteFunc(found, func(c control.Client) bool {
 		var s report.Status
 		err := c.Ask(ctx, control.Request{Do: "status"}, &s)
-		if err != nil || a.job != "" && s.Job != a.job && !strings.HasPrefix(s.Job, a.job+"#") { // with the number of an attempt
+		switch {
+		case a.job != "" && (err != nil || s.Job != a.job && !strings.HasPrefix(s.Job, a.job+"#")): // with the number of an attempt
 			return true
+		case err != nil:
+			all = append(all, fmt.Sprintf("one that does not answer (--socket %s)", c.Path))
+			return false
 		}
 		all = append(all, fmt.Sprintf("job %s, pid %d (--socket %s)", report.Plain(s.Job), s.PID, c.Path))
 		return false

@@ -20,6 +20,39 @@ func (p *program) asks(args ...string) *program {
 	return muster(p.t, p.tmp, []string{"TMPDIR=" + p.tmp}, args...)
 }
 
+// While the agent of one job is being replaced, the only other one that runs here is not taken for it.
+func TestAgentIsBeingReplaced(t *testing.T) {
+	t.Parallel()
+	dir := "TMPDIR=" + t.TempDir()
+	open := filepath.Join(t.TempDir(), "open")
+	start := func(id string) *program {
+		p := muster(t, t.TempDir(), []string{dir}, "run", "--nnodes", "1", "--rdzv-id", id, "--nproc-per-node", "1", "--", "sh", "-c",
+			"echo up; while [ ! -e "+open+" ]; do sleep 0.02; done")
+		p.says("up")
+		return p
+	}
+	one, other := start("one"), start("other")
+	first := one.cmd.Process.Pid
+	agent := agentsOf(first)[0]
+	for _, s := range []struct {
+		pid int
+		sig syscall.Signal
+	}{{first, syscall.SIGSTOP}, {agent, syscall.SIGKILL}} {
+		if err := syscall.Kill(s.pid, s.sig); err != nil {
+			t.Fatal(err)
+		}
+	}
+	muster(t, t.TempDir(), []string{dir}, "ctl", "restart").ends(1, "2 agents run here", "job other", "one that does not answer")
+	if err := syscall.Kill(first, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	one.says(tookOver)
+	muster(t, t.TempDir(), []string{dir}, "ctl", "stop", "--job", "other").ends(0)
+	other.ends(143)
+	signalFile(t, open)
+	one.ends(0)
+}
+
 // status is p's, as its agent sees the job.
 func (p *program) status() (s report.Status) {
 	p.t.Helper()
