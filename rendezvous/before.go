@@ -19,9 +19,10 @@ import (
 type past struct {
 	meeting  shelf
 	world    *world
-	protocol int           // of the outcome that made it
-	watch    watch         // of its sign of life
-	alive    time.Duration // how long it has been, about
+	protocol int             // of the outcome that made it
+	lives    map[string]bool // incarnations of its members, once somebody asked
+	watch    watch           // of its sign of life
+	alive    time.Duration   // how long it has been, about
 	over     *Over
 	heard    time.Time // when we heard that it is over
 	history  bool      // there is none to wait for: the job began anew
@@ -220,9 +221,18 @@ func (p *past) members() *job.World {
 }
 
 // had reports whether a node was a member. One of the same generation may be a member of another world, which an earlier life of the store brought about.
+// All of a thousand members ask, so the world must be unpacked.
 func (p *past) had(r record) bool {
-	_, member := p.world.rank(r.Node.Incarnation)
-	return member && r.Seen == p.world.Generation
+	if r.Seen != p.world.Generation {
+		return false
+	}
+	if p.lives == nil {
+		p.lives = make(map[string]bool, len(p.world.Members))
+		for _, m := range p.world.Members {
+			p.lives[m.Incarnation] = true
+		}
+	}
+	return p.lives[r.Node.Incarnation]
 }
 
 // expects is how many members are known to come; 0: nobody knows.

@@ -64,7 +64,7 @@ func (n *node) twinName() string {
 // second reports whether a node waits under the index of another agent, which the world that runs has.
 func (l *leader) second(t ticket) bool {
 	running := l.before.running()
-	if running == 0 || t.Seen == running {
+	if running == 0 || l.before.had(t.record) {
 		return false
 	}
 	if l.hasOf != running {
@@ -82,18 +82,18 @@ func (l *leader) second(t ticket) bool {
 // up, or was away while the world before lived, takes nobody's place. Who had to give way to a member of that world waits on beside it.
 func (l *leader) contest() (kept []ticket, replaced map[int]ticket) {
 	l.strike()
-	rivals := l.living()
-	slices.SortStableFunc(rivals, func(a, b ticket) int { return l.right(a) - l.right(b) })
-	kept, replaced = distinct(rivals)
-	slices.SortFunc(kept, func(a, b ticket) int { return a.number - b.number })
+	var late, rivals []ticket
+	for _, t := range l.living() {
+		if t.Seen > 0 && l.before.world != nil && !l.expected(t) {
+			late = append(late, t)
+		} else {
+			rivals = append(rivals, t)
+		}
+	}
+	kept, replaced = distinct(slices.Concat(late, rivals))
+	if len(late) > 0 {
+		slices.SortFunc(kept, func(a, b ticket) int { return a.number - b.number })
+	}
 	maps.DeleteFunc(replaced, func(_ int, by ticket) bool { return l.expected(by) })
 	return kept, replaced
-}
-
-// right is 1 for a node that may take the place of another one.
-func (l *leader) right(t ticket) int {
-	if t.Seen > 0 && l.before.world != nil && !l.expected(t) {
-		return 0
-	}
-	return 1
 }
