@@ -139,6 +139,7 @@ func (s *state) callOff(p policy, what, why string) []any {
 
 // halt ends the round on this node, by order.
 func (s *state) halt(p policy, what, why string) []any {
+	s.forgive(p)
 	s.Order, s.Causes, s.Own, s.Wanted, s.Down = what, nil, nil, nil, nil
 	how := stop{p.grace(s.Now), true}
 	patience := how.Within + leaveTime

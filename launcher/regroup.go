@@ -145,6 +145,7 @@ func (s *state) stoodStill(p policy, n int) []any {
 // leader lives, and has given this node up, it is the one to say who comes.
 func (s *state) orphaned(p policy, e lost) []any {
 	v := s.foremost(p, e)
+	s.forgive(p)
 	switch {
 	case s.asks():
 		return s.conclude(p, *s.Own)

@@ -24,9 +24,9 @@ func (s *state) ran() time.Duration {
 	return s.Now - max(s.Began, s.Mended)
 }
 
-// forgive takes the failures before this round back, if it ran for long enough.
+// forgive takes the failures before this round back, if it ran for long enough until something, or an order, ended it.
 func (s *state) forgive(p policy) {
-	if p.Window > 0 && s.Started && s.ran() >= p.Window {
+	if p.Window > 0 && s.Order == "" && s.Started && s.ran() >= p.Window {
 		s.Free = s.last()
 	}
 }

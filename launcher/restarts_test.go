@@ -54,6 +54,53 @@ func TestRestartWindow(t *testing.T) {
 	w.all(3, "after 3 restarts")
 }
 
+// So does one that ended by order, and not one that was paused for long.
+func TestRestartWindowOfARoundByOrder(t *testing.T) {
+	for _, c := range []struct {
+		order    string
+		ran      time.Duration
+		paused   time.Duration
+		forgives bool
+	}{{orderRestart, 2 * time.Hour, 0, true}, {orderRestart, time.Minute, 0, false}, {orderPause, 2 * time.Hour, 0, true}, {orderPause, time.Minute, 2 * time.Hour, false}} {
+		w := newWorld(t, 2).begin()
+		w.policy.MaxRestarts, w.policy.Window = 1, time.Hour
+		if w.fails(time.Minute) < 0 {
+			t.Fatal("the first failure ends the job")
+		}
+		w.now += c.ran
+		w.feed(0, ordered{c.order})
+		w.run()
+		if c.order == orderPause {
+			w.now += c.paused
+			w.feed(0, ordered{orderResume})
+			w.run()
+		}
+		if got := w.fails(time.Minute) >= 0; got != c.forgives {
+			t.Errorf("%s after %v, and %v: it goes on: %v", c.order, c.ran, c.paused, got)
+		}
+	}
+}
+
+// And one that ended with the loss of the leader.
+func TestRestartWindowOfALostLeader(t *testing.T) {
+	for ran, forgiven := range map[time.Duration]int{2 * time.Hour: 2, time.Minute: 1} {
+		w := elasticWorld(t, 3, 2, 3)
+		w.policy.MaxRestarts, w.policy.Window = 1, time.Hour
+		if w.fails(time.Minute) < 0 {
+			t.Fatal("the first failure ends the job")
+		}
+		w.now += ran
+		w.die(0)
+		w.run()
+		w.in(2, 1, 2)
+		for _, n := range []int{1, 2} {
+			if got := w.states[n].Free; got != forgiven {
+				t.Errorf("after %v node %d counts %d free rounds of 2", ran, n, got)
+			}
+		}
+	}
+}
+
 // Counts outlive the agent; what cannot be read is told, and harms nothing.
 func TestLedger(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
