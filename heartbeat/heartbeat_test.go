@@ -549,6 +549,13 @@ func TestGuards(t *testing.T) {
 			t.Errorf("after it is heard again: %+v", f)
 		}
 	})
+	t.Run("steps that count down", func(t *testing.T) {
+		w := newWorld(1, Limits{}).train(120)
+		w.stand(600, func() { w.beats[0].Steps-- }) // and the count of beats has it that the sum stays
+		if f := w.worst(); f != nil {
+			t.Errorf("%+v", f)
+		}
+	})
 	t.Run("another process", func(t *testing.T) {
 		w := newWorld(4, Limits{}).train(120)
 		w.enter(0, 1, 2)

@@ -58,13 +58,14 @@ const (
 	workDisk  = 64 << 10        // a second, of a disk: logs are less
 )
 
-// note takes in a beat, and reports whether the rank advanced.
+// note takes in a beat, and reports whether the rank advanced. Its step may be what is left to do: then it falls by as much as the count of
+// its beats grows.
 func (t *track) note(b *job.Beat, passed time.Duration) bool {
 	before := t.past
 	t.beat = b
 	t.mark(b.Sight, passed)
 	t.keep(b)
-	return b.Count > before.count || b.Steps > before.steps
+	return b.Count > before.count || b.Steps != before.steps
 }
 
 // mark takes in what was done between two sights. What a process did that has ended is gone from the sums of its worker.
