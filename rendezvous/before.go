@@ -77,6 +77,9 @@ func (n *node) lookBack(ctx context.Context) (*outcome, error) {
 	if err := n.outlived(ctx); err != nil {
 		return nil, err
 	}
+	if n.Say != nil && !was.history {
+		n.Say(fmt.Sprintf("this job has ended here, in generation %d: %s; nodes that come now begin it anew", last, plain(n.before.over.Verdict.Sentence, maxReason)))
+	}
 	n.before = past{history: true}
 	return nil, nil
 }

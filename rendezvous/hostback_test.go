@@ -141,6 +141,37 @@ func TestMembersFindAWorldOfAnotherLife(t *testing.T) {
 	})
 }
 
+// Who was in no world of a job that has ended, and comes while its end stands in the store, as a script's next run does, begins it anew: that is said, once.
+func TestBeginsAnewIsSaid(t *testing.T) {
+	for _, standby := range []bool{false, true} { // who has read the end for all who wait
+		play(t, func(s *scene) {
+			a, b, c := s.three(hosted)
+			var x *arrival
+			if standby {
+				x = s.comes(life(member(2), "other"), hosted)
+			}
+			s.ends(a, Over{Verdict: well})
+			for _, m := range []*arrival{b, c} {
+				m.session.Close()
+			}
+			if standby {
+				s.fails(x, "the job ended while this node stood by", new(*Ended))
+			}
+			o, said := hosted, []string(nil)
+			o.Say = func(text string) { said = append(said, text) }
+			fresh := s.comes(life(member(0), "anew"), o)
+			s.agree([]string{"host0"}, fresh)
+			want := "this job has ended here, in generation 1: all workers ended well; nodes that come now begin it anew"
+			if len(said) != 1 || said[0] != want {
+				t.Errorf("it said %q", said)
+			}
+			if fresh.after > hosted.LastCall+2*beat {
+				t.Errorf("it began after %v", fresh.after)
+			}
+		})
+	}
+}
+
 // A member that comes when the host has come to the job's end alone ends as the job did.
 func TestMembersFindTheEndOfAnotherLife(t *testing.T) {
 	for _, worlds := range []int{1, 3} {

@@ -77,7 +77,7 @@ type Options struct {
 	Lives func(context.Context, job.Node) bool
 	// Doubt says why a machine is doubtful, "": it is not. Where there are more nodes than places, those on such machines are spares.
 	Doubt    func(job.Machine) string // asked by who leads; nil: none is
-	Say      func(string)             // hears who was left for that, or was not; nil: nobody does
+	Say      func(string)             // hears who was left for that, or was not, and that a job begins anew which had ended; nil: nobody does
 	Past     job.Tally                // what this agent knows of the job's rounds; the world's is the most that anybody knows
 	Progress func(Status)             // called by Join when something changed, and each second; nil: nobody looks
 }
