@@ -44,6 +44,7 @@ var scenes = []scene{
 	{name: "store's host is back at once", play: hostRestarted(0, 1, 2)},
 	{name: "store's host is back at once, and did not lead", play: hostRestarted(2, 0, 1)},
 	{name: "node cut off, and healed", play: nodeCutOff, etcd: asked},
+	{name: "leader cut off, and healed", play: leaderCutOffAmongMore, etcd: asked},
 	{name: "agents cut off, workers not", play: agentsCutOff, torch: "newest", etcd: asked},
 	{name: "two halves, and healed", play: twoHalves, etcd: asked},
 	{name: "agent stopped for long", play: agentStoppedForLong, etcd: asked},

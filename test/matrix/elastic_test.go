@@ -140,6 +140,23 @@ func nodeCutOff(s *stage) {
 	s.finish()
 }
 
+// The same with the node that leads, of a job for which one node is enough: on either side there would be enough for a world.
+func leaderCutOffAmongMore(s *stage) {
+	s.add(3)
+	s.hosts[0].deaf = true
+	flags := "--nnodes 1:3" + elastic
+	if s.aside == nil {
+		flags += " --rdzv-endpoint h2:29400"
+	}
+	s.start(flags)
+	s.world(3)
+	s.cut(s.hosts[0])
+	s.world(2)
+	s.heal()
+	s.world(3)
+	s.finish()
+}
+
 // The agents do not hear each other, for longer than the node time-out, and all the while the training advances: nobody is given
 // up, and no worker notices. When a rank stands still then, they are as any that are cut off.
 func agentsCutOff(s *stage) {
