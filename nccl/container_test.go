@@ -2,6 +2,8 @@ package nccl
 
 import (
 	"bytes"
+	"debug/elf"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -31,9 +33,31 @@ func tree(t testing.TB, files map[string]string) string {
 	return root
 }
 
+// library is a shared object with nothing but some constants.
+func library(t testing.TB, constants string) string {
+	t.Helper()
+	const names = "\x00.rodata\x00.names\x00"
+	var b bytes.Buffer
+	for _, v := range []any{
+		elf.Header64{
+			Ident: [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)}, Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64),
+			Version: uint32(elf.EV_CURRENT), Ehsize: 64, Shoff: uint64(64 + len(constants) + len(names)), Shentsize: 64, Shnum: 3, Shstrndx: 2,
+		},
+		[]byte(constants + names), elf.Section64{},
+		elf.Section64{Name: 1, Type: uint32(elf.SHT_PROGBITS), Off: 64, Size: uint64(len(constants))},
+		elf.Section64{Name: 9, Type: uint32(elf.SHT_STRTAB), Off: uint64(64 + len(constants)), Size: uint64(len(names))},
+	} {
+		if err := binary.Write(&b, binary.LittleEndian, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b.String()
+}
+
 // Which NCCL a worker would load, and what says so.
 func TestVersion(t *testing.T) {
 	const site = "/opt/venv/lib/python3.12/site-packages"
+	rccl := library(t, "RCCL version : 2.22.3-HEAD:1a2b3c\x00")
 	wheel := map[string]string{site + "/nvidia/nccl/lib/libnccl.so.2": "", site + "/nvidia_nccl_cu12-2.27.3.dist-info/METADATA": "", "/opt/venv/bin/python": ""}
 	const user = "/root/.local/lib/python3.11/site-packages"
 	users, home := map[string]string{
@@ -69,6 +93,10 @@ func TestVersion(t *testing.T) {
 		{name: "a wheel goes before LD_LIBRARY_PATH", files: both, env: map[string]string{"LD_LIBRARY_PATH": "/hpcx"}, python: "/opt/venv/bin/python", want: "2.27.3", from: site + "/nvidia_nccl_cu12-2.27.3.dist-info"},
 		{name: "LD_PRELOAD goes before all", files: both, env: map[string]string{"LD_PRELOAD": "/x.so /hpcx/libnccl.so.2"}, python: "/opt/venv/bin/python", want: "2.21.5", from: "/hpcx/libnccl.so.2"},
 		{name: "a directory of ldconfig's", files: map[string]string{"/etc/ld.so.conf.d/nccl.conf": "# NCCL\n/opt/nccl/lib\n", "/opt/nccl/lib/libnccl.so.2": "->libnccl.so.2.30.7", "/opt/nccl/lib/libnccl.so.2.30.7": ""}, want: "2.30.7", from: "/opt/nccl/lib/libnccl.so.2"},
+		{name: "RCCL in PyTorch's wheel", python: "/opt/venv/bin/python", want: "2.22.3", from: site + "/torch/lib/librccl.so",
+			files: map[string]string{"/opt/venv/bin/python": "", site + "/torch/lib/librccl.so": rccl}},
+		{name: "RCCL of ROCm's", want: "2.22.3", from: "/opt/rocm/lib/librccl.so.1",
+			files: map[string]string{"/opt/rocm/lib/librccl.so.1": "->librccl.so.1.0.60400", "/opt/rocm/lib/librccl.so.1.0.60400": rccl}},
 		{name: "a file that is no library", files: map[string]string{"/usr/lib/libnccl.so.2": "NCCL version 2.19.3+cuda12.3"}, from: "/usr/lib/libnccl.so.2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -83,6 +111,11 @@ func TestVersion(t *testing.T) {
 
 // The version stands somewhere in a stream, also where two reads meet.
 func TestBanner(t *testing.T) {
+	for text, want := range map[string]Version{"RCCL version : 2.22.3-HEAD:1a2b3c": {2, 22, 3}, "RCCL version 2.18.3+hip6.0": {2, 18, 3}} {
+		if got := banner(strings.NewReader("RCCL version %s\x00" + text + "\n")); got != want {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
 	const text = "NCCL version 2.26.2+cuda12.4"
 	for _, before := range []int{0, 1, 100, 256<<10 - 50, 256<<10 - 20, 256<<10 - 1, 256 << 10, 600 << 10} {
 		for _, after := range []int{0, 1, 300 << 10} {

@@ -42,13 +42,16 @@ func ParseVersion(text string) (v Version, err error) {
 	return v, nil
 }
 
-const soname = "libnccl.so.2"
+const (
+	soname = "libnccl.so.2"
+	rccl   = "librccl.so" // AMD's; what its file is numbered by is not NCCL's version
+)
 
 // version is that of the NCCL that a worker loads, and what says so: one that is preloaded; the one that PyTorch has in itself; the wheel
 // beside PyTorch, which PyTorch looks in first (DT_RPATH); else the first that the dynamic loader finds.
 func (c container) version() (Version, string) {
 	for _, file := range strings.FieldsFunc(c.env("LD_PRELOAD"), func(r rune) bool { return r == ' ' || r == ':' }) {
-		if strings.HasPrefix(filepath.Base(file), "libnccl.so") {
+		if name := filepath.Base(file); strings.HasPrefix(name, "libnccl.so") || strings.HasPrefix(name, rccl) {
 			return c.versionOf(file)
 		}
 	}
@@ -62,12 +65,20 @@ func (c container) version() (Version, string) {
 			}
 			break
 		}
+		if file := filepath.Join(site, "torch/lib", rccl); c.exists(file) { // PyTorch's wheel for ROCm
+			return c.versionOf(file)
+		}
 		if v, from := c.wheel(site); v != (Version{}) { // JAX, or a trainer of another kind
 			return v, from
 		}
 	}
 	for _, dir := range c.libraries() {
 		if file := filepath.Join(dir, soname); c.exists(file) {
+			return c.versionOf(file)
+		}
+	}
+	for _, dir := range append(c.libraries(), "/opt/rocm/lib") {
+		if file := filepath.Join(dir, rccl+".1"); c.exists(file) {
 			return c.versionOf(file)
 		}
 	}
@@ -141,9 +152,9 @@ func (c container) inside(file string) Version {
 	return banner(io.LimitReader(s.Open(), maxConstants))
 }
 
-// banner finds "NCCL version 2.26.2+cuda12.4", which NCCL prints when it begins.
+// banner finds "NCCL version 2.26.2+cuda12.4", which NCCL prints when it begins, or "RCCL version : 2.22.3-HEAD".
 func banner(r io.Reader) Version {
-	const mark = "NCCL version 2."
+	const mark = "CCL version "
 	const tail = 32 // behind the mark, and enough for a version
 	b, have := make([]byte, 256<<10), 0
 	for {
@@ -154,8 +165,9 @@ func banner(r io.Reader) Version {
 			if i < 0 {
 				break
 			}
-			from += i + len(mark) - len("2.")
-			if v, bad := ParseVersion(string(b[from:min(have, from+tail)])); bad == nil && (err != nil || from+tail <= have) {
+			from += i + len(mark)
+			text := strings.TrimPrefix(string(b[from:min(have, from+tail)]), ": ")
+			if v, bad := ParseVersion(text); bad == nil && v.Major == 2 && (err != nil || from+tail <= have) {
 				return v
 			}
 		}
