@@ -166,15 +166,16 @@ func (n *node) move(ctx context.Context, root shelf, old int) error {
 	return err
 }
 
-// recalls is what this node knows of how the meeting of a generation ended.
+// recalls is what this node knows of how the meeting of a generation ended, if that made the latest world of which it knows: an older one is over.
 func (n *node) recalls(generation int) *outcome {
-	switch {
-	case n.before.is(generation):
-		return &outcome{Protocol: n.before.protocol, World: n.before.world}
-	case n.Previous != nil && n.Previous.Generation == generation:
-		return &outcome{World: &world{World: *n.Previous}}
+	last := &outcome{Protocol: n.before.protocol, World: n.before.world}
+	if own := n.Previous; own != nil && (last.World == nil || own.Generation > last.World.Generation) {
+		last = &outcome{World: &world{World: *own}}
 	}
-	return &outcome{}
+	if last.World == nil || last.World.Generation != generation {
+		return &outcome{}
+	}
+	return last
 }
 
 // read decodes an outcome.
