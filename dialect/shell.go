@@ -39,14 +39,15 @@ type In struct {
 }
 
 // InShell finds the first launcher that a command line's shell script calls, or a script that it calls by name. What stands behind a program that
-// runs another (uv run torchrun, nohup bash train.sh) is found as in a script; but env before a script is how people have each worker run it.
+// runs another (uv run torchrun, env A=b torchrun) is found as in a script; but env alone, which changes nothing, has each worker run what follows.
 func InShell(h job.Host, argv []string) (In, bool) {
 	r := reading{Host: h, seen: map[string]bool{}, variables: map[string]*variable{}}
 	inner := command(plain(argv))
-	wrapped := len(inner) > 0 && len(inner) < len(argv) && filepath.Base(inner[0].text) != "muster"
+	alone := len(argv) > 1 && filepath.Base(argv[0]) == "env" && !strings.HasPrefix(argv[1], "-") && !given.MatchString(argv[1])
+	wrapped := !alone && len(inner) > 0 && len(inner) < len(argv) && filepath.Base(inner[0].text) != "muster"
 	switch {
 	case wrapped && r.launches(&text{}, inner):
-	case wrapped && filepath.Base(argv[0]) != "env":
+	case wrapped:
 		r.script(r.textOf(inner))
 	default:
 		r.script(r.textOf(plain(argv)))

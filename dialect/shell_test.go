@@ -25,7 +25,7 @@ func TestInShell(t *testing.T) {
 		"bash here.sh": "", "bash told.sh": "torchrun", "sh -c|python -W ignore -Bm torch.distributed.run x": "python -W ignore -Bm torch.distributed.run by path", "sh -c|echo $((1<<N))\ntorchrun x": "torchrun",
 		"sh -c|muster run --nnodes 2 x.py": "muster run", "sh -c|exec /usr/local/bin/muster torchrun x.py": "/usr/local/bin/muster torchrun",
 		"sh -c|muster status": "", "sh -c|cd /x; bash -euc 'set -x; torchrun x' | cat": "torchrun", "sh -c|bash ./a.sh": "", "sh -c|exec bash a.sh": "torchrun",
-		"env A=b torchrun x": "torchrun", "uv run --python 3.12 accelerate launch x": "accelerate launch", "timeout 9 /opt/bin/torchrun x": "/opt/bin/torchrun by path", "nohup bash a.sh": "torchrun", "env A=b bash a.sh": "",
+		"env A=b torchrun x": "torchrun", "uv run --python 3.12 accelerate launch x": "accelerate launch", "timeout 9 /opt/bin/torchrun x": "/opt/bin/torchrun by path", "nohup bash a.sh": "torchrun", "env A=b bash a.sh": "torchrun", "env bash a.sh": "", "env torchrun x": "", "env env A=b torchrun x": "", "/usr/bin/env -i torchrun x": "torchrun",
 		"env A=b accelerate config": "", "nice python x.py": "", "env A=b": "", "env A=b muster run x": "", "numactl -N 0 python3 -m torch.distributed.run x": "python3 -m torch.distributed.run by path",
 		"sh -c|. ./outer.sh": "", "sh outer.sh": "torchrun", "sh -c|sh.sh 2": "python3 -m torch.distributed.run by path", "sh round.sh": "", "sh -c|echo a.sh": "", "sh -c|command torchrun x": "torchrun",
 	} {

@@ -235,11 +235,11 @@ func TestRealLauncherInWorker(t *testing.T) {
 		}
 	}
 	muster(t, dir, nil, "run", "--nproc-per-node", "2", "--", "env", "python3", "-u", "./torchrun", "x").
-		ends(2, "torchrun in a worker would start workers in each of the job's 2")
+		ends(2, "torchrun in a worker would start workers in each of the job's 2", ", or make torchrun a link to muster;")
 	muster(t, dir, nil, "run", "--nproc-per-node", "2", "--", "env", "python3", "accelerate", "launch", "x").
 		ends(2, "accelerate in a worker would start workers in each of the job's 2")
 	muster(t, dir, nil, "run", "--nproc-per-node", "2", "--", "env", "python3", "-m", "torch.distributed.run", "x").
-		ends(2, "python -m torch.distributed.run in a worker would start workers")
+		ends(2, "python -m torch.distributed.run in a worker would start workers", "(muster run -- python -m torch.distributed.run ...); MUSTER_BYPASS")
 	muster(t, dir, nil, "run", "--nproc-per-node", "2", "--", "env", "python3", "accelerate", "env").ends(0, "real ['env']")
 	muster(t, dir, nil, "run", "--nproc-per-node", "1", "--", "env", "python3", "torchrun", "x").ends(0, "real ['x']")
 	muster(t, dir, []string{bypass + "=1"}, "run", "--nproc-per-node", "2", "--", "env", "python3", "torchrun", "x").ends(0, "real ['x']")

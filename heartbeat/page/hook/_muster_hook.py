@@ -50,8 +50,9 @@ def refuse_launcher():
         args = [os.fsdecode(a) for a in f.read().split(b"\0")[1:-1]]
     name = launcher(args)
     if name and several:
-        text = "muster: %s in a worker would start workers in each of the job's %s; let muster start it (muster run -- %s ...), or make %s a link to muster"
-        os.write(2, (text % (name, os.environ["WORLD_SIZE"], name, name.split()[-1]) + "; MUSTER_BYPASS=1 allows it\n").encode())
+        text = "muster: %s in a worker would start workers in each of the job's %s; let muster start it (muster run -- %s ...)"
+        link = ", or make %s a link to muster" % name if name in LAUNCHERS else ""
+        os.write(2, (text % (name, os.environ["WORLD_SIZE"], name) + link + "; MUSTER_BYPASS=1 allows it\n").encode())
         os._exit(2)
     if name:
         os.execv(os.path.join(links, "muster"), ["muster", sys.executable or "python3"] + args)
