@@ -410,6 +410,13 @@ func TestStacksTakenLater(t *testing.T) {
 	w.until(t, "ready no more", func(s Snapshot) bool { return !s.StackReady })
 }
 
+// Python before 3.8 does not know the kernel's number of a thread.
+func TestHelperOfOldPython(t *testing.T) {
+	w := start(t, "import _thread; del _thread.get_native_id\nimport torch, sys\nsys.stdin.read()")
+	s := w.until(t, "there", func(s Snapshot) bool { return s.PID > 0 })
+	w.until(t, "telling", func(n Snapshot) bool { return n.Helper > s.Helper })
+}
+
 // A thread that waits by the clock on the wall, as many builds of Python do, waits for an hour when that is set back by one. The next step
 // of an optimizer wakes it.
 func TestClockSetBack(t *testing.T) {

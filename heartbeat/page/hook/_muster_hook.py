@@ -309,7 +309,7 @@ class Hook:
         try:
             import _thread
 
-            self.thread = _thread.get_native_id()
+            self.thread = getattr(_thread, "get_native_id", int)()  # since Python 3.8
             before = self.spent
             while not self.wait(wake):
                 self.turn()
