@@ -27,7 +27,7 @@ func TestGuestIsThere(t *testing.T) {
 	a := guest.nodes["a"]
 	a.says("is another job's, which hands over what calls for this one")
 	at := fmt.Sprintf("port %d (pid %d, muster.test run)", owner.port, a.cmd.Process.Pid)
-	muster(t, t.TempDir(), nil, append(guest.agent("a", "2"), "--", "true")...).ends(job.ExitStranger, "another agent of guest does, at "+at)
+	muster(t, t.TempDir(), nil, append(guest.agent("a", "2"), "--max-restarts", "0", "--", "true")...).ends(job.ExitStranger, "another agent of guest does, at "+at)
 	syscall.Kill(a.cmd.Process.Pid, syscall.SIGKILL)
 	guest.joins("a")
 	guest.works(1, "a", "b")
