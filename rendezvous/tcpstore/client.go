@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -201,27 +202,51 @@ var onceOnly = [numVerbs]bool{add: true, compareSet: true, appendKey: true, queu
 
 // exchange sends the request in one write and reads the reply.
 func (c *Client) exchange(ctx context.Context, a asking) error {
-	l := c.link
-	waits := a.verb == wait || a.verb == barrier
-	limit := c.opt.ReplyTimeout
-	if waits {
-		limit = 0
+	if a.verb == wait || a.verb == barrier {
+		return c.await(ctx, a)
 	}
-	release := l.under(ctx, limit)
-	err := c.talk(a)
-	release()
-	if err != nil && waits && ctx.Err() != nil && c.life.Err() == nil {
+	err := c.link.during(ctx, c.opt.ReplyTimeout, func() error { return c.say(a) })
+	if err == nil {
+		err = c.answered(ctx)
+	}
+	if err == nil {
+		err = c.link.during(ctx, c.opt.ReplyTimeout, func() error { return c.hear(a) })
+	}
+	return noAnswer(ctx, err)
+}
+
+// await is exchange for what is answered when others have done something, however late.
+func (c *Client) await(ctx context.Context, a asking) error {
+	err := c.link.during(ctx, 0, func() error {
+		if err := c.say(a); err != nil {
+			return err
+		}
+		return c.hear(a)
+	})
+	if err != nil && ctx.Err() != nil && c.life.Err() == nil {
 		return c.cancelWait()
 	}
 	return noAnswer(ctx, err)
 }
 
-// talk is exchange without its deadlines. A verb without reply is followed by one that has one: so the call returns
-// when the store has it.
-func (c *Client) talk(a asking) error {
+// answered waits for the beginning of a reply. That half of its time has gone by is told, for people wait, too.
+func (c *Client) answered(ctx context.Context) error {
+	half := c.opt.ReplyTimeout / 2
+	begun := func() error { _, err := c.link.in.Peek(1); return err }
+	err := c.link.during(ctx, half, begun)
+	if ctx.Err() != nil || !errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	if c.life.Err() == nil && c.opt.Progress != nil {
+		c.opt.Progress(Attempt{Addr: c.addr, N: 1, Err: ErrNoAnswer, Elapsed: half})
+	}
+	return c.link.during(ctx, half, begun)
+}
+
+// say sends a request. A verb without reply is followed by one that has one: so the call returns when the store has it.
+func (c *Client) say(a asking) error {
 	c.buf = a.encode(c.buf[:0], c.link.numbers)
-	confirm := a.read == nil
-	if confirm {
+	if a.read == nil {
 		c.nonce++
 		q := request{verb: check}
 		if c.link.pings {
@@ -233,10 +258,12 @@ func (c *Client) talk(a asking) error {
 	if cap(c.buf) > readSize {
 		c.buf = nil
 	}
-	if err != nil {
-		return err
-	}
-	if confirm {
+	return err
+}
+
+// hear reads its reply.
+func (c *Client) hear(a asking) error {
+	if a.read == nil {
 		return c.link.confirmed(c.nonce)
 	}
 	return a.read(c.link)
@@ -264,27 +291,34 @@ func (l *link) expect(want byte) error {
 	return err
 }
 
-// cancelWait takes back a wait. The release may cross the cancellation; then both bytes are there. A dialect without
+// cancelWait takes back a wait, whose context has ended. The release may cross the cancellation; then both bytes are there. A dialect without
 // cancellation would later find the release in its stream, so its connection is given up.
 func (c *Client) cancelWait() error {
-	l := c.link
-	code, ok := l.numbers.number(cancelWait)
+	code, ok := c.link.numbers.number(cancelWait)
 	if !ok {
 		return errors.New("the wait cannot be cancelled")
 	}
-	_ = l.SetDeadline(time.Now().Add(c.opt.ReplyTimeout))
-	if _, err := l.Write([]byte{code}); err != nil {
+	_ = c.link.SetDeadline(time.Now().Add(c.opt.ReplyTimeout))
+	if _, err := c.link.Write([]byte{code}); err != nil {
 		return err
 	}
+	if err := c.answered(c.life); err != nil {
+		return err
+	}
+	return c.link.during(c.life, c.opt.ReplyTimeout, c.link.cancelled)
+}
+
+// cancelled reads what a store answers to the end of a wait.
+func (l *link) cancelled() error {
 	b, err := l.readByte()
 	if err == nil && b == 0 {
 		b, err = l.readByte()
 	}
-	if err == nil && b != 1 {
-		err = fmt.Errorf("%w: a reply of %#x", ErrNotStore, b)
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case b != 1:
+		return fmt.Errorf("%w: a reply of %#x", ErrNotStore, b)
 	}
 	return errInStep
 }
@@ -433,6 +467,9 @@ func (c *Client) MultiGet(ctx context.Context, keys ...string) ([][]byte, error)
 }
 
 func (c *Client) multiGetNow(ctx context.Context, keys []string) (values [][]byte, err error) {
+	if len(keys) == 0 { // for which a store has no byte of reply
+		return [][]byte{}, nil
+	}
 	err = c.call(ctx, asking{request{verb: multiGet, keys: wireKeys(keys)}, func(l *link) error {
 		values = make([][]byte, len(keys))
 		for i := range values {

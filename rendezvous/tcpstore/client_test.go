@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -218,19 +219,36 @@ func TestSlowGreeting(t *testing.T) {
 	}
 }
 
-// TestSilentReply has the store stop answering after the greeting.
+// A store that stops answering after the greeting is told of before it is given up, whatever it was asked.
 func TestSilentReply(t *testing.T) {
 	addr := fake(t, func(_ int, c net.Conn) {
 		_ = expect(c, greetV.say)
 		_, _ = c.Write(greetV.hear)
 	})
-	c, err := Dial(t.Context(), addr, Options{ReplyTimeout: 20 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
+	var told []Attempt
+	silent := func() *Client {
+		told = nil
+		c, err := Dial(t.Context(), addr, Options{ReplyTimeout: 200 * time.Millisecond, Progress: func(a Attempt) { told = append(told, a) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
 	}
-	defer c.Close()
-	if _, err := c.Add(t.Context(), "n", 1); !errors.Is(err, ErrNoAnswer) || !errors.Is(err, store.ErrUncertain) {
+	if _, err := silent().Add(t.Context(), "n", 1); !errors.Is(err, ErrNoAnswer) || !errors.Is(err, store.ErrUncertain) {
 		t.Errorf("Add: %v", err)
+	}
+	if len(told) != 1 || told[0].Next != 0 || Cause(told[0].Err) != "connected, but no answer" {
+		t.Errorf("of Add was told %+v", told)
+	}
+	c := silent()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.exchange(ctx, asking{request{verb: wait, keys: wireKeys([]string{"k"})}, func(l *link) error { return l.expect(0) }}); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("Wait: %v", err)
+	}
+	if len(told) != 1 {
+		t.Errorf("of Wait was told %+v", told)
 	}
 }
 

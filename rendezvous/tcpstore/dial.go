@@ -30,8 +30,8 @@ var (
 
 // Options are how a client connects. The zero value is good.
 type Options struct {
-	// Progress is called after each failed attempt to connect, and once in each that is connected and has had no answer for a while, from
-	// inside the call that needs the connection.
+	// Progress is called after each failed attempt to connect, once in each that is connected and has had no answer for a while, and when half of
+	// ReplyTimeout has gone by for a request, from inside the call.
 	Progress func(Attempt)
 	// ReplyTimeout bounds the wait for any reply save those that wait for keys. 0: 10 s.
 	ReplyTimeout time.Duration
@@ -318,6 +318,12 @@ func (l *link) under(ctx context.Context, limit time.Duration) (release func()) 
 			<-fired
 		}
 	}
+}
+
+// during is f, whose reads and writes end with ctx and after limit.
+func (l *link) during(ctx context.Context, limit time.Duration, f func() error) error {
+	defer l.under(ctx, limit)()
+	return f()
 }
 
 // greet says g and hears the reply. That it takes a while is told, where late is not nil.
