@@ -19,10 +19,6 @@ func (r *round) tellOver(ctx context.Context, s *rendezvous.Session, how rendezv
 	}
 }
 
-// endTime is how long the leader may take to tell how the job ended. A spare that does not hear it begins the job again, and who hosts the store and has
-// no workers waits for minutes; the store may be on a machine that is busy, and answer late.
-const endTime = 2 * time.Second
-
 // keepTelling is tellOver while this node meets the others: the way to the store may be broken now, and open in a moment. The
 // function that it returns ends that.
 func (r *round) keepTelling(ctx context.Context, s *rendezvous.Session, how rendezvous.Over) (end func()) {

@@ -3,6 +3,8 @@ package launcher
 import (
 	"context"
 	"log/slog"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,31 +43,73 @@ func (s *late) wait(ctx context.Context) error {
 	}
 }
 
-// Who stands by hears how the job ended, also when the store is on a machine that is busy: else it would begin the job again.
+// Who stands by hears how the job ended, also when the store is on a machine that is busy, or away for a while: else it would begin the job again. The
+// leader waits for the store no longer than it is needed, or has time.
 func TestEndInALateStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		busy := &late{Memory: new(store.Memory)}
-		spec := func(name string) job.Spec {
-			return job.Spec{ID: "job7", Terms: job.Terms{Nodes: 1, Spares: 1}, Self: job.Node{Name: name, Index: -1, Slots: 1, Incarnation: name}}
-		}
-		session, err := rendezvous.Join(t.Context(), busy, spec("a"), rendezvous.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ended := make(chan error)
-		go func() {
-			again, err := rendezvous.Join(t.Context(), busy.Memory, spec("b"), rendezvous.Options{})
-			if err == nil {
-				again.Close()
-			}
-			ended <- err
-		}()
-		synctest.Wait()
-		busy.pause = 700 * time.Millisecond
-		r := &round{c: Config{Log: slog.New(slog.DiscardHandler)}}
-		r.tellOver(t.Context(), session, rendezvous.Over{Verdict: &job.Verdict{Class: job.Succeeded, Sentence: "all workers ended well"}}, endTime)
-		if err := <-ended; err == nil || VerdictOf(err).Class != job.Succeeded {
-			t.Errorf("who stood by ended with %v", err)
-		}
-	})
+	for name, c := range map[string]struct {
+		pause time.Duration // of the store, before each of two answers
+		queue int           // who waits, as the leader knows
+		asked time.Duration // before the end this node was told to stop; 0: it was not
+		after time.Duration // the leader ends,
+		heard bool          // and who waits knows how the job ended
+		said  []string      // by it
+	}{
+		"busy":               {700 * time.Millisecond, 0, 0, 1400 * time.Millisecond, true, nil},
+		"busy, one waits":    {700 * time.Millisecond, 1, 0, 1400 * time.Millisecond, true, nil},
+		"away, nobody waits": {8 * time.Second, 0, 0, endTime, false, nil},
+		"away, one waits": {8 * time.Second, 1, 0, 16 * time.Second, true, []string{
+			"1 node waits to hear how the job ended, and the store at h0:1 is away: no answer; this node tries for 18s more to tell it", "who waits was told how the job ended"}},
+		"away for long": {12 * time.Second, 2, 0, lateEndTime, false, []string{
+			"2 nodes wait to hear", "nobody who waits was told how the job ended, for the store at h0:1 is away: no answer; they may begin it again"}},
+		"told to stop":          {12 * time.Second, 1, 20 * time.Second, 5 * time.Second, false, []string{"for 3s more", "nobody who waits was told"}},
+		"told to stop long ago": {12 * time.Second, 1, time.Minute, endTime, false, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				busy, told := &late{Memory: new(store.Memory)}, make(said, 10)
+				spec := func(name string) job.Spec {
+					return job.Spec{ID: "job7", Terms: job.Terms{Nodes: 1, Spares: 1}, Self: job.Node{Name: name, Index: -1, Slots: 1, Incarnation: name}}
+				}
+				session, err := rendezvous.Join(t.Context(), busy, spec("a"), rendezvous.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error)
+				go func() {
+					again, err := rendezvous.Join(ctx, busy.Memory, spec("b"), rendezvous.Options{Lives: func(context.Context, job.Node) bool { return true }})
+					if err == nil {
+						again.Close()
+					}
+					ended <- err
+				}()
+				synctest.Wait()
+				busy.pause = c.pause
+				r := &round{c: Config{Log: slog.New(slog.NewTextHandler(told, nil))}, session: session, desk: &desk{}, meeting: &meeting{port: "h0:1"},
+					policy: policy{Grace: 25 * time.Second}, state: state{Queue: c.queue, Verdict: &job.Verdict{Class: job.Succeeded, Sentence: "all workers ended well"}}}
+				begun := time.Now()
+				if c.asked > 0 {
+					r.told = begun.Add(-c.asked)
+				}
+				if err := r.tellEnd(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if after := time.Since(begun); after != c.after {
+					t.Errorf("it took %v, want %v", after, c.after)
+				}
+				time.AfterFunc(2*time.Second, cancel) // it looks each second
+				if err := <-ended; (VerdictOf(err).Class == job.Succeeded) != c.heard {
+					t.Errorf("who stood by ended with %v", err)
+				}
+				close(told)
+				var lines []string
+				for line := range told {
+					lines = append(lines, line)
+				}
+				if !slices.EqualFunc(lines, c.said, strings.Contains) {
+					t.Errorf("it said %q, want %q", lines, c.said)
+				}
+			})
+		})
+	}
 }

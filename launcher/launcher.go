@@ -164,7 +164,7 @@ func (c Config) watch(over <-chan struct{}, orders <-chan order, when string, ca
 				stop(byOrder, job.ExitTERM)
 				return ordered{orderStop}
 			}
-			o.answer <- answer{err: errors.New("no worker runs: nodes are still meeting")}
+			o.answer <- answer{err: errors.New("no worker runs: nodes are still meeting, or the job has ended")}
 		case got := <-c.First.Signals():
 			sig := got.(syscall.Signal) // as all of os/signal's are
 			if stops(sig) {

@@ -51,6 +51,7 @@ type meeting struct {
 	decided chan struct{} // has one when a meeting in the store that this node hosts came to something, after the last that had us in it
 
 	gone   atomic.Pointer[absence] // of the store; nil: it was there when it was last asked
+	lapsed time.Duration           // for how long it was away in the meeting that goes on, before that
 	beside atomic.Pointer[string]  // the id of another job that meets at the same port; nil: of none is known
 	show   atomic.Pointer[waiting] // of the meeting that goes on; nil: none
 	leave  context.CancelCauseFunc // ends the meeting in a store that another agent of this machine hosts
@@ -433,13 +434,18 @@ func (m *meeting) tooLate(code int) (int, time.Duration) {
 // missing is the end of a wait for others. Where the store was away to the end of it, that is what they were missing for.
 func (m *meeting) missing(why *rendezvous.Missing) error {
 	code, hint := job.ExitPeers, "did the missing nodes start, and can they reach "+string(m.port)+"?"
-	if gone := m.gone.Load(); gone != nil && time.Since(gone.since) >= min(awayTime, why.After/2) {
+	gone := m.gone.Load()
+	m.back()
+	switch {
+	case gone != nil && time.Since(gone.since) >= min(awayTime, why.After/2):
 		patience := "--join-timeout"
 		if m.anew {
 			patience = "--rdzv-timeout"
 		}
 		why.Store = fmt.Sprintf("the store at %s was away for %v: %s", m.port, time.Since(gone.since).Round(time.Second), gone.because)
 		code, hint = job.ExitStore, "is it running, under the same name or address? "+patience+" says how long nodes wait for it"
+	case m.lapsed >= awayTime:
+		why.Lapse = fmt.Sprintf("the store at %s was away for %v of that", m.port, m.lapsed.Round(time.Second))
 	}
 	if other := m.beside.Load(); other != nil {
 		hint += fmt.Sprintf(" Job %.100q also meets at that port: were all nodes given the same job id?", *other)
@@ -511,11 +517,12 @@ func (m *meeting) agree(ctx context.Context, o rendezvous.Options) (err error) {
 	o.Timeout = max(time.Until(m.end), time.Millisecond) // 0 would be for ever
 	o.Forgets = m.plan.Etcd == nil && m.port != ""
 	o.Progress = func(s rendezvous.Status) {
-		m.gone.Store(nil)
+		m.back()
 		m.lived = m.lived || s.Running > 0
 		show.turn(s.String(), s.Timeless().String())
 	}
 	m.gone.Store(nil)
+	m.lapsed = 0
 	if m.session, err = rendezvous.Join(ctx, m.store, m.spec, o); err == nil {
 		err = m.session.Unpack() // verdicts and pages name all nodes
 	}
@@ -558,6 +565,21 @@ func (m *meeting) away(because string) {
 	if show := m.show.Load(); show != nil {
 		show.turn(fmt.Sprintf("the store at %s is away: %s", m.port, because), "the store is away")
 	}
+}
+
+// back notes that the store answers, or that nobody waits for that any more.
+func (m *meeting) back() {
+	if was := m.gone.Swap(nil); was != nil {
+		m.lapsed += time.Since(was.since)
+	}
+}
+
+// because is why the store does not answer, as far as is known.
+func (m *meeting) because() string {
+	if gone := m.gone.Load(); gone != nil {
+		return gone.because
+	}
+	return "no answer"
 }
 
 func (m *meeting) describe() string {

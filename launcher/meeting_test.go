@@ -254,20 +254,27 @@ func TestStoreAwayToTheEnd(t *testing.T) {
 		away time.Duration
 		code int
 		want string
+		back bool
 	}{
-		"there":                {&meeting{}, 0, job.ExitPeers, "gave up after 10m0s: 2 of 3 nodes here (a, b); did the missing nodes start, and can they reach h0:1?"},
-		"only just away":       {&meeting{}, time.Second, job.ExitPeers, "2 of 3 nodes here"},
-		"away":                 {&meeting{}, time.Minute, job.ExitStore, "gave up after 10m0s: the store at h0:1 was away for 1m0s: connection refused; is it running, under the same name or address? --join-timeout says"},
-		"away, after a world":  {&meeting{anew: true}, time.Minute, job.ExitRetry, "connection refused; is it running, under the same name or address? --rdzv-timeout says"},
-		"there, after a world": {&meeting{anew: true}, 0, job.ExitRetry, "2 of 3 nodes here"},
-		"away from a spare":    {&meeting{lived: true}, time.Minute, job.ExitRetry, "the store at h0:1 was away for 1m0s"},
-		"there, for a spare":   {&meeting{lived: true}, 0, job.ExitRetry, "2 of 3 nodes here"},
+		"there":                {&meeting{}, 0, job.ExitPeers, "gave up after 10m0s: 2 of 3 nodes here (a, b); did the missing nodes start, and can they reach h0:1?", false},
+		"only just away":       {&meeting{}, time.Second, job.ExitPeers, "2 of 3 nodes here", false},
+		"away":                 {&meeting{}, time.Minute, job.ExitStore, "gave up after 10m0s: the store at h0:1 was away for 1m0s: connection refused; is it running, under the same name or address? --join-timeout says", false},
+		"away, after a world":  {&meeting{anew: true}, time.Minute, job.ExitRetry, "connection refused; is it running, under the same name or address? --rdzv-timeout says", false},
+		"there, after a world": {&meeting{anew: true}, 0, job.ExitRetry, "2 of 3 nodes here", false},
+		"away from a spare":    {&meeting{lived: true}, time.Minute, job.ExitRetry, "the store at h0:1 was away for 1m0s", false},
+		"there, for a spare":   {&meeting{lived: true}, 0, job.ExitRetry, "2 of 3 nodes here", false},
+		"back":                 {&meeting{}, time.Minute, job.ExitPeers, "2 of 3 nodes here (a, b); the store at h0:1 was away for 1m0s of that; did the missing", true},
+		"soon back":            {&meeting{}, time.Second, job.ExitPeers, "2 of 3 nodes here (a, b); did the missing nodes start", true},
+		"back, for a spare":    {&meeting{lived: true}, time.Minute, job.ExitRetry, "the store at h0:1 was away for 1m0s of that", true},
 	} {
 		c.m.port = "h0:1"
 		if c.away > 0 {
 			c.m.away("connection reset by peer")
 			c.m.gone.Load().since = time.Now().Add(-c.away)
 			c.m.away("connection refused")
+		}
+		if c.back {
+			c.m.back()
 		}
 		err := c.m.missing(&rendezvous.Missing{Status: here, After: 10 * time.Minute})
 		var missing *rendezvous.Missing

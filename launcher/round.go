@@ -49,6 +49,7 @@ type round struct {
 	first   int  // event of it that is kept
 	unsaved bool // state is newer than what another agent would find
 	began   time.Time
+	told    time.Time // to stop, by a signal; zero: it was not
 
 	store     *workerStore
 	pmi       *pmiServer // of this node's workers; nil: they need none
@@ -259,6 +260,9 @@ func (r *round) signal(sig syscall.Signal) {
 		dumpIfAsked(r.c, sig)
 	case sig == syscall.SIGHUP && r.pass(sig) > 0:
 	case stops(sig):
+		if r.told.IsZero() {
+			r.told = time.Now()
+		}
 		r.post(signalled{sig})
 	default:
 		r.pass(sig)
@@ -640,6 +644,6 @@ func (r *round) close() {
 		}
 	}
 	if r.session != nil && r.state.leads() {
-		r.tellOver(context.Background(), r.session, r.state.over(), endTime)
+		_, _ = r.c.unlessAsked(context.Background(), r.desk.orders, "", r.tellEnd)
 	}
 }

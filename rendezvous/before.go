@@ -22,6 +22,7 @@ type past struct {
 	protocol int             // of the outcome that made it
 	lives    map[string]bool // incarnations of its members, once somebody asked
 	watch    watch           // of its sign of life
+	sign     time.Time       // when that last moved, whether we could look or not
 	alive    time.Duration   // how long it has been, about
 	over     *Over
 	heard    time.Time // when we heard that it is over
@@ -135,7 +136,7 @@ func (n *node) standBy(ctx context.Context) error {
 	}
 	err := n.before.look(ctx)
 	n.tell(Status{Here: []string{n.spec.Self.String()}, Count: 1, Expected: n.spec.Nodes, Fewest: n.spec.Fewest(),
-		Running: n.before.running(), Alive: n.before.alive})
+		Running: n.before.running(), Alive: n.before.alive, Quiet: n.before.quiet()})
 	return err
 }
 
@@ -182,7 +183,7 @@ func (p *past) look(ctx context.Context) error {
 	last := p.watch.last
 	p.watch.silent(string(b))
 	if beats, err := number(keyAlive, b); err == nil && string(b) != last {
-		p.alive = time.Duration(beats) * beat
+		p.alive, p.sign = time.Duration(beats)*beat, time.Now()
 	}
 	return nil
 }
@@ -198,6 +199,17 @@ func (p *past) has(m job.Member) bool {
 	_, found := p.world.rank(m.Incarnation)
 	return found
 }
+
+// quiet is for how long nothing was heard of the world, the time included in which the store was away; 0: of one that lives.
+func (p *past) quiet() time.Duration {
+	if quiet := time.Since(p.sign); p.running() > 0 && !p.sign.IsZero() && quiet >= quietTime {
+		return quiet.Truncate(time.Second)
+	}
+	return 0
+}
+
+// quietTime is how long nothing may be heard of a world of which it is said that it runs.
+const quietTime = 3 * beat
 
 // running is the generation that must end first; 0: none.
 func (p *past) running() int {
@@ -295,7 +307,7 @@ func (l *leader) free(ctx context.Context, count int) (bool, error) {
 	}
 	if l.lives(ctx) {
 		l.before.alive += l.before.watch.still()
-		l.before.watch.moved = time.Now()
+		l.before.watch.moved, l.before.sign = time.Now(), time.Now()
 		return false, nil
 	}
 	return true, nil

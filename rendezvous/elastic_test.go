@@ -112,6 +112,26 @@ func TestLastCallBeginsAnew(t *testing.T) {
 	})
 }
 
+// Who stands by while the store is away does not say of the world that it runs, when all that it finds is old.
+func TestStoreIsBack(t *testing.T) {
+	play(t, func(s *scene) {
+		a, b := s.comes(spared("a", 2), lastCall), s.comes(spared("b", 2), lastCall)
+		s.agree([]string{"a", "b"}, a, b)
+		still := &standing{Store: s.store}
+		x := join(still, spared("x", 2), lastCall)
+		s.passes(10500 * time.Millisecond)
+		still.until = time.Now().Add(20 * time.Second)
+		a.session.Close()
+		s.passes(20500 * time.Millisecond)
+		if got, want := x.last().String(), "generation 1 of this job was last heard of 20s ago, when it had been running for 11s on a, b; waiting for its end"; got != want {
+			t.Errorf("x was told %q, want %q", got, want)
+		}
+		b.session.Close()
+		x.cancel()
+		<-x.done
+	})
+}
+
 // A node that finds no place stands by, and takes the place of a member that was lost; the others keep theirs.
 func TestSpareTakesAPlace(t *testing.T) {
 	play(t, func(s *scene) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/muster-run/muster/rendezvous/store"
 )
@@ -60,6 +61,21 @@ func (s *shared) empty() {
 	keys, _ := s.ListKeys(context.Background())
 	for _, k := range keys {
 		s.Delete(context.Background(), k)
+	}
+}
+
+// A standing store answers nobody until some time.
+type standing struct {
+	store.Store
+	until time.Time
+}
+
+func (s *standing) CompareSet(ctx context.Context, key string, expected, desired []byte) ([]byte, error) {
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(time.Until(s.until)):
+		return s.Store.CompareSet(ctx, key, expected, desired)
 	}
 }
 

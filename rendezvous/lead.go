@@ -537,7 +537,7 @@ func (l *leader) summarise(ctx context.Context) error {
 	s := l.tally(kept)
 	b, err := json.Marshal(summary{
 		Epoch: l.epoch, Beat: l.beats, Here: s.Here, Count: s.Count, Missing: s.Missing, Replaced: some(byWhom), Barred: l.barred(),
-		Closes: s.Closes, Running: s.Running, Alive: s.Alive,
+		Closes: s.Closes, Running: s.Running, Alive: s.Alive, Quiet: s.Quiet,
 		Unsaid: s.Unsaid, UnsaidFor: s.UnsaidFor, Others: s.Others, Pace: l.tempo(), Unfit: s.Unfit,
 	})
 	if err != nil {
@@ -580,7 +580,7 @@ func (l *leader) announce(s Status) {
 func (l *leader) tally(kept []ticket) Status {
 	kept = slices.DeleteFunc(kept, l.second)
 	s := Status{Count: len(kept), Expected: l.spec.Nodes, Fewest: l.spec.Fewest(), Others: l.others(),
-		Running: l.before.running(), Alive: l.before.alive}
+		Running: l.before.running(), Alive: l.before.alive, Quiet: l.before.quiet()}
 	if !l.enough.IsZero() && s.Running == 0 {
 		s.Closes = max(l.patience(s.Count)-l.waited(), 0).Round(time.Second)
 	}

@@ -83,6 +83,7 @@ type summary struct {
 	Closes  time.Duration `json:"closes,omitempty"`  // in this time, with whoever is here
 	Running int           `json:"running,omitempty"` // a generation that must end first
 	Alive   time.Duration `json:"alive,omitempty"`   // how long it has been
+	Quiet   time.Duration `json:"quiet,omitempty"`   // for how long nothing was heard of it
 
 	Pace time.Duration `json:"pace,omitempty"` // between two signs of life of each node, from protocol 2 on; it only grows
 

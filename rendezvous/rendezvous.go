@@ -148,6 +148,7 @@ type Missing struct {
 	Status Status        // who was here, and who was not
 	After  time.Duration // how long this node had waited
 	Store  string        // how the store was away to the end, as who knows may add; "": it was there, and nodes were missing
+	Lapse  string        // how it was away for a while, as who knows may add; "": it was not for long
 }
 
 func (e *Missing) Error() string {
@@ -158,7 +159,11 @@ func (e *Missing) Error() string {
 		}
 		return text
 	}
-	return fmt.Sprintf("gave up after %v: %v", e.After.Round(100*time.Millisecond), e.Status)
+	text := fmt.Sprintf("gave up after %v: %v", e.After.Round(100*time.Millisecond), e.Status)
+	if e.Lapse != "" {
+		text += "; " + e.Lapse
+	}
+	return text
 }
 
 // A Refusal says why there can be no world: nodes contradict each other, or too many cannot run workers. Every node of the meeting gets the same one.

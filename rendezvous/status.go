@@ -20,6 +20,7 @@ type Status struct {
 	Missing  []int         // indices that nobody here has, when all who are here gave theirs; at most 32
 	Running  int           // the generation that must end before this node can join; 0: none
 	Alive    time.Duration // how long the Running world has been alive, about
+	Quiet    time.Duration // for how long nothing was heard of it, as where the store was away; 0: it was a moment ago
 	World    []string      // names of its nodes; at most 32
 	Size     int           // how many they are
 	Twin     string        // the node of it that another agent is, in the place of this one; "": none is
@@ -34,8 +35,11 @@ type Status struct {
 // String says it in a line: "3 of 4 nodes here, missing node 2".
 func (s Status) String() string {
 	if s.Running > 0 {
-		text := fmt.Sprintf("generation %d of this job has been running for %v on %s; waiting for its end",
-			s.Running, s.Alive, names(s.World, s.Size))
+		text := fmt.Sprintf("generation %d of this job has been running for %v on %s", s.Running, s.Alive, names(s.World, s.Size))
+		if s.Quiet > 0 {
+			text = fmt.Sprintf("generation %d of this job was last heard of %v ago, when it had been running for %v on %s", s.Running, s.Quiet, s.Alive, names(s.World, s.Size))
+		}
+		text += "; waiting for its end"
 		if s.Twin != "" {
 			text += fmt.Sprintf(", for another agent has the place of %s in it", s.Twin)
 		}
@@ -69,7 +73,7 @@ func (s Status) String() string {
 
 // Timeless is the same without what changes by itself.
 func (s Status) Timeless() Status {
-	s.Alive, s.Closes, s.UnsaidFor = 0, 0, 0
+	s.Alive, s.Closes, s.UnsaidFor, s.Quiet = 0, 0, 0, min(s.Quiet, 1)
 	return s
 }
 

@@ -30,7 +30,7 @@ func TestEtcd(t *testing.T) {
 	exe := release(t)
 	for name, test := range map[string]func(t *testing.T, exe string){
 		"training": etcdTraining, "torchrun's variables": etcdPET, "agents are killed": etcdTakeOver, "a worker fails": etcdFailure,
-		"etcd starts again": etcdRestart, "etcd stands still": etcdStill, "two of an index": etcdSecond, "two of an index, elastic": etcdSecondElastic, "a member is lost": etcdMember, "a node is lost": etcdNode, "TLS": etcdTLS,
+		"etcd starts again": etcdRestart, "etcd stands still": etcdStill, "etcd stands still at the end": etcdLate, "two of an index": etcdSecond, "two of an index, elastic": etcdSecondElastic, "a member is lost": etcdMember, "a node is lost": etcdNode, "TLS": etcdTLS,
 		"wrong password": etcdPassword, "hosts": etcdHosts, "the release before": etcdPrevious, "no programs in memory": etcdNoMemfd,
 	} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); test(t, exe) })
@@ -157,6 +157,26 @@ func etcdStill(t *testing.T, exe string) {
 		t.Error("etcd did not stand still")
 	}
 	at.Empties()
+}
+
+// etcd does not answer just as a job ends for whose end a spare waits: the leader tells it when it does, and the spare does not begin the job again.
+func etcdLate(t *testing.T, exe string) {
+	at, done := etcdtest.Start(t, 1), filepath.Join(t.TempDir(), "done")
+	node := func(script string) *program {
+		return startProgram(t, t.TempDir(), nil, exe, "run", "--nnodes", "1", "--spares", "1", "--nproc-per-node", "1", "--rdzv-id", "job7",
+			"--rdzv-endpoint", "etcd://"+at.Endpoints()[0], "--", "sh", "-c", script)
+	}
+	a := node("echo up; until [ -e " + done + " ]; do sleep 0.05; done")
+	a.says("[rank 0] up")
+	b := node("echo again; exit 3")
+	b.saysTimes("waiting for its end", 2) // by then the leader knows of it
+	at.Members[0].Signal(syscall.SIGSTOP)
+	signalFile(t, done)
+	a.says("1 node waits to hear how the job ended, and the store at " + at.Endpoints()[0] + " is away: ")
+	at.Members[0].Signal(syscall.SIGCONT)
+	a.ends(0, "who waits was told how the job ended")
+	b.ends(0, "the job ended while this node stood by: all workers ended well")
+	nothingLeft(t, at)
 }
 
 // A second agent under the index of one that lives ends with the job, and leaves nothing either.
