@@ -50,7 +50,7 @@ func (s *Store) watch() {
 			continue
 		}
 		if err := s.try(s.closing, s.client); uncertain(err) {
-			s.Waiting(because(err))
+			s.tell(because(err))
 		}
 	}
 }
@@ -105,7 +105,7 @@ func (s *Store) reach(ctx context.Context, client *clientv3.Client) error {
 		if hopeless(why) {
 			return errors.New(why)
 		}
-		s.Waiting(why)
+		s.tell(why)
 		if !pause(ctx, tries) {
 			return ctx.Err()
 		}
@@ -146,7 +146,11 @@ func (s *Store) asked(err error) string {
 const (
 	handshakes = "authentication handshake failed: "
 	greets     = "error reading server preface: "
+	reads      = "error reading from server: "
 )
+
+// unheard is what an error of gRPC says of a member that did not show that it lives (pingTime, pongTime).
+const unheard = "keepalive ping failed to receive ACK within timeout"
 
 // split parts the cause from what was under way.
 func split(err error) (why, during string) {
@@ -158,10 +162,13 @@ func split(err error) (why, during string) {
 		why = strings.TrimSuffix(quoted, `"`)
 	}
 	why = strings.TrimPrefix(strings.TrimPrefix(why, "transport: "), "Error while dialing: ")
-	for _, during = range []string{handshakes, greets} {
+	if why == unheard {
+		return noAnswer, ""
+	}
+	for _, during = range []string{handshakes, greets, reads} {
 		cause, found := strings.CutPrefix(why, during)
 		if found && silent(cause) {
-			return "connected, but no answer", ""
+			return noAnswer, ""
 		}
 		if found {
 			return cause, during

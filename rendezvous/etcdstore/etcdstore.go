@@ -22,6 +22,7 @@ import (
 	"log/slog"
 	mathrand "math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -69,6 +70,8 @@ type Store struct {
 	lease   clientv3.LeaseID // 0: to be found
 	last    clientv3.LeaseID // that this user had; 0: none yet
 	emptied bool             // another lease has taken its place: all keys are gone
+
+	said atomic.Int64 // how often Waiting was called
 
 	closing context.Context // ends with the store
 	end     context.CancelCauseFunc
@@ -133,9 +136,40 @@ func (s *Store) during(ctx context.Context) (context.Context, context.CancelFunc
 	return both, func() { stop(); cancel(nil) }
 }
 
-// do runs one call. Its error is ctx's or store.ErrClosed if that is why it ended, and wraps store.ErrUncertain if a change may
-// have taken effect.
+// quietTime is how long an answer may take until that is told.
+const quietTime = 5 * time.Second
+
+// noAnswer is what is told of who lets us in and says nothing.
+const noAnswer = "connected, but no answer"
+
+// tell passes on why etcd is not reached.
+func (s *Store) tell(because string) {
+	s.said.Add(1)
+	s.Waiting(because)
+}
+
+// tellOf is tell for an error of a call that goes on, unless it is only that the caller's time is over.
+func (s *Store) tellOf(ctx context.Context, err error) {
+	if ctx.Err() == nil && !late(err) && status.Code(err) != codes.DeadlineExceeded {
+		s.tell(because(err))
+	}
+}
+
+// do is run for what is answered at once. That it is not is told.
 func (s *Store) do(ctx context.Context, call func(ctx context.Context) error) error {
+	said := s.said.Load()
+	timer := time.AfterFunc(quietTime, func() {
+		if s.said.Load() == said && ctx.Err() == nil { // else people know more
+			s.tell(noAnswer)
+		}
+	})
+	defer timer.Stop()
+	return s.run(ctx, call)
+}
+
+// run runs one call. Its error is ctx's or store.ErrClosed if that is why it ended, and wraps store.ErrUncertain if a change may
+// have taken effect.
+func (s *Store) run(ctx context.Context, call func(ctx context.Context) error) error {
 	if s.closing.Err() != nil {
 		return store.ErrClosed
 	}
@@ -182,7 +216,7 @@ func (s *Store) settle(ctx context.Context) {
 		if !uncertain(err) || ctx.Err() != nil {
 			return
 		}
-		s.Waiting(because(err))
+		s.tellOf(ctx, err)
 		if !pause(ctx, tries) {
 			return
 		}
@@ -207,23 +241,39 @@ func pause(ctx context.Context, tries int) bool {
 
 // again is do for what does no harm when done twice: it is repeated while nobody can say what became of it.
 func (s *Store) again(ctx context.Context, call func(ctx context.Context) error) error {
-	return s.do(ctx, func(ctx context.Context) error {
+	return s.do(ctx, s.repeat(call))
+}
+
+// patiently is again for what is answered when others have done something.
+func (s *Store) patiently(ctx context.Context, call func(ctx context.Context) error) error {
+	return s.run(ctx, s.repeat(call))
+}
+
+func (s *Store) repeat(call func(ctx context.Context) error) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
 		for tries := 0; ; tries++ {
 			err := call(ctx)
-			if !uncertain(err) && !errors.Is(err, rpctypes.ErrCompacted) || !pause(ctx, tries) {
+			unknown := uncertain(err)
+			if unknown {
+				s.tellOf(ctx, err)
+			}
+			if !unknown && !errors.Is(err, rpctypes.ErrCompacted) || !pause(ctx, tries) {
 				return err
 			}
 		}
-	})
+	}
 }
 
-// uncertain reports whether an error says nothing about what became of the request. A server that sees the caller's time pass before the
-// caller does answers so with no code (seen with etcd 3.4.23).
+// late reports whether an error is that of a server that sees the caller's time pass before the caller does. It has no code (seen with etcd 3.4.23).
+func late(err error) bool {
+	return status.Code(err) == codes.Unknown && status.Convert(err).Message() == context.DeadlineExceeded.Error()
+}
+
+// uncertain reports whether an error says nothing about what became of the request.
 func uncertain(err error) bool {
 	code := status.Code(err)
 	if known := (rpctypes.EtcdError{}); errors.As(err, &known) {
 		code = known.Code()
 	}
-	late := code == codes.Unknown && status.Convert(err).Message() == context.DeadlineExceeded.Error()
-	return late || code == codes.Unavailable || code == codes.DeadlineExceeded
+	return late(err) || code == codes.Unavailable || code == codes.DeadlineExceeded
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -493,6 +494,37 @@ func TestMute(t *testing.T) {
 	_ = s.Set(ctx, "k", nil)
 	if last := told[len(told)-1]; last != "connected, but no answer" {
 		t.Errorf("told %q", told)
+	}
+}
+
+// One that stands still when it was reached is told of in the same words.
+func TestStandsStill(t *testing.T) {
+	e, told := etcdtest.Start(t, 1), make(chan string, 100)
+	o := options(e, "/job/")
+	o.Waiting = func(because string) { told <- because }
+	s := open(t, o)
+	if err := s.Set(t.Context(), "k", nil); err != nil {
+		t.Fatal(err)
+	}
+	for len(told) > 0 { // while it started
+		<-told
+	}
+	e.Members[0].Signal(syscall.SIGSTOP)
+	ended := make(chan error, 1)
+	go func() { _, err := s.Add(t.Context(), "n", 1); ended <- err }()
+	for range 2 { // again when the connection was given up
+		select {
+		case because := <-told:
+			if because != noAnswer {
+				t.Errorf("told %q", because)
+			}
+		case <-time.After(patience):
+			t.Fatal("nobody is told")
+		}
+	}
+	e.Members[0].Signal(syscall.SIGCONT)
+	if err := <-ended; err != nil && !errors.Is(err, store.ErrUncertain) {
+		t.Error(err)
 	}
 }
 

@@ -29,7 +29,7 @@ func (s *Store) Check(ctx context.Context, keys ...string) (all bool, err error)
 
 // Wait implements store.Store.
 func (s *Store) Wait(ctx context.Context, keys ...string) error {
-	return s.again(ctx, func(ctx context.Context) error {
+	return s.patiently(ctx, func(ctx context.Context) error {
 		found, revision, err := s.look(ctx, keys, clientv3.WithKeysOnly())
 		if err != nil {
 			return err
@@ -40,7 +40,7 @@ func (s *Store) Wait(ctx context.Context, keys ...string) error {
 
 // MultiGet implements store.Store.
 func (s *Store) MultiGet(ctx context.Context, keys ...string) (values [][]byte, err error) {
-	err = s.again(ctx, func(ctx context.Context) error {
+	err = s.patiently(ctx, func(ctx context.Context) error {
 		for {
 			found, revision, err := s.look(ctx, keys)
 			if err != nil {
