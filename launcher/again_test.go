@@ -48,21 +48,21 @@ func (s *late) wait(ctx context.Context) error {
 func TestEndInALateStore(t *testing.T) {
 	for name, c := range map[string]struct {
 		pause time.Duration // of the store, before each of two answers
-		queue int           // who waits, as the leader knows
+		known bool          // that somebody waits, to the leader
 		asked time.Duration // before the end this node was told to stop; 0: it was not
 		after time.Duration // the leader ends,
 		heard bool          // and who waits knows how the job ended
 		said  []string      // by it
 	}{
-		"busy":               {700 * time.Millisecond, 0, 0, 1400 * time.Millisecond, true, nil},
-		"busy, one waits":    {700 * time.Millisecond, 1, 0, 1400 * time.Millisecond, true, nil},
-		"away, nobody waits": {8 * time.Second, 0, 0, endTime, false, nil},
-		"away, one waits": {8 * time.Second, 1, 0, 16 * time.Second, true, []string{
+		"busy":               {700 * time.Millisecond, false, 0, 1400 * time.Millisecond, true, nil},
+		"busy, one waits":    {700 * time.Millisecond, true, 0, 1400 * time.Millisecond, true, nil},
+		"away, nobody waits": {8 * time.Second, false, 0, endTime, false, nil},
+		"away, one waits": {8 * time.Second, true, 0, 16 * time.Second, true, []string{
 			"1 node waits to hear how the job ended, and the store at h0:1 is away: no answer; this node tries for 18s more to tell it", "who waits was told how the job ended"}},
-		"away for long": {12 * time.Second, 2, 0, lateEndTime, false, []string{
-			"2 nodes wait to hear", "nobody who waits was told how the job ended, for the store at h0:1 is away: no answer; they may begin it again"}},
-		"told to stop":          {12 * time.Second, 1, 20 * time.Second, 5 * time.Second, false, []string{"for 3s more", "nobody who waits was told"}},
-		"told to stop long ago": {12 * time.Second, 1, time.Minute, endTime, false, nil},
+		"away for long": {12 * time.Second, true, 0, lateEndTime, false, []string{
+			"1 node waits to hear", "nobody who waits was told how the job ended, for the store at h0:1 is away: no answer; they may begin it again"}},
+		"told to stop":          {12 * time.Second, true, 20 * time.Second, 5 * time.Second, false, []string{"for 3s more", "nobody who waits was told"}},
+		"told to stop long ago": {12 * time.Second, true, time.Minute, endTime, false, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -84,9 +84,12 @@ func TestEndInALateStore(t *testing.T) {
 					ended <- err
 				}()
 				synctest.Wait()
+				if c.known {
+					time.Sleep(3 * time.Second) // it looks each second
+				}
 				busy.pause = c.pause
 				r := &round{c: Config{Log: slog.New(slog.NewTextHandler(told, nil))}, session: session, desk: &desk{}, meeting: &meeting{port: "h0:1"},
-					policy: policy{Grace: 25 * time.Second}, state: state{Queue: c.queue, Verdict: &job.Verdict{Class: job.Succeeded, Sentence: "all workers ended well"}}}
+					policy: policy{Grace: 25 * time.Second}, state: state{Verdict: &job.Verdict{Class: job.Succeeded, Sentence: "all workers ended well"}}}
 				begun := time.Now()
 				if c.asked > 0 {
 					r.told = begun.Add(-c.asked)
@@ -97,7 +100,7 @@ func TestEndInALateStore(t *testing.T) {
 				if after := time.Since(begun); after != c.after {
 					t.Errorf("it took %v, want %v", after, c.after)
 				}
-				time.AfterFunc(2*time.Second, cancel) // it looks each second
+				time.AfterFunc(2*time.Second, cancel)
 				if err := <-ended; (VerdictOf(err).Class == job.Succeeded) != c.heard {
 					t.Errorf("who stood by ended with %v", err)
 				}

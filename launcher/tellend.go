@@ -53,7 +53,7 @@ func (r *round) tellEnd(ctx context.Context) error {
 
 // endPatience is how long this node tells how the job ended. One that was told to stop has no more time than its workers had.
 func (r *round) endPatience(now time.Time) time.Duration {
-	if r.state.Quit != nil || r.state.Queue == 0 {
+	if r.state.Quit != nil || r.session.Awaited() == 0 {
 		return endTime
 	}
 	if !r.told.IsZero() {
@@ -64,7 +64,7 @@ func (r *round) endPatience(now time.Time) time.Duration {
 
 // sayLate says why this node does not end yet.
 func (r *round) sayLate(patience time.Duration) {
-	why := fmt.Sprintf("%s to hear how the job ended, and the store at %s is away: %s", queueing(r.state.Queue), r.meeting.port, r.meeting.because())
+	why := fmt.Sprintf("%s to hear how the job ended, and the store at %s is away: %s", queueing(r.session.Awaited()), r.meeting.port, r.meeting.because())
 	r.c.Log.Warn(fmt.Sprintf("%s; this node tries for %v more to tell it", why, (patience - endTime).Round(time.Second)))
 	s := r.desk.now()
 	s.waits = why

@@ -536,7 +536,7 @@ func (l *leader) summarise(ctx context.Context) error {
 	l.beats++
 	s := l.tally(kept)
 	b, err := json.Marshal(summary{
-		Epoch: l.epoch, Beat: l.beats, Here: s.Here, Count: s.Count, Missing: s.Missing, Replaced: some(byWhom), Barred: l.barred(),
+		Epoch: l.epoch, Beat: l.beats, Here: s.Here, Count: s.Count, Waits: l.here, Missing: s.Missing, Replaced: some(byWhom), Barred: l.barred(),
 		Closes: s.Closes, Running: s.Running, Alive: s.Alive, Quiet: s.Quiet,
 		Unsaid: s.Unsaid, UnsaidFor: s.UnsaidFor, Others: s.Others, Pace: l.tempo(), Unfit: s.Unfit,
 	})

@@ -76,6 +76,7 @@ type summary struct {
 	Resigned bool           `json:"resigned,omitempty"` // nobody leads: claim the next epoch
 	Here     []string       `json:"here"`
 	Count    int            `json:"count"`
+	Waits    int            `json:"waits,omitempty"` // all who wait, those too who are not to be in a world
 	Missing  []int          `json:"missing,omitempty"`
 	Replaced map[int]string `json:"replaced,omitempty"` // ticket whose node was taken over → by whom
 	Barred   map[int]string `json:"barred,omitempty"`   // ticket of a node that is refused alone → why

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/muster-run/muster/job"
@@ -26,6 +27,7 @@ type Session struct {
 	protocol  int // the lowest of those who met
 	meeting   shelf
 	newcomers chan int
+	waits     atomic.Int64 // how many wait for the world's end, as was last heard
 	stop      context.CancelFunc
 	stopped   chan struct{} // closed when the key is not counted up any more
 }
@@ -69,6 +71,10 @@ func (s *Session) Unpack() error {
 // Newcomers delivers how many nodes wait for the next world, each time that this changes, on group rank 0. Who does not
 // listen finds the latest number.
 func (s *Session) Newcomers() <-chan int { return s.newcomers }
+
+// Awaited is how many nodes wait for the end of this world, as group rank 0 heard last: those too who would not be in the next one, as another agent has
+// their place.
+func (s *Session) Awaited() int { return int(s.waits.Load()) }
 
 // live counts up the world's key each beat. A store that does not answer is asked again at the next beat.
 func (s *Session) live(ctx context.Context) {
@@ -115,7 +121,8 @@ func (s *Session) known(ctx context.Context) bool {
 // A queue is the meeting for the next world, as the present one sees it.
 type queue struct {
 	watch
-	told int
+	told  int
+	waits int
 }
 
 // look counts those who wait. What is not known changes nothing.
@@ -130,13 +137,15 @@ func (q *queue) look(ctx context.Context, meeting shelf) int {
 			return q.told
 		}
 	}
-	if s.Resigned || q.silent(fmt.Sprint(s.Epoch, s.Beat)) {
+	if q.waits = 0; s.Resigned || q.silent(fmt.Sprint(s.Epoch, s.Beat)) {
 		return 0
 	}
+	q.waits = max(s.Count, s.Waits, 0)
 	return max(s.Count, 0)
 }
 
 func (s *Session) announce(q *queue, waiting int) {
+	s.waits.Store(int64(q.waits))
 	if waiting == q.told {
 		return
 	}
