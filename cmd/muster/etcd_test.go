@@ -129,7 +129,7 @@ func etcdRestart(t *testing.T, exe string) {
 	all := []*program{oneOf(t, exe, at, 0, "2", nil, work...)}
 	all[0].says("1 of 2 nodes here")
 	at.Members[0].Kill()
-	all[0].says("the store at " + at.Endpoints()[0] + " is away: connection re") // refused, or reset
+	all[0].says("the store at " + at.Endpoints()[0] + " is away: connection ") // refused, reset or closed
 	at.Members[0].Start()
 	all = append(all, oneOf(t, exe, at, 1, "2", nil, work...))
 	each(all, "up")

@@ -167,17 +167,29 @@ func split(err error) (why, during string) {
 	}
 	for _, during = range []string{handshakes, greets, reads} {
 		cause, found := strings.CutPrefix(why, during)
-		if found && silent(cause) {
+		switch {
+		case found && silent(cause):
 			return noAnswer, ""
-		}
-		if found {
+		case found && during == reads && strings.HasSuffix(cause, "EOF"):
+			return "connection closed", ""
+		case found && during == reads:
+			return last(cause), ""
+		case found:
 			return cause, during
 		}
 	}
 	if strings.HasPrefix(why, "dial ") { // each time another member is tried, and their addresses are known
-		return why[strings.LastIndex(why, ": ")+2:], ""
+		return last(why), ""
 	}
 	return why, ""
+}
+
+// last is the last part of an error.
+func last(why string) string {
+	if i := strings.LastIndex(why, ": "); i >= 0 {
+		return why[i+2:]
+	}
+	return why
 }
 
 // silent reports whether the other side said nothing until we hung up, as one does that stands still: it need not be of another kind.

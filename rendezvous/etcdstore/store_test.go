@@ -528,6 +528,24 @@ func TestStandsStill(t *testing.T) {
 	}
 }
 
+// What gRPC says of connections is told in the words for other stores'.
+func TestBecause(t *testing.T) {
+	for text, want := range map[string]string{
+		"error reading from server: EOF": "connection closed",
+		"error reading from server: read tcp 127.0.0.1:1->127.0.0.1:2: use of closed network connection":                                 noAnswer,
+		"error reading from server: read tcp 127.0.0.1:1->127.0.0.1:2: read: connection reset by peer":                                   "connection reset by peer",
+		"keepalive ping failed to receive ACK within timeout":                                                                            noAnswer,
+		`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:2: connect: connection refused"`:                   "connection refused",
+		`last connection error: connection error: desc = "error reading server preface: read tcp 127.0.0.1:1->127.0.0.1:2: i/o timeout"`: noAnswer,
+		`connection error: desc = "keepalive ping failed to receive ACK within timeout"`:                                                 noAnswer,
+		"etcdserver: leader changed": "etcdserver: leader changed",
+	} {
+		if got := because(status.Error(codes.Unavailable, text)); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
+
 // Half of a pair is none.
 func TestHalfOfAPair(t *testing.T) {
 	for _, c := range []struct{ authorities, cert, key, want string }{
