@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,7 +18,7 @@ import (
 // A late store answers after a pause.
 type late struct {
 	*store.Memory
-	pause time.Duration
+	pause atomic.Int64 // nanoseconds
 }
 
 func (s *late) Check(ctx context.Context, keys ...string) (bool, error) {
@@ -38,7 +39,7 @@ func (s *late) wait(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(s.pause):
+	case <-time.After(time.Duration(s.pause.Load())):
 		return nil
 	}
 }
@@ -87,7 +88,7 @@ func TestEndInALateStore(t *testing.T) {
 				if c.known {
 					time.Sleep(3 * time.Second) // it looks each second
 				}
-				busy.pause = c.pause
+				busy.pause.Store(int64(c.pause))
 				r := &round{c: Config{Log: slog.New(slog.NewTextHandler(told, nil))}, session: session, desk: &desk{}, meeting: &meeting{port: "h0:1"},
 					policy: policy{Grace: 25 * time.Second}, state: state{Verdict: &job.Verdict{Class: job.Succeeded, Sentence: "all workers ended well"}}}
 				begun := time.Now()

@@ -136,8 +136,8 @@ func (s *Store) during(ctx context.Context) (context.Context, context.CancelFunc
 	return both, func() { stop(); cancel(nil) }
 }
 
-// quietTime is how long an answer may take until that is told.
-const quietTime = 5 * time.Second
+// quietTime is how long an answer may take until it is asked why, which takes tryTime at most, and told.
+const quietTime = 3 * time.Second
 
 // noAnswer is what is told of who lets us in and says nothing.
 const noAnswer = "connected, but no answer"
@@ -157,14 +157,25 @@ func (s *Store) tellOf(ctx context.Context, err error) {
 
 // do is run for what is answered at once. That it is not is told.
 func (s *Store) do(ctx context.Context, call func(ctx context.Context) error) error {
-	said := s.said.Load()
-	timer := time.AfterFunc(quietTime, func() {
-		if s.said.Load() == said && ctx.Err() == nil { // else people know more
-			s.tell(noAnswer)
-		}
+	return s.run(ctx, func(ctx context.Context) error {
+		said := s.said.Load()
+		timer := time.AfterFunc(quietTime, func() { s.wonder(ctx, said) })
+		defer timer.Stop()
+		return call(ctx)
 	})
-	defer timer.Stop()
-	return s.run(ctx, call)
+}
+
+// wonder tells why a call has no answer, unless that was told since it began.
+func (s *Store) wonder(ctx context.Context, said int64) {
+	err := s.try(ctx, s.client)
+	if !uncertain(err) || ctx.Err() != nil || s.said.Load() != said {
+		return
+	}
+	if status.Code(err) == codes.DeadlineExceeded {
+		s.tell(noAnswer)
+		return
+	}
+	s.tell(because(err))
 }
 
 // run runs one call. Its error is ctx's or store.ErrClosed if that is why it ended, and wraps store.ErrUncertain if a change may

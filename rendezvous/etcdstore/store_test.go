@@ -546,6 +546,28 @@ func TestBecause(t *testing.T) {
 	}
 }
 
+// Of a server that is gone is told that, however long a call goes on.
+func TestIsGoneForLong(t *testing.T) {
+	e, told := etcdtest.Start(t, 1), make(chan string, 1000)
+	o := options(e, "/job/")
+	o.Waiting = func(because string) { told <- because }
+	s := open(t, o)
+	if err := s.Set(t.Context(), "k", nil); err != nil {
+		t.Fatal(err)
+	}
+	e.Members[0].Kill()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*(quietTime+tryTime))
+	defer cancel()
+	if _, err := s.Check(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	for len(told) > 0 {
+		if because := <-told; because == noAnswer {
+			t.Errorf("told %q", because)
+		}
+	}
+}
+
 // Half of a pair is none.
 func TestHalfOfAPair(t *testing.T) {
 	for _, c := range []struct{ authorities, cert, key, want string }{
