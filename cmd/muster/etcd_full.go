@@ -17,7 +17,7 @@ func etcdOpener() func(launcher.EtcdJob) (store.Store, error) { return openEtcd 
 
 func openEtcd(j launcher.EtcdJob) (store.Store, error) {
 	o := etcdstore.Options{
-		Endpoints: j.Members, User: j.User, Password: j.Password, Prefix: j.Prefix + "/" + url.PathEscape(j.ID) + "/", Name: j.Agent, Again: j.Again,
+		Endpoints: j.Members, User: j.User, Password: j.Password, Prefix: j.Prefix + "/" + url.PathEscape(j.ID) + "/", Name: j.Agent, Again: j.Again, CertFile: j.Cert,
 		Log: j.Log, Waiting: j.Waiting,
 	}
 	if j.TLS || strings.HasPrefix(j.Members[0], "https://") || j.CACert+j.Cert+j.Key != "" {

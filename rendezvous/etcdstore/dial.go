@@ -130,6 +130,8 @@ func (s *Store) asked(err error) string {
 	why, during := split(err)
 	hungUp := strings.HasSuffix(why, "EOF") || strings.HasSuffix(why, "connection reset by peer")
 	switch {
+	case strings.HasPrefix(why, "remote error: tls: ") && s.outOfDate() != "":
+		return fmt.Sprintf("%s (%s)", why, s.outOfDate())
 	case strings.HasPrefix(why, "remote error: tls: ") && s.TLS != nil && len(s.TLS.Certificates) > 0:
 		return why + " (does it trust the authority of this node's certificate?)"
 	case strings.HasPrefix(why, "remote error: tls: "):
@@ -140,6 +142,21 @@ func (s *Store) asked(err error) string {
 		return why + " (does it ask for TLS? is it an etcd?)"
 	}
 	return why
+}
+
+// outOfDate says when the certificate of this node is valid that is not so now; "": it is, or there is none.
+func (s *Store) outOfDate() string {
+	if s.TLS == nil || len(s.TLS.Certificates) == 0 || s.TLS.Certificates[0].Leaf == nil {
+		return ""
+	}
+	c, now := s.TLS.Certificates[0].Leaf, time.Now()
+	switch {
+	case now.After(c.NotAfter):
+		return fmt.Sprintf("the certificate in %s ran out at %s", s.CertFile, c.NotAfter.Format(time.RFC3339))
+	case now.Before(c.NotBefore):
+		return fmt.Sprintf("the certificate in %s is valid from %s", s.CertFile, c.NotBefore.Format(time.RFC3339))
+	}
+	return ""
 }
 
 // What an error of gRPC says was under way when it occurred.

@@ -50,6 +50,7 @@ const (
 type Options struct {
 	Endpoints      []string    // HOST:PORT of its members; some are enough
 	TLS            *tls.Config // nil: plain text
+	CertFile       string      // where its certificate is from, for people
 	User, Password string      // "": none are asked for
 
 	Prefix string        // of all the store's keys, for instance "/muster/job7/"

@@ -439,6 +439,7 @@ func TestRefused(t *testing.T) {
 		{name: "another authority", at: private, tls: [3]string{others.CA, certs.Cert, certs.Key}, why: "x509: certificate signed by unknown authority"},
 		{name: "no certificate", at: private, tls: [3]string{certs.CA}, why: "tls: bad certificate (does it ask for a certificate of this node's?)"},
 		{name: "another authority's certificate", at: private, tls: [3]string{certs.CA, others.Cert, others.Key}, why: "tls: bad certificate (does it trust the authority of this node's certificate?)"},
+		{name: "a certificate that ran out", at: private, tls: [3]string{certs.CA, certs.OldCert, certs.OldKey}, why: "tls: bad certificate (the certificate in " + certs.OldCert + " ran out at 20"},
 		{name: "no TLS", at: private, waiting: "(does it ask for TLS? is it an etcd?)"},
 		{name: "TLS for nobody", at: open, tls: [3]string{certs.CA}, waiting: "(does it speak TLS?)"},
 	} {
@@ -459,6 +460,7 @@ func TestRefused(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			o.CertFile = c.tls[1]
 			s := New(o)
 			defer s.Close()
 			err := s.Set(ctx, "k", nil)

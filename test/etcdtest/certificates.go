@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// Certificates are files: of an authority, and of a pair that it signed, for 127.0.0.1 and for its clients.
-type Certificates struct{ CA, Cert, Key string }
+// Certificates are files: of an authority, and of pairs that it signed, for 127.0.0.1 and for its clients, one of which has run out.
+type Certificates struct{ CA, Cert, Key, OldCert, OldKey string }
 
 func (c Certificates) client() (*tls.Config, error) {
 	pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
@@ -34,7 +34,8 @@ func (c Certificates) client() (*tls.Config, error) {
 func certify(t testing.TB) Certificates {
 	t.Helper()
 	dir := t.TempDir()
-	c := Certificates{filepath.Join(dir, "ca"), filepath.Join(dir, "cert"), filepath.Join(dir, "key")}
+	in := func(name string) string { return filepath.Join(dir, name) }
+	c := Certificates{in("ca"), in("cert"), in("key"), in("old-cert"), in("old-key")}
 	authority := template(1)
 	authority.IsCA, authority.BasicConstraintsValid, authority.KeyUsage = true, true, x509.KeyUsageCertSign
 	signer := sign(t, c.CA, "", authority, authority, nil)
@@ -42,6 +43,8 @@ func certify(t testing.TB) Certificates {
 	leaf.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
 	leaf.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 	sign(t, c.Cert, c.Key, leaf, authority, signer)
+	leaf.SerialNumber, leaf.NotAfter = big.NewInt(3), time.Now().Add(-time.Minute)
+	sign(t, c.OldCert, c.OldKey, leaf, authority, signer)
 	return c
 }
 
