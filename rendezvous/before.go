@@ -180,10 +180,13 @@ func (p *past) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	last := p.watch.last
+	last, read := p.watch.last, p.watch.read
 	p.watch.silent(string(b))
 	if beats, err := number(keyAlive, b); err == nil && string(b) != last {
 		p.alive, p.sign = time.Duration(beats)*beat, time.Now()
+		if !read.IsZero() && time.Since(read) >= quietTime { // it may have moved just after that
+			p.sign = read
+		}
 	}
 	return nil
 }

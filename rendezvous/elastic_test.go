@@ -120,7 +120,8 @@ func TestStoreIsBack(t *testing.T) {
 		still := &standing{Store: s.store}
 		x := join(still, spared("x", 2), lastCall)
 		s.passes(10500 * time.Millisecond)
-		still.until = time.Now().Add(20 * time.Second)
+		until := time.Now().Add(20 * time.Second)
+		still.until.Store(&until)
 		a.session.Close()
 		s.passes(21500 * time.Millisecond)
 		want := `^generation 1 of this job was last heard of 2\ds ago, when it had been running for 11s on a, b; waiting for its end$`

@@ -67,14 +67,18 @@ func (s *shared) empty() {
 // A standing store answers nobody until some time.
 type standing struct {
 	store.Store
-	until time.Time
+	until atomic.Pointer[time.Time] // nil: it answers
 }
 
 func (s *standing) CompareSet(ctx context.Context, key string, expected, desired []byte) ([]byte, error) {
+	until := s.until.Load()
+	if until == nil {
+		return s.Store.CompareSet(ctx, key, expected, desired)
+	}
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-time.After(time.Until(s.until)):
+	case <-time.After(time.Until(*until)):
 		return s.Store.CompareSet(ctx, key, expected, desired)
 	}
 }
