@@ -113,6 +113,33 @@ func TestSpareKnowsWhatTheStoreForgot(t *testing.T) {
 	})
 }
 
+// A spare that waited beside a world hears of the job's end from a store that came back empty, and was told before it looked.
+func TestEndInAStoreThatForgot(t *testing.T) {
+	for nodes := 1; nodes <= 2; nodes++ {
+		play(t, func(s *scene) {
+			spec := func(index int) job.Spec {
+				s := numberedAgent(index, nodes)
+				s.Spares = 2
+				return s
+			}
+			var all []*arrival
+			for i := range nodes {
+				all = append(all, s.comes(spec(i), hosted))
+			}
+			s.passes(hosted.LastCall)
+			all[0].world(t)
+			x, y := s.comes(spec(nodes), hosted), s.comes(spec(nodes+1), hosted)
+			s.passes(3 * time.Second)
+			s.waits(x, y)
+			s.store.empty()
+			s.ends(all[0], Over{Verdict: well})
+			for _, m := range []*arrival{x, y} {
+				s.fails(m, "the job ended while this node stood by", new(*Ended))
+			}
+		})
+	}
+}
+
 // The host was cut off from the others for so long that it began alone. When they find it, there is one world again, above all that were.
 func TestMembersFindAWorldOfAnotherLife(t *testing.T) {
 	play(t, func(s *scene) {

@@ -97,7 +97,7 @@ func (n *node) arrive(ctx context.Context) (*outcome, error) {
 	}
 	n.meeting = root.meeting(n.generation)
 	if end, err := n.outcome(ctx, n.meeting); end != nil || err != nil {
-		return end, err
+		return end, cmp.Or(err, n.missed(ctx, end))
 	}
 	return n.lookBack(ctx)
 }
