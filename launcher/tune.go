@@ -74,7 +74,10 @@ func (c Config) given(name string) (string, bool) {
 func (p Plan) choose(c Config, w job.World, host, unknown, topoFile string) nccl.Choice {
 	g := p.given(c)
 	g.TopoFile, g.World.Nodes, g.World.Rails = topoFile, p.machines(w, host), w.Terms.Rails
-	g.World.Peers, g.World.Own = nodesOf(w), ownLoopback(c.Host)
+	g.World.Peers = nodesOf(w)
+	if g.World.Nodes > 1 {
+		g.World.Own = misnamed(c.Host, net.DefaultResolver.LookupHost)
+	}
 	switch {
 	case g.World.Nodes == 1 || !branches(g.Machine):
 	case host == "":
@@ -85,21 +88,55 @@ func (p Plan) choose(c Config, w job.World, host, unknown, topoFile string) nccl
 	return nccl.Choose(g)
 }
 
-// ownLoopback is the address of the loopback device that /etc/hosts has for this machine's own name, if it has no other one for it.
-func ownLoopback(h job.Host) (own string) {
+// misnamed is why Gloo, which announces the address of this machine's own name, would announce one of the loopback device; "": it would not. It takes
+// the first address that is this machine's, and the loopback device's where there is none.
+func misnamed(h job.Host, lookup func(ctx context.Context, name string) ([]string, error)) string {
+	all := listed(h)
+	if all == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), routeTime)
+		defer cancel()
+		var err error
+		if all, err = lookup(ctx, h.Hostname); err != nil || len(all) == 0 {
+			return "this machine's own name " + h.Hostname + " does not resolve, and Gloo would tell the others 127.0.0.1"
+		}
+	}
+	loopback, foreign := "", ""
+	for _, a := range all {
+		switch {
+		case isLoopback(a):
+			loopback = cmp.Or(loopback, a)
+		case local(a):
+			return ""
+		default:
+			foreign = cmp.Or(foreign, a)
+		}
+	}
+	if loopback != "" {
+		return "this machine's own name is " + loopback + ", which Gloo would tell the others"
+	}
+	return "this machine's own name is " + foreign + ", which it does not have, and Gloo would tell the others 127.0.0.1"
+}
+
+// listed are the addresses that /etc/hosts has for this machine's own name.
+func listed(h job.Host) (all []string) {
 	text, _ := h.ReadFile("/etc/hosts")
 	for line := range strings.Lines(string(text)) {
 		line, _, _ = strings.Cut(line, "#")
 		words := strings.Fields(line)
-		if len(words) < 2 || !slices.ContainsFunc(words[1:], func(name string) bool { return strings.EqualFold(name, h.Hostname) }) {
-			continue
+		if len(words) > 1 && slices.ContainsFunc(words[1:], func(name string) bool { return strings.EqualFold(name, h.Hostname) }) {
+			all = append(all, words[0])
 		}
-		if !isLoopback(words[0]) {
-			return ""
-		}
-		own = cmp.Or(own, words[0])
 	}
-	return own
+	return all
+}
+
+// local reports whether an address is this machine's, as Gloo finds out: it can be bound.
+func local(address string) bool {
+	c, err := net.ListenPacket("udp", net.JoinHostPort(address, "0"))
+	if err == nil {
+		c.Close()
+	}
+	return err == nil
 }
 
 // branches reports whether a machine may have more than one network.

@@ -2,7 +2,10 @@ package launcher
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -201,15 +204,42 @@ func TestVirtualGPUs(t *testing.T) {
 	}
 }
 
-// Of a machine's own name counts what /etc/hosts has for it: an address that others reach, if there is one.
-func TestOwnLoopback(t *testing.T) {
-	for hosts, want := range map[string]string{
-		"": "", "127.0.0.1 localhost": "", "127.0.0.1 localhost\n127.0.1.1\tvm.example VM # debian\n": "127.0.1.1", "127.0.1.1 vm\n10.0.0.7 vm\n": "",
-		"10.0.0.7 vm\n": "", "# 127.0.1.1 vm": "", "::1 vm": "::1", "127.0.0.1": "",
+// Gloo goes by the machine's own name: what /etc/hosts has for it, else what name servers say, as far as it is an address of this machine that others reach.
+func TestMisnamed(t *testing.T) {
+	mine := ""
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addresses {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && !n.IP.IsLoopback() {
+			mine = n.IP.String()
+		}
+	}
+	if mine == "" {
+		t.Skip("this machine has the loopback device alone")
+	}
+	const is, foreign = "this machine's own name is ", ", which it does not have, and Gloo would tell the others 127.0.0.1"
+	const unknown = "this machine's own name vm does not resolve, and Gloo would tell the others 127.0.0.1"
+	for _, c := range []struct {
+		hosts, server string // what they say
+		want          string
+	}{
+		{"", "", unknown}, {"127.0.0.1 localhost", "", unknown}, {"# 127.0.1.1 vm", "", unknown}, {"127.0.0.1", "", unknown},
+		{"", mine, ""}, {"", "127.0.0.1", is + "127.0.0.1, which Gloo would tell the others"}, {"", "192.0.2.1", is + "192.0.2.1" + foreign},
+		{"127.0.0.1 localhost\n127.0.1.1\tvm.example VM # debian\n", mine, is + "127.0.1.1, which Gloo would tell the others"},
+		{"127.0.1.1 vm\n" + mine + " vm\n", "", ""}, {mine + " vm\n", "", ""}, {"::1 vm", "", is + "::1, which Gloo would tell the others"},
+		{"192.0.2.1 vm\n", mine, is + "192.0.2.1" + foreign},
 	} {
-		h := job.Host{Hostname: "vm", ReadFile: func(string) ([]byte, error) { return []byte(hosts), nil }}
-		if got := ownLoopback(h); got != want {
-			t.Errorf("%q: %q, not %q", hosts, got, want)
+		h := job.Host{Hostname: "vm", ReadFile: func(string) ([]byte, error) { return []byte(c.hosts), nil }}
+		lookup := func(_ context.Context, name string) ([]string, error) {
+			if c.server == "" {
+				return nil, fmt.Errorf("lookup %s: no such host", name)
+			}
+			return []string{c.server}, nil
+		}
+		if got := misnamed(h, lookup); got != c.want {
+			t.Errorf("%q, %q: %q, not %q", c.hosts, c.server, got, c.want)
 		}
 	}
 }

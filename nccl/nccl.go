@@ -27,7 +27,7 @@ type World struct {
 	Nodes    int
 	Route    string     // the network interface by which this node reaches the one that all others reach, too; "": not known
 	Unrouted string     // why not
-	Own      string     // the loopback address to which this machine's own name leads; "": it leads elsewhere
+	Own      string     // why Gloo would announce an address of the loopback device, going by this machine's own name; "": it would not
 	Peers    []job.Node // all of them, with their rails; nil: all are taken to be like this one
 	Rails    string     // what is done where they differ
 }

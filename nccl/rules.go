@@ -154,13 +154,13 @@ func (f *facts) bootstrap() (value, why string) {
 	return "=" + r.Name, routed(r, others)
 }
 
-// gloo is the same for PyTorch's collectives on CPUs and for its RPC, which else take whatever address the host's name has, be it 127.0.1.1.
+// gloo is the same for PyTorch's collectives on CPUs and for its RPC, which else take whatever address the host's name has, be it 127.0.1.1, or none.
 func (f *facts) gloo() (value, why string) {
 	r, others, why := f.route()
 	switch {
 	case len(others) > 0:
 	case r.Name != "" && f.World.Own != "":
-		return r.Name, "this machine's own name is " + f.World.Own + ", which Gloo would tell the others"
+		return r.Name, f.World.Own
 	default:
 		return "", why
 	}

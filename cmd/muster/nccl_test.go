@@ -40,9 +40,11 @@ func TestNetworksOfWorkers(t *testing.T) {
 		return all
 	}
 	none := func(int) string { return "" }
-	called("")
+	called("10.77.0.1 " + hostname(t) + "\n10.77.0.2 " + hostname(t) + "\n")
 	said(none)
 	own := func(host int) string { return names[host] }
+	called("") // and no name server is reached: Gloo would go by 127.0.0.1
+	said(own)
 	called("127.0.1.1 " + hostname(t) + "\n") // by which Gloo would go
 	said(own)
 	called("")
