@@ -279,16 +279,18 @@ func (f Finding) Trouble() error {
 // of them would train alone. A launcher that starts processes on this node alone, beside others, makes no world of them all.
 func (f Finding) started(h job.Host) Finding {
 	w, r, err := mpirun.read(h)
-	if r == nil || err != nil || !w.PerProcess || f.PerProcess || f.Nested {
+	if r == nil || err != nil || f.PerProcess || f.Nested {
+		return f
+	}
+	if f.Rule == slurm.name && w.Nodes != f.Nodes {
+		return f.underDaemon(w, r)
+	}
+	if !w.PerProcess {
 		return f
 	}
 	f.process(w.ProcessRank, w.LocalRank, w.Processes)
 	if w.Nodes != f.Nodes && f.Barred == nil {
 		f.Barred = fmt.Errorf("the launcher's %d processes are not those of all nodes, of which %s says %d: %w", f.Processes, f.Rule, f.Nodes, f.AsProcess())
-		if f.Rule == slurm.name && f.Nodes == 1 { // the step is that of the launcher's daemon
-			f.Barred = fmt.Errorf("this is process %d of %d of a launcher inside a job of Slurm's, whose own step here has 1 node: start muster by srun instead of that launcher, "+
-				"one task a node or one for each GPU", f.ProcessRank, f.Processes)
-		}
 	}
 	if w.Host != "" && f.Rule == mpiJob.name { // on which all ranks agree, and not all see the same files
 		f.Host, f.Port, f.RankZero = w.Host, w.Port, w.RankZero
@@ -299,6 +301,24 @@ func (f Finding) started(h job.Host) Finding {
 		}
 	} else if f.Rule == slurm.name && w.Nodes == 1 && w.Host == "" && f.Barred == nil { // whose word is that of all launchers in one step
 		f.Barred = fmt.Errorf("this is process %d of %d, %w: say --rdzv-endpoint HOST:PORT, the same to all processes of this launcher, and to no other", f.ProcessRank, f.Processes, ErrUnnamed)
+	}
+	f.Evidence = append(f.Evidence, r.evidence...)
+	return f
+}
+
+// underDaemon is for a rank of a launcher whose daemons alone are a step of Slurm's: that step lacks the node where the launcher is, and numbers the others from 0.
+func (f Finding) underDaemon(w Finding, r *reader) Finding {
+	rank, all, step := w.Rank, w.Nodes, fmt.Sprint(f.Nodes, " nodes")
+	if f.Nodes == 1 {
+		step = "1 node"
+	}
+	if w.PerProcess {
+		rank, all = w.ProcessRank, w.Processes
+		f.process(rank, w.LocalRank, all)
+	}
+	if f.Barred == nil {
+		f.Barred = fmt.Errorf("this is process %d of %d of a launcher inside a job of Slurm's, whose own step here has %s: start muster by srun instead of that launcher, "+
+			"one task a node or one for each GPU", rank, all, step)
 	}
 	f.Evidence = append(f.Evidence, r.evidence...)
 	return f
