@@ -14,6 +14,7 @@ import (
 // A Place is one node's position in a round: the world, which member this node is, and where the ranks meet.
 type Place struct {
 	World       job.World
+	Job         string   // as a user or its platform calls it, whichever attempt at it this is; "": as the world's ID has it
 	Group       int      // this node's group rank
 	Hosts       []string // of all nodes, by group rank, as this node reaches them; nil where the framework makes no Calls
 	MasterAddr  string   // rank 0's node, as this node reaches it

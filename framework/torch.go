@@ -1,6 +1,7 @@
 package framework
 
 import (
+	"cmp"
 	"strconv"
 
 	"github.com/muster-run/muster/job"
@@ -51,7 +52,7 @@ func torchStore(p Place) job.Var {
 
 func torchElastic(p Place, local int) job.Env {
 	e := job.Env{
-		{Name: "TORCHELASTIC_RUN_ID", Value: p.World.ID, Why: "the job's id; Lightning and torch know a launcher by it"},
+		{Name: "TORCHELASTIC_RUN_ID", Value: cmp.Or(p.Job, p.World.ID), Why: "the job's id; Lightning and torch know a launcher by it"},
 		{Name: "TORCHELASTIC_RESTART_COUNT", Value: strconv.Itoa(p.Restarts), Why: "rounds before this one, the same on all nodes"},
 		{Name: "TORCHELASTIC_MAX_RESTARTS", Value: strconv.Itoa(p.MaxRestarts), Why: "rounds that may follow the first"},
 	}

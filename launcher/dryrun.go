@@ -40,7 +40,7 @@ func DryRun(c Config, rank int) (Dry, error) {
 		host = hostOf(p.Endpoint)
 	}
 	place := framework.Place{
-		World: world, Group: group, MasterAddr: host, MasterPort: c.WorkerPort, AgentStore: agentStore(c), GPUs: p.GPUs, Servers: p.Spec.Servers,
+		World: world, Job: p.Called, Group: group, MasterAddr: host, MasterPort: c.WorkerPort, AgentStore: agentStore(c), GPUs: p.GPUs, Servers: p.Spec.Servers,
 		MaxRestarts: p.Restarts, ErrorDir: runPlace,
 	}
 	p.Process.told(&place)

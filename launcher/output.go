@@ -27,7 +27,7 @@ func openLogs(c Config, p Plan) (output.Routes, error) {
 	if base == os.DevNull || base == "" && !o.Redirects.Any() && !o.Tee.Any() {
 		return o, nil
 	}
-	if o.Dir, err = logDir(base, p.Spec.ID, c.Host.Hostname); err != nil {
+	if o.Dir, err = logDir(base, p.Called, c.Host.Hostname); err != nil {
 		return o, fail(job.ExitSystem, "say --log-dir with a directory that can be written", "make a directory for log files: %w", err)
 	}
 	c.Log.Info("log files are in " + o.Dir)

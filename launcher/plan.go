@@ -28,7 +28,8 @@ type Setting struct{ Name, Value, From string }
 // A Plan is what this node will do: flags, environment and platform settled against each other.
 type Plan struct {
 	Spec      job.Spec      // its ID has the number of this attempt behind the Name
-	Name      string        // of the job, whichever attempt at it this is
+	Name      string        // of the job, whichever attempt at it this is, and its namespace before it
+	Called    string        // the job, as a user or its platform calls it: for workers, who keep files under it, and for people
 	Token     string        // of the job, which its nodes share; "": they have none
 	Endpoint  job.Addr      // where the nodes meet; "" when this node is the whole world
 	Etcd      []string      // the members of the etcd that this is; nil: a node hosts it
@@ -510,9 +511,9 @@ func planID(c Config, found discovery.Finding, p *Plan) error {
 	from := found.JobIDBy
 	switch {
 	case c.JobID != "":
-		p.Spec.ID = c.JobID
+		p.Called, p.Name = c.JobID, c.JobID
 	case found.JobID != "":
-		p.Spec.ID = inNamespace(found, found.JobID)
+		p.Called, p.Name = found.JobID, inNamespace(found, found.JobID)
 	case p.Etcd != nil:
 		return fail(job.ExitUsage, "say --rdzv-id ID, the same on all nodes", "many jobs may meet in one etcd, and nothing says which one this is")
 	case c.StateDir != "":
@@ -524,11 +525,13 @@ func planID(c Config, found discovery.Finding, p *Plan) error {
 			at = inNamespace(found, at)
 		}
 		sum := sha256.Sum256([]byte(at))
-		p.Spec.ID, from = "job-"+hex.EncodeToString(sum[:4]), "endpoint"
+		p.Called, from = "job-"+hex.EncodeToString(sum[:4]), "endpoint"
+		p.Name = p.Called
 	default:
-		p.Spec.ID, from = "job-"+newID()[:8], "random"
+		p.Called, from = "job-"+newID()[:8], "random"
+		p.Name = p.Called
 	}
-	p.Name = p.Spec.ID
+	p.Spec.ID = p.Name
 	if n, by := c.attempt(found); n > 0 {
 		p.Spec.ID += attemptMark + strconv.Itoa(n)
 		from = cmp.Or(c.From["rdzv-id"], from) + ", and " + by
@@ -536,18 +539,30 @@ func planID(c Config, found discovery.Finding, p *Plan) error {
 	} else {
 		p.set(c, "rdzv-id", p.Spec.ID, from)
 	}
-	if p.Spec.ID == "none" || len(p.Spec.ID) > 256 {
-		said := c.said("rdzv-id", fmt.Sprintf("%.40q", p.Spec.ID))
+	most := maxID - (len(p.Name) - len(p.Called))
+	if c.Attempt > 0 || c.JobID == "" && found.AttemptBy != "" { // the next one shall have room, too
+		most -= maxMark
+	}
+	why := "that is torchrun's word for no name"
+	if len(p.Called) > most {
+		why = fmt.Sprintf("it has %d characters", len(p.Called))
+	}
+	if p.Called == "none" || len(p.Called) > most {
+		said := c.said("rdzv-id", fmt.Sprintf("%.40q", p.Called))
 		if c.JobID == "" {
-			said = fmt.Sprintf("%s=%.40q", found.JobIDBy, p.Spec.ID)
+			said = fmt.Sprintf("%s=%.40q", found.JobIDBy, p.Called)
 		}
-		return fail(job.ExitUsage, "give each job a name of its own, of at most 256 characters", "%s cannot name a job", said)
+		return fail(job.ExitUsage, fmt.Sprintf("give each job a name of its own, of at most %d characters", most), "%s cannot name a job: %s", said, why)
 	}
 	return nil
 }
 
-// attemptMark is between a job's name and the number of the attempt at it.
-const attemptMark = "#"
+// attemptMark is between a job's name and the number of the attempt at it. Both have at most maxMark characters, and an id maxID.
+const (
+	attemptMark = "#"
+	maxMark     = len("#9223372036854775807")
+	maxID       = 256
+)
 
 // attempt is how often the platform has started this job before, and who says so; 0: it has not, or nothing says it to all nodes alike. Agents of an attempt that is
 // over are never taken for those of the next one, and neither is the end of one for that of the other. A name that a user gave may be for nodes of several of a

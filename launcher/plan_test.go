@@ -190,14 +190,37 @@ func TestJobIDOfAttempt(t *testing.T) {
 		{"LEPTON_JOB_TOTAL_WORKERS=2 LEPTON_JOB_WORKER_INDEX=1 LEPTON_JOB_WORKER_PREFIX=w LEPTON_JOB_NAME=j LEPTON_JOB_FAILURE_COUNT=2", nil, "j j"},
 	} {
 		p, err := NewPlan(config(t, c.env, c.set))
-		if got := p.Spec.ID + " " + p.Name; err != nil || got != c.want {
+		if got := p.Spec.ID + " " + p.Called; err != nil || p.Name != p.Called || got != c.want {
 			t.Errorf("%s: %s, %v; want %s", c.env, got, err, c.want)
+		}
+	}
+}
+
+// A name is refused for what it is, whatever else is in the id, and leaves room for the number of an attempt.
+func TestNoJobID(t *testing.T) {
+	const step = "SLURM_JOB_ID=5 SLURM_STEP_ID=0 SLURM_STEP_NODELIST=n[0-1] SLURM_STEP_NUM_NODES=2 SLURM_STEP_TASKS_PER_NODE=1(x2) SLURM_PROCID=1 SLURM_LOCALID=0 SLURM_NODEID=1 SLURMD_NODENAME=ann"
+	for _, c := range []struct {
+		name    string
+		attempt int
+		want    string
+	}{
+		{"none", 0, `"none" cannot name a job: that is torchrun's word`},
+		{"none", 1, `"none" cannot name a job: that is torchrun's word`},
+		{strings.Repeat("x", 256), 0, ""},
+		{strings.Repeat("x", 257), 0, "it has 257 characters"},
+		{strings.Repeat("x", 236), 1, ""},
+		{strings.Repeat("x", 237), 1, "it has 237 characters"},
+	} {
+		_, err := NewPlan(config(t, step, func(f *Config) { f.JobID, f.Attempt = c.name, c.attempt }))
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%.10s (%d) in attempt %d: %v, want %q", c.name, len(c.name), c.attempt, err, c.want)
 		}
 	}
 }
 
 // Jobs whose pods have the same names in two namespaces do not merge; an endpoint that a user gave is one everywhere.
 func TestJobIDInNamespace(t *testing.T) {
+	called := ""
 	id := func(namespace, more string, set func(*Config)) string {
 		c := config(t, "KUBERNETES_SERVICE_HOST=10.0.0.1 MASTER_ADDR=sdxl-master-0 MASTER_PORT=23456 WORLD_SIZE=2 RANK=1 "+more, set)
 		c.Host.ReadFile = func(name string) ([]byte, error) {
@@ -210,14 +233,15 @@ func TestJobIDInNamespace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		called = p.Called
 		return p.Spec.ID
 	}
 	byHand := func(c *Config) { c.Endpoint = "sdxl-master-0:23456" }
 	if a, b := id("a", "", nil), id("b", "", nil); a == b || a != id("a", "", nil) {
 		t.Errorf("without a name: %s and %s", a, b)
 	}
-	if a, b := id("a", "PET_RDZV_ID=j", nil), id("b", "PET_RDZV_ID=j", nil); a != "a/j" || b != "b/j" {
-		t.Errorf("with one: %s and %s", a, b)
+	if a, b := id("a", "PET_RDZV_ID=j MUSTER_ATTEMPT=3", nil), id("b", "PET_RDZV_ID=j", nil); a != "a/j#3" || b != "b/j" || called != "j" {
+		t.Errorf("with one: %s and %s, called %s", a, b, called)
 	}
 	if a, b := id("a", "", byHand), id("b", "", byHand); a != b {
 		t.Errorf("with an endpoint of a user's: %s and %s", a, b)

@@ -444,7 +444,7 @@ func (r *round) renew() {
 // placeOf is this node's place in a round.
 func (r *round) placeOf(at start) *framework.Place {
 	p := &framework.Place{
-		World: r.session.World, Group: r.session.Rank, GPUs: r.plan.GPUs, Servers: r.plan.Spec.Servers,
+		World: r.session.World, Job: r.plan.Called, Group: r.session.Rank, GPUs: r.plan.GPUs, Servers: r.plan.Spec.Servers,
 		MasterAddr: r.line.host, MasterPort: at.Port, AgentStore: at.AgentStore, ErrorDir: r.dir,
 		Restarts: at.Round, MaxRestarts: at.MaxRestarts, Rendezvous: at.Exchange, Networks: r.h.Tuned,
 	}
