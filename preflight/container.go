@@ -188,9 +188,17 @@ func cpuset(h Host, _ Need) []Finding {
 	m := h.Machine
 	usable := m.Limits.Usable(m.Processor.Online)
 	gpus := slices.DeleteFunc(slices.Clone(m.GPUs), func(g topology.GPU) bool { return !g.Visible })
+	if len(gpus) > 0 && len(usable) == 0 {
+		return unknown("which CPUs this container may use is not shown")
+	}
 	var all []Finding
+	var nowhere []string
 	for _, g := range gpus {
 		near := m.Near(g.PCI)
+		if g.PCI.NUMA < 0 || len(near) == 0 {
+			nowhere = append(nowhere, gpuName(g.Index))
+			continue
+		}
 		have, share := near.And(usable), ""
 		if len(near) < 2 || len(have) >= 2 && !scant(m, near, usable, atNode(gpus, g.PCI.NUMA), len(gpus)) {
 			continue
@@ -202,7 +210,12 @@ func cpuset(h Host, _ Need) []Finding {
 			"Kubernetes: Topology Manager's policy best-effort or restricted with the whole machine",
 			"%s is on NUMA node %d, of whose CPUs this container may use %s%s", gpuName(g.Index), g.PCI.NUMA, none(have.String()), share)...)
 	}
-	if len(all) == 0 && len(m.Slots()) > 0 {
+	switch {
+	case len(nowhere) > 0 && len(m.Nodes) != 1: // on a machine of one node the kernel need not say
+		all = append(all, unknown("the NUMA node of %s, or its CPUs, are not shown", some(nowhere))...)
+	case len(nowhere) > 0 && len(all) == 0:
+		return pass("the machine has one NUMA node")
+	case len(all) == 0 && len(m.Slots()) > 0:
 		return pass("each GPU has CPUs of its own NUMA node")
 	}
 	return all

@@ -157,6 +157,8 @@ func TestVariants(t *testing.T) {
 			"warn cpuset: GPU4 is on NUMA node 1, of whose CPUs this container may use 56-57,168-169, for 4 GPUs: less than half of their part", "warn cpuset: GPU5", "warn cpuset: GPU6", "warn cpuset: GPU7",
 		}},
 		{name: "a cpuset of a socket and a third", machine: "dgx-h100", text: file("proc/self/status", "Cpus_allowed_list:\t0-74,112-186\nMems_allowed_list:\t0-1\n")},
+		{name: "NUMA nodes that cannot be read", machine: "dgx-h100", without: []string{"sys/devices/system/node/node0/cpulist", "sys/devices/system/cpu/online", "proc/self/status"},
+			want: []string{"unknown cpuset: which CPUs this container may use is not shown"}},
 		{name: "fewer CPUs than workers", machine: "dgx-h100", text: file("proc/self/status", "Cpus_allowed_list:\t0-1,60-61\nMems_allowed_list:\t0-1\n"), want: []string{"warn quota: 4 CPUs for 8 workers"}},
 		{name: "half a CPU for each worker", machine: "dgx-h100", text: file("sys/fs/cgroup/cpu.max", "400000 100000\n"), want: []string{"fail quota: the time of 4 CPUs for 8 workers (/sys/fs/cgroup/cpu.max)"}},
 		{name: "two CPUs for each worker", machine: "dgx-h100", text: file("sys/fs/cgroup/cpu.max", "1600000 100000\n"), want: []string{"warn quota: the time of 16 CPUs for 8 workers"}},

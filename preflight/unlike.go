@@ -87,7 +87,7 @@ type Clock struct{ Ahead, Within time.Duration }
 // skewed is how far apart clocks may be: those that NTP sets are within milliseconds.
 const skewed = 2 * time.Second
 
-// Apart says which nodes' clocks are not as most are, or, of two nodes, not as the leader's is. Clocks are those of nodes, in their order; what is
+// Apart says which nodes' clocks are not as most are, or, of two nodes, not as the leader's is; where no time is that of most, whose are ahead of whose. Clocks are those of nodes, in their order; what is
 // within the time that the asking took is no difference.
 func Apart(nodes []job.Node, clocks []Clock) []Finding {
 	order := slices.Clone(clocks)
@@ -95,6 +95,9 @@ func Apart(nodes []job.Node, clocks []Clock) []Finding {
 	usual, whose := order[(len(order)-1)/2], "most"
 	if len(nodes) == 2 {
 		usual, whose = clocks[0], nodes[0].String()
+	}
+	if len(nodes) > 2 && 2*len(near(clocks, usual)) <= len(nodes) {
+		return []Finding{apart(spread(nodes, clocks))}
 	}
 	var odd []string
 	for i, n := range nodes {
@@ -114,8 +117,49 @@ func Apart(nodes []job.Node, clocks []Clock) []Finding {
 	if more := len(odd) - fewNodes; more > 0 {
 		odd = append(odd[:fewNodes], fmt.Sprintf("so are %d more", more))
 	}
-	return []Finding{{Check: "clock", Result: Warn, Found: "the clock of " + strings.Join(odd, ", that of "),
-		Means: "times in logs do not fit together, stragglers are not found, and certificates may not count", Hint: "have them set by NTP (chronyc makestep)"}}
+	return []Finding{apart("the clock of " + strings.Join(odd, ", that of "))}
+}
+
+func apart(what string) Finding {
+	return Finding{Check: "clock", Result: Warn, Found: what,
+		Means: "times in logs do not fit together, stragglers are not found, and certificates may not count", Hint: "have them set by NTP (chronyc makestep)"}
+}
+
+// near are the indices of those clocks that may be the same as one.
+func near(clocks []Clock, c Clock) (all []int) {
+	for i, o := range clocks {
+		if (o.Ahead - c.Ahead).Abs() <= skewed+o.Within+c.Within {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
+// spread says of clocks in groups whose are ahead of whose.
+func spread(nodes []job.Node, clocks []Clock) string {
+	order := make([]int, len(nodes))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(clocks[a].Ahead, clocks[b].Ahead) })
+	last, first := clocks[order[0]], clocks[order[len(order)-1]]
+	var groups []string
+	for len(order) > 0 {
+		base, n := clocks[order[0]], 1
+		for n < len(order) && clocks[order[n]].Ahead-base.Ahead <= skewed+clocks[order[n]].Within+base.Within {
+			n++
+		}
+		var some []job.Node
+		for _, i := range slices.Sorted(slices.Values(order[:n])) {
+			some = append(some, nodes[i])
+		}
+		groups, order = append(groups, few(some)), order[n:]
+	}
+	slices.Reverse(groups)
+	if len(groups) > fewNodes {
+		groups = append(groups[:fewNodes-1], "others", groups[len(groups)-1])
+	}
+	return fmt.Sprintf("clocks differ by %v: %s", (first.Ahead - last.Ahead).Round(100*time.Millisecond), strings.Join(groups, " ahead of "))
 }
 
 func (e equal) value(v string) string {

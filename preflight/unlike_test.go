@@ -68,7 +68,9 @@ func TestApart(t *testing.T) {
 		{[]Clock{{}, {s, 1}, {-s, 1}}, ""},
 		{[]Clock{{}, {3 * s, 1}}, "the clock of gpu1 (node 1) is 3s ahead of gpu0 (node 0)"},
 		{[]Clock{{}, {-3 * s, 1}, {-3*s - 1, 1}, {-3 * s, 1}}, "the clock of gpu0 (node 0) is 3s ahead of most"},
-		{[]Clock{{}, {0, 1}, {-time.Hour - 3*s, 1}, {9 * s, 1}}, "the clock of gpu2 (node 2) is 1h0m3s behind most, that of gpu3 (node 3) is 9s ahead of most"},
+		{[]Clock{{}, {0, 1}, {10 * s, 1}, {10 * s, 1}}, "clocks differ by 10s: gpu2 (node 2) and gpu3 (node 3) ahead of gpu0 (node 0) and gpu1 (node 1)"},
+		{[]Clock{{}, {20 * s, 1}, {10 * s, 1}}, "clocks differ by 20s: gpu1 (node 1) ahead of gpu2 (node 2) ahead of gpu0 (node 0)"},
+		{[]Clock{{}, {0, 1}, {-time.Hour - 3*s, 1}, {9 * s, 1}, {s, 1}}, "the clock of gpu2 (node 2) is 1h0m3s behind most, that of gpu3 (node 3) is 9s ahead of most"},
 		{[]Clock{{}, {20 * s, 19 * s}, {0, 1}}, ""}, // its answer was on its way for long
 		{[]Clock{{}, {math.MaxInt64, 1}, {0, 1}}, "the clock of gpu1 (node 1) is 2562047h47m16.854775807s ahead of most"},
 	} {

@@ -167,17 +167,19 @@ func (j *judgement) slowPairs() {
 	}
 }
 
-// latePairs names pairs with a way that is much longer than the usual one.
+// latePairs names pairs with a way that is much longer than the usual one, and that nothing was said of yet.
 func (j *judgement) latePairs() {
-	var all []float64
+	var all, speeds []float64
 	for _, p := range j.pairs {
 		if p.Error == "" {
-			all = append(all, float64(p.Latency))
+			all, speeds = append(all, float64(p.Latency)), append(speeds, p.Forth, p.Back)
 		}
 	}
+	carried := median(speeds)
 	usual := time.Duration(median(all))
 	for _, p := range j.pairs {
-		if p.Error == "" && p.Latency > late*usual && p.Latency > usual+lateMin {
+		queued := j.bad[p.A] || j.bad[p.B] || len(j.nodes) > 2 && min(p.Forth, p.Back) < slow*carried // which takes time, too
+		if p.Error == "" && !queued && p.Latency > late*usual && p.Latency > usual+lateMin {
 			j.say("from %s to %s it takes %v; %v are usual", j.name(p.A), j.name(p.B), p.Latency.Round(time.Microsecond), usual.Round(time.Microsecond))
 		}
 	}

@@ -90,6 +90,12 @@ func TestJudge(t *testing.T) {
 		{"a slow link", 4, between(1, 3, func(p *Pair) { p.Back = 100 }), []string{"between n1 (node 1) and n3 (node 3) go 9 Gb/s and back 100 Mb/s; 9"}},
 		{"a broken link", 4, between(0, 3, func(p *Pair) { p.Error = "i/o timeout" }), []string{"n0 (node 0) and n3 (node 3) do not reach each other: i/o timeout"}},
 		{"a long way", 4, between(0, 3, func(p *Pair) { p.Latency = time.Millisecond }), []string{"from n0 (node 0) to n3 (node 3) it takes 1ms; 50µs are usual"}},
+		{"a slow sender with a queue", 4, func(nodes []Node, p *Pair) {
+			if sends(3, 95)(nodes, p); p.A == 0 && p.B == 3 {
+				p.Latency = time.Millisecond
+			}
+		}, []string{"n3 (node 3) sends at 95 Mb/s"}},
+		{"a slow link with a queue", 4, between(1, 3, func(p *Pair) { p.Back, p.Latency = 100, time.Millisecond }), []string{"between n1 (node 1) and n3 (node 3) go"}},
 		{"a broken node", 4, func(_ []Node, p *Pair) {
 			if p.A == 2 || p.B == 2 {
 				p.Error = "connection refused"

@@ -111,7 +111,7 @@ func (d *drawing) nodes() (width, height int) {
 		tallest = max(tallest, d.node(id, x, y))
 		width = max(width, x+nodeWidth+gap)
 	}
-	d.text(gap, gap+12, "", d.m.Platform()+lead(": ", strings.TrimSpace(d.m.DMI.Vendor+" "+d.m.DMI.Product)))
+	d.text(gap, gap+12, "", d.m.Platform()+lead(": ", strings.TrimSpace(called(d.m.DMI))))
 	return max(width, 400), y + tallest + gap
 }
 

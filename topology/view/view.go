@@ -28,11 +28,23 @@ func Table(w io.Writer, m topology.Machine) error {
 	return err
 }
 
+// called is a machine's vendor and product; some products begin with their vendor's name.
+func called(d topology.DMI) string {
+	if strings.HasPrefix(d.Product+" ", d.Vendor+" ") {
+		return d.Product
+	}
+	return d.Vendor + " " + d.Product
+}
+
 func summary(b *strings.Builder, m topology.Machine) {
-	what := strings.Join(strings.Fields(m.DMI.Vendor+" "+m.DMI.Product), " ")
+	what := strings.Join(strings.Fields(called(m.DMI)), " ")
 	fmt.Fprintf(b, "platform   %s%s\n", m.Platform(), inside(what))
 	p := m.Processor
-	fmt.Fprintf(b, "CPUs       %d on %s in %s%s%s\n", len(p.Online), count(len(p.Cores), "core"), count(p.Sockets(), "socket"), lead(", ", p.Model), when(p.Virtual, ", of a virtual machine"))
+	if len(p.Online) == 0 {
+		fmt.Fprintf(b, "CPUs       not known\n")
+	} else {
+		fmt.Fprintf(b, "CPUs       %d on %s in %s%s%s\n", len(p.Online), count(len(p.Cores), "core"), count(p.Sockets(), "socket"), lead(", ", p.Model), when(p.Virtual, ", of a virtual machine"))
+	}
 	fmt.Fprintf(b, "this one   may use %s%s\n", allowed(m), quota(m.Limits))
 	if len(m.GPUs) > 0 && m.NVIDIA.Driver != "" || len(m.NVSwitches) > 0 {
 		kind := "proprietary"

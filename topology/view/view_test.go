@@ -129,3 +129,14 @@ func TestEmpty(t *testing.T) {
 		}
 	}
 }
+
+// What /sys does not show is not said to be nothing, and no vendor is named twice.
+func TestMasked(t *testing.T) {
+	var b strings.Builder
+	summary(&b, topology.Machine{DMI: topology.DMI{Vendor: "Google", Product: "Google Compute Engine"}})
+	for _, want := range []string{"(Google Compute Engine)\n", "CPUs       not known\n"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+}
