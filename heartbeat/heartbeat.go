@@ -161,7 +161,7 @@ func (j *Judge) advanced(counted bool) []Finding {
 // trains reports whether the world is past its beginning.
 func (j *Judge) trains() bool {
 	for _, t := range j.ranks {
-		if t.sources != 0 && (t.count < counts || t.steps > 0 && t.steps < steps) {
+		if t.sources != 0 && (t.moved < counts || t.paces > 0 && t.paces < steps) {
 			return false
 		}
 	}

@@ -556,6 +556,51 @@ func TestGuards(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	})
+	for name, c := range map[string]struct {
+		n    uint64
+		step func(i uint64) uint64
+	}{
+		"steps that count down to the standstill":      {20, func(i uint64) uint64 { return 20 - i }},
+		"steps that begin anew with each epoch":        {20, func(i uint64) uint64 { return i % 4 }},
+		"steps that count down, and fall below zero":   {45, func(i uint64) uint64 { return 10 - min(i, 10) }},
+		"steps of which each hundredth is reported":    {20, func(i uint64) uint64 { return 100 * min(i, 8) }},
+		"beats of a program that counts nothing":       {45, func(uint64) uint64 { return 0 }},
+		"steps that are in the thousands at the start": {20, func(i uint64) uint64 { return 5000 + i }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(2, Limits{})
+			for i := range c.n {
+				for r := range w.beats {
+					b := &w.beats[r]
+					b.Sources, b.Count, b.Steps = job.FromBeats, i+1, c.step(i)
+				}
+				w.look()
+			}
+			w.stand(60, nil)
+			if f := w.worst(); f == nil || f.Stage != Hung {
+				t.Errorf("of a standstill it says %+v", f)
+			}
+		})
+	}
+	t.Run("three steps, and then an evaluation", func(t *testing.T) {
+		w := newWorld(2, Limits{})
+		for i := range uint64(3) {
+			for r := range w.beats {
+				w.beats[r].Sources, w.beats[r].Count, w.beats[r].Steps = job.FromBeats|job.FromHooks, 20*(i+1), i+1
+			}
+			w.look()
+		}
+		for range 8 { // what an evaluation calls
+			for r := range w.beats {
+				w.beats[r].Count++
+			}
+			w.look()
+		}
+		w.stand(300, nil)
+		if f := w.worst(); f != nil && f.Stage >= Suspect {
+			t.Errorf("%+v", f)
+		}
+	})
 	t.Run("another process", func(t *testing.T) {
 		w := newWorld(4, Limits{}).train(120)
 		w.enter(0, 1, 2)

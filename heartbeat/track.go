@@ -14,6 +14,8 @@ type track struct {
 	beat *job.Beat // of the look that is judged: the next one may use its memory
 	past
 	look  uint32 // at which it was seen last
+	moved uint32 // what it counted since it is watched, the first look's included: up to counts of each look
+	paces uint32 // the same of its steps, whichever way they count
 	span  uint32 // milliseconds from the first of the marks to the last
 	marks []mark // what it did up to each of the last looks, the newest last; none while nobody looks from outside
 	// Of the looks at which the world advanced: in how many of the last ones it was in a collective, and how many there were.
@@ -58,14 +60,25 @@ const (
 	workDisk  = 64 << 10        // a second, of a disk: logs are less
 )
 
-// note takes in a beat, and reports whether the rank advanced. Its step may be what is left to do: then it falls by as much as the count of
-// its beats grows.
+// note takes in a beat, and reports whether the rank advanced. Its step may be what is left to do, and fall.
 func (t *track) note(b *job.Beat, passed time.Duration) bool {
 	before := t.past
 	t.beat = b
 	t.mark(b.Sight, passed)
 	t.keep(b)
+	t.tally(b, before)
 	return b.Count > before.count || b.Steps != before.steps
+}
+
+// tally counts what a rank has done by what has changed, for the numbers themselves may fall, or begin anew with each epoch.
+func (t *track) tally(b *job.Beat, before past) {
+	change := func(now, then uint64) uint32 { return uint32(min(max(now, then)-min(now, then), counts)) }
+	paces := change(b.Steps, before.steps)
+	t.paces += paces
+	t.moved += change(b.Count, before.count)
+	if b.Sources&(job.FromBeats|job.FromOutput) != 0 {
+		t.moved += paces // a report may stand for many steps
+	}
 }
 
 // mark takes in what was done between two sights. What a process did that has ended is gone from the sums of its worker.

@@ -147,7 +147,7 @@ func beatOf(rank, local, pid int, s page.Snapshot, now time.Duration) job.Beat {
 	if s.Beats > 0 {
 		b.Sources |= job.FromBeats
 	}
-	b.Life, b.Count = s.Claims, s.Beats+s.Steps+s.Optimizer+s.Calls.Entered+s.Calls.Completed
+	b.Life, b.Count = s.Claims, s.Beats+s.Optimizer+s.Calls.Entered+s.Calls.Completed
 	for _, l := range s.Lanes {
 		b.Count += l.Entered + l.Completed
 		b.Lanes = append(b.Lanes, laneOf(l, s.Exiting))

@@ -22,7 +22,7 @@ func TestBeatOf(t *testing.T) {
 		Calls: page.Lane{Entered: 1, Completed: 1},
 	}
 	b := beatOf(5, 1, 6, s, 20*time.Second)
-	if b.Rank != 5 || b.PID != 7 || b.Life != 3 || b.Count != 1+1+2+2+9+3 || b.Steps != 2 || b.Left != 40*time.Second {
+	if b.Rank != 5 || b.PID != 7 || b.Life != 3 || b.Count != 1+2+2+9+3 || b.Steps != 2 || b.Left != 40*time.Second {
 		t.Errorf("%+v", b)
 	}
 	if b.Sources != job.FromRecorder|job.FromBeats || len(b.Lanes) != 2 || !b.Lanes[0].Waits() || b.Lanes[1].Waits() || b.Lanes[0].Members != 4 {

@@ -78,7 +78,7 @@ func heardOf(b *job.Beat, r output.Rhythm) bool {
 		return false
 	}
 	if r.Matches > 0 {
-		b.Sources, b.Count, b.Steps = job.FromOutput, r.Matches+r.Step, r.Step
+		b.Sources, b.Count, b.Steps = job.FromOutput, r.Matches, r.Step
 	}
 	return true
 }

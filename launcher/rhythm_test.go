@@ -23,7 +23,7 @@ func TestHeardOf(t *testing.T) {
 		look    bool
 		r       output.Rhythm
 	}{
-		{job.Beat{Rank: 1}, job.Beat{Rank: 1, Sources: job.FromOutput, Count: 45, Steps: 40}, true, r},
+		{job.Beat{Rank: 1}, job.Beat{Rank: 1, Sources: job.FromOutput, Count: 5, Steps: 40}, true, r},
 		{job.Beat{Rank: 1}, job.Beat{Rank: 1}, true, output.Rhythm{Bytes: 99}},
 		{job.Beat{Sources: job.FromBeats, Count: 3}, job.Beat{Sources: job.FromBeats, Count: 3}, false, r},
 		{job.Beat{Sources: job.FromRecorder, Count: 3, Steps: 2}, job.Beat{Sources: job.FromRecorder, Count: 3, Steps: 2}, false, r},

@@ -172,6 +172,9 @@ func decode(p *[Size / 8]uint64) (s Snapshot, err error) {
 func (s *Snapshot) beats(b []byte) {
 	s.Steps, s.Beats = order.Uint64(b[beatSteps:]), order.Uint64(b[beatCount:])
 	s.Phase, s.Until = text(b[beatPhase:beatSize]), instant(b[beatUntil:])
+	if int64(s.Steps) < 0 { // a program in C that counts below zero: its beats tell that it goes on
+		s.Steps = 0
+	}
 }
 
 // hook reads what the hook says.

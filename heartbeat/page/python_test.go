@@ -533,7 +533,7 @@ sys.stdin.read()`)
 	if err == nil {
 		err = shell.Step(13)
 	}
-	if err != nil || w.until(t, "at step 13", func(s Snapshot) bool { return s.Steps == 13 }).Beats != s.Beats+2 {
+	if err != nil || w.until(t, "at step 13", func(s Snapshot) bool { return s.Steps == 13 }).Beats != s.Beats+3 {
 		t.Errorf("another program's step: %v", err)
 	}
 }
@@ -589,11 +589,12 @@ with muster_beat.phase("outer", "10m"):
         with muster_beat.phase("inner"): 1 / 0
     except ZeroDivisionError:
         muster_beat.step(500.0)
-    for n in [Bad(), None, float("nan"), 1 << 64, [1]]: muster_beat.step(n)
+    for n in [Bad(), None, float("nan"), 1 << 64, -10**30, [1]]: muster_beat.step(n)
     sys.stdin.readline()
-muster_beat.step(501)
+muster_beat.step(-3)
+muster_beat.step(501.5)
 sys.stdin.read()`)
-	s := w.until(t, "at step 500", func(s Snapshot) bool { return s.Steps == 500 })
+	s := w.until(t, "at step 500", func(s Snapshot) bool { return s.Steps == 500 && s.Beats == 25 })
 	now, err := monotonic()
 	if left := s.Until - now; err != nil || s.Phase != "outer" || left > 10*time.Minute || left < 5*time.Minute {
 		t.Errorf("phase %q for %v, %v", s.Phase, left, err)
@@ -601,7 +602,7 @@ sys.stdin.read()`)
 	if _, err := io.WriteString(w.in, "\n"); err != nil {
 		t.Fatal(err)
 	}
-	if s := w.until(t, "at step 501", func(s Snapshot) bool { return s.Steps == 501 }); s.Phase != "" || s.Until != 0 {
+	if s := w.until(t, "at step 501", func(s Snapshot) bool { return s.Steps == 501 }); s.Phase != "" || s.Until != 0 || s.Beats != 28 {
 		t.Errorf("behind all phases: %+v", s)
 	}
 }

@@ -83,6 +83,9 @@ func (l *Listener) beat(text []byte) error {
 		if n, err := strconv.ParseUint(words[1], 10, 62); err == nil {
 			return l.page.Step(n)
 		}
+		if _, err := strconv.ParseFloat(words[1], 64); err == nil { // a step below zero, or half of one, is one all the same
+			return l.page.Beat()
+		}
 	case (len(words) == 2 || len(words) == 3) && words[0] == "phase":
 		if long, ok := length(words[2:]); ok {
 			return l.page.Phase(words[1], long)

@@ -1,8 +1,8 @@
 """Tells muster how far a program is; see docs/heartbeat.md. Outside a job it does nothing, and it never fails."""
 import contextlib, fcntl, mmap, os, struct, time
 
-def step(n):
-    _write(72, lambda: struct.pack("<Q", int(n)))
+def step(n):  # what is no number of 64 bits says that the program goes on, all the same
+    if _write(72, lambda: struct.pack("<q", int(n))) is None: _write(72, bytes)
 
 @contextlib.contextmanager
 def phase(name, seconds=0):  # or "10m"
@@ -15,7 +15,7 @@ def _end(s): return int((time.monotonic() + (float(s[:-1]) * {"s": 1, "m": 60, "
 
 def _write(at, make):  # and return what stood there
     with contextlib.suppress(Exception), open(os.environ["MUSTER_PAGE"], "r+b", 0) as page, mmap.mmap(page.fileno(), 4096) as mem:
-        part = make()
+        part = make() or b""
         if mem[:12] == b"MUSTERPG\1\0\0\0" and any(_lock(page, fcntl.F_WRLCK) or time.sleep(0.001) for _ in range(100)):
             turn, count = struct.unpack_from("<Q8xQ", mem, 64)
             struct.pack_into("<Q", mem, 64, turn | 1)  # odd: do not read now
