@@ -17,6 +17,7 @@ const alone = 3
 type apart struct {
 	elsewhere bool // workers meet by another way than PyTorch's, which nobody here sees
 
+	met   []int // PIDs of workers that trained together: who destroys its process group then does not train alone
 	sizes []int // ranks whose group has another size
 	steps bool  // all have made some, without a collective that is seen
 	alone bool
@@ -33,7 +34,11 @@ func (a *apart) note(first, size int, all []page.Snapshot) (said []string) {
 			said = append(said, fmt.Sprintf("rank %d (pid %d) is in a process group of %d, but the job has %d ranks: it trains apart from them; "+
 				"does the script, or a launcher in it, set WORLD_SIZE or RANK?", rank, s.PID, s.World, size))
 		}
-		if s.Optimizer >= alone && noCollective(s) {
+		switch {
+		case s.PID == 0 || slices.Contains(a.met, s.PID):
+		case inCollective(s) || s.Optimizer >= alone && !noCollective(s):
+			a.met = append(a.met, s.PID)
+		case s.Optimizer >= alone:
 			lone++
 		}
 	}
@@ -52,6 +57,10 @@ func noCollective(s page.Snapshot) bool {
 	if !s.Grouped {
 		return s.PID != 0
 	}
-	used := slices.ContainsFunc(s.Lanes, func(l page.Lane) bool { return l.Entered > 0 || l.Mixed })
-	return !used && (len(s.Lanes) > 0 || s.Mute == "")
+	return !inCollective(s) && (len(s.Lanes) > 0 || s.Mute == "")
+}
+
+// inCollective reports whether a worker is seen to have been in one.
+func inCollective(s page.Snapshot) bool {
+	return slices.ContainsFunc(s.Lanes, func(l page.Lane) bool { return l.Entered > 0 || l.Mixed })
 }

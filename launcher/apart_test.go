@@ -61,6 +61,22 @@ func TestApart(t *testing.T) {
 	}
 }
 
+// Who trained with the others and destroyed its process group, with all the lanes that were seen of it, did not train alone.
+func TestApartAfterwards(t *testing.T) {
+	used := page.Snapshot{PID: 7, Grouped: true, World: 4, Optimizer: 1, Lanes: []page.Lane{{Entered: 1}}}
+	muted := page.Snapshot{PID: 8, Grouped: true, World: 4, Optimizer: 9, Mute: "no recorder and no sequence number"}
+	var a apart
+	a.note(2, 4, []page.Snapshot{used, muted})
+	after := []page.Snapshot{{PID: 7, World: 4, Optimizer: 30}, {PID: 8, World: 4, Optimizer: 30}}
+	if said := a.note(2, 4, after); said != nil || a.steps {
+		t.Errorf("%q, %v", said, a.steps)
+	}
+	after[0].PID, after[1].PID = 17, 18
+	if said := a.note(2, 4, after); len(said) != 1 || !a.steps {
+		t.Errorf("of other processes in their place: %q, %v", said, a.steps)
+	}
+}
+
 // Workers that none of Horovod's rendezvous has seen are told of once, when it is time; those that came are not.
 func TestArrivals(t *testing.T) {
 	a := &arrivals{file: filepath.Join(t.TempDir(), "empty")}
