@@ -59,7 +59,7 @@ func (w *watch) collect(d collect) {
 			w.c.Log.Warn(err.Error())
 			return
 		}
-		w.c.Log.Info("evidence is in " + dir)
+		w.c.Log.Info("evidence is in " + dir + w.passing())
 		if w.fleet == nil || w.judge != nil || w.group > maxWays && !slices.Contains(d.Nodes, w.group) {
 			return
 		}
@@ -67,6 +67,14 @@ func (w *watch) collect(d collect) {
 			w.c.Log.Debug(err.Error())
 		}
 	})
+}
+
+// passing says so of evidence that goes with the run.
+func (w *watch) passing() string {
+	if w.c.Evidence != "" || w.c.Output.Dir != "" {
+		return ""
+	}
+	return " until the job ends; --evidence DIR keeps it"
 }
 
 func essence(b evidence.Bundle) json.RawMessage {

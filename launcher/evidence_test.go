@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -41,4 +42,22 @@ func TestEvidenceInOneDirectory(t *testing.T) {
 			t.Errorf("%v, %v", all, err)
 		}
 	})
+}
+
+// Of evidence that goes with the run the line says so.
+func TestEvidenceThatGoes(t *testing.T) {
+	for keep, want := range map[string]bool{"": true, "/keep": false} {
+		synctest.Test(t, func(t *testing.T) {
+			var said strings.Builder
+			w := &watch{
+				c: Config{Log: slog.New(slog.NewTextHandler(&said, nil)), Evidence: keep}, workers: func() []int { return nil }, asking: make(chan struct{}, 1), dirs: t.TempDir(),
+				world: job.World{ID: "j", Members: []job.Member{{Node: job.Node{Name: "h"}}}}, ctx: t.Context(),
+			}
+			w.collect(collect{Why: "it hangs"})
+			w.owned.Wait()
+			if got := said.String(); !strings.Contains(got, "evidence is in "+w.dirs) || strings.Contains(got, "until the job ends; --evidence DIR keeps it") != want {
+				t.Errorf("--evidence %q: %s", keep, got)
+			}
+		})
+	}
 }
