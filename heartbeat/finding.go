@@ -74,6 +74,9 @@ func (f Finding) what(w job.World) string {
 		if f.transfers() {
 			why = "the network between them does not get on, or what they send and receive does not match"
 		}
+		if len(f.Ops) > 0 && !f.transfers() {
+			why = strings.Join(f.Ops, "; ") + ": the script takes them different ways, or " + why
+		}
 		return fmt.Sprintf("%s have been in %s for %s, and all of them run: %s%s", f.subject(w), it, seconds(f.Quiet), why, f.links())
 	case Desync:
 		return fmt.Sprintf("the ranks have waited for each other in different collectives for %s: %s; that is an error in the script, and no restart mends it", seconds(f.Quiet), strings.Join(f.Ops, "; "))

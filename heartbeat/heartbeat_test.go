@@ -354,7 +354,7 @@ func TestClasses(t *testing.T) {
 			}
 			w.beats[2].Lanes[0].Op = "barrier"
 			w.stand(45, nil)
-		}, "hung: all ranks have been in backward or barrier for 32 s, and all of them run: the network between them, or the communication library, does not get on"},
+		}, "hung: all ranks have been in backward or barrier for 32 s, and all of them run: ranks 0, 1, 3 in backward; rank 2 in barrier: the script takes them different ways, or the network between them, or the communication library, does not get on"},
 		{"a debugger holds one", func(w *world) {
 			w.enter(0, 1, 2)
 			w.beats[3].Sight.Traced = true
@@ -1002,4 +1002,20 @@ func inUse() int64 {
 	runtime.GC()
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
+}
+
+// Of calls, which cannot be matched, it is said who is in which, before the network is blamed.
+func TestCallsApart(t *testing.T) {
+	w := newWorld(4, Limits{})
+	for r := range w.beats {
+		w.beats[r].Lanes[0].Group, w.beats[r].Lanes[0].Op = 0, "backward"
+	}
+	w.train(120)
+	w.beats[2].Lanes[0].Op = "barrier"
+	w.enter(0, 1, 2, 3)
+	w.stand(60, nil)
+	f := w.worst()
+	if f == nil || f.Class != Network || !strings.Contains(f.Sentence(two()), "all of them run: ranks 0, 1, 3 in backward; rank 2 in barrier: the script takes them different ways, or the network") {
+		t.Errorf("%+v", f)
+	}
 }

@@ -161,6 +161,17 @@ func (c *crowd) calls() (names []string) {
 	return names
 }
 
+// within is who is inside a call.
+func (c *crowd) within(name string) string {
+	var inside []int
+	for _, w := range c.waits {
+		if w.lane.Group == 0 && w.lane.Op == name {
+			inside = append(inside, w.rank)
+		}
+	}
+	return ranks(inside) + " in " + name
+}
+
 // view classifies a standstill.
 func (j *Judge) view(l Look) view {
 	c := j.crowd()
@@ -461,7 +472,13 @@ func (j *Judge) together(c crowd) view {
 	v := view{Finding: Finding{Hang: job.Hang{Class: Network, Waiting: c.inside(w.lane.Group)}}}
 	v.in(w)
 	if w.lane.Group == 0 {
-		v.Op = strings.Join(c.calls(), " or ")
+		names := c.calls()
+		v.Op = strings.Join(names, " or ")
+		for _, name := range names {
+			if len(names) > 1 {
+				v.Ops = append(v.Ops, c.within(name))
+			}
+		}
 	}
 	for _, rank := range j.sorted() {
 		t := j.ranks[rank]
