@@ -219,7 +219,7 @@ func (s *state) fenced() []any {
 	todo := []any{expire{0}, wake{wait}}
 	if s.Fence > s.Now && s.Fence != s.Fenced {
 		s.Fenced = s.Fence
-		todo = append(todo, say{fmt.Sprintf("in %v no worker can live any more on a node that was lost; until then the others wait", (s.Fence - s.Now).Round(time.Second))})
+		todo = append(todo, say{fmt.Sprintf("in %v no worker can live any more on a node that was lost; this node begins no round before that", (s.Fence - s.Now).Round(time.Second))})
 	}
 	return todo
 }

@@ -77,12 +77,12 @@ func TestFence(t *testing.T) {
 			}
 			said := 0
 			for _, line := range w.log {
-				if strings.Contains(line, fmt.Sprintf("node %d: launcher.say {Text:in ", left[0])) && strings.Contains(line, "until then the others wait") {
+				if strings.Contains(line, fmt.Sprintf("node %d: launcher.say {Text:in ", left[0])) && strings.Contains(line, "this node begins no round before that") {
 					said++
 				}
 			}
 			if said > 1 || said == 1 == certain {
-				t.Errorf("node %d is lost, certainly: %v: that the others wait is said %d times", gone, certain, said)
+				t.Errorf("node %d is lost, certainly: %v: the wait is said %d times", gone, certain, said)
 			}
 		}
 	}

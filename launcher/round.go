@@ -327,6 +327,9 @@ func (r *round) do(deed any) {
 	case begin:
 		r.begin(d.Start)
 	case stop:
+		if r.state.Next != nil && !r.state.Led && r.session != nil {
+			r.session.Vouch() // we have lost the leader
+		}
 		r.stop(d)
 	case mend:
 		r.mend(d)

@@ -56,7 +56,9 @@ func (n *node) lookBack(ctx context.Context) (*outcome, error) {
 	end, err := n.outcome(ctx, at)
 	if err == nil && (end == nil || end.World == nil) && was.is(last) { // the store came back empty
 		end = &outcome{Protocol: was.protocol, World: was.world}
-		err = end.retell(ctx, at)
+		if err = end.retell(ctx, at); err == nil && was.over != nil {
+			err = was.over.tell(ctx, at)
+		}
 	} else {
 		was.over = nil
 	}
@@ -116,7 +118,8 @@ func (n *node) predecessor(ctx context.Context, meeting shelf, generation int) (
 }
 
 // retell makes a world known, as the outcome of a meeting of its generation, in a store that does not know of it. A world that stands there already is
-// another one: in its other life the store brought nodes together who knew of none. It stays.
+// another one: in its other life the store brought nodes together who knew of none. It stays. What else stands there, as that a meeting went on elsewhere, a
+// world takes the place of: no two of them can.
 func (o *outcome) retell(ctx context.Context, meeting shelf) error {
 	told := *o
 	told.Moved = o.World.Generation + 1
@@ -124,7 +127,8 @@ func (o *outcome) retell(ctx context.Context, meeting shelf) error {
 	if err != nil {
 		return err
 	}
-	for stands := []byte(nil); ; {
+	stands := []byte(nil)
+	for range retellings {
 		got, err := meeting.swap(ctx, keyOutcome, stands, b)
 		switch {
 		case err != nil, bytes.Equal(got, b):
@@ -142,7 +146,11 @@ func (o *outcome) retell(ctx context.Context, meeting shelf) error {
 		}
 		return name(err, "set", keyOutcome)
 	}
+	return fmt.Errorf("set %s: it was another one each of %d times", keyOutcome, retellings)
 }
+
+// retellings bounds the tries to replace an outcome that is no world. It may be set meanwhile, and the store come back empty; each is to happen once.
+const retellings = 16
 
 // standBy says that a world must end first, unless this node could not be part of the next one either.
 func (n *node) standBy(ctx context.Context) error {
@@ -221,9 +229,14 @@ func (p *past) has(m job.Member) bool {
 	return found
 }
 
-// quiet is for how long nothing was heard of the world, the time included in which the store was away; 0: of one that lives.
+// quiet is for how long nothing was heard of the world, the time included in which the store was away; 0: of one that lives. Where nothing was ever heard of
+// it, it is since we looked.
 func (p *past) quiet() time.Duration {
-	if quiet := time.Since(p.sign); p.running() > 0 && !p.sign.IsZero() && quiet >= quietTime {
+	quiet := time.Since(p.sign)
+	if p.sign.IsZero() {
+		quiet = p.watch.still()
+	}
+	if p.running() > 0 && quiet >= quietTime {
 		return quiet.Truncate(time.Second)
 	}
 	return 0
@@ -383,6 +396,15 @@ func brief(v *job.Verdict) *job.Verdict {
 	}
 	return &job.Verdict{Code: v.Code, Origin: v.Origin, Class: v.Class,
 		Sentence: plain(v.Sentence, maxReason), Hint: plain(v.Hint, maxReason)}
+}
+
+// tell makes the end known in the store, unless somebody has.
+func (o Over) tell(ctx context.Context, meeting shelf) error {
+	b, err := o.encode()
+	if err == nil {
+		_, err = meeting.once(ctx, keyOver, b)
+	}
+	return err
 }
 
 func (o Over) encode() ([]byte, error) {

@@ -83,7 +83,7 @@ func (n *node) look(ctx context.Context, leader *watch) (lost bool, err error) {
 		}
 		n.before.alive = s.Alive
 		n.tell(Status{Here: s.Here, Count: s.Count, Expected: n.spec.Nodes, Fewest: n.spec.Fewest(), Missing: s.Missing,
-			Closes: s.Closes, Running: s.Running, Alive: s.Alive, Quiet: s.Quiet, Unsaid: s.Unsaid, UnsaidFor: s.UnsaidFor, Others: s.Others, Unfit: s.Unfit})
+			Closes: s.Closes, New: s.New, Running: s.Running, Alive: s.Alive, Quiet: s.Quiet, Unsaid: s.Unsaid, UnsaidFor: s.UnsaidFor, Others: s.Others, Unfit: s.Unfit})
 	}
 	return s.Resigned || leader.silent(fmt.Sprint(s.Beat)), nil
 }

@@ -2,6 +2,7 @@ package rendezvous
 
 import (
 	"errors"
+	"regexp"
 	"testing"
 	"time"
 
@@ -221,4 +222,97 @@ func TestMembersFindTheEndOfAnotherLife(t *testing.T) {
 			}
 		})
 	}
+}
+
+// However long workers may take to stop, the host waits for no more than 30 s for nodes that tell it nothing, and says why.
+func TestHostWaitsForABoundedTime(t *testing.T) {
+	play(t, func(s *scene) {
+		o := hosted
+		o.Fence = 10 * time.Minute
+		a := s.comes(member(0), o)
+		s.passes(10 * time.Second)
+		s.waits(a)
+		want := regexp.MustCompile(`^1 of 1:3 nodes here \(.*\), missing nodes 1, 2; they begin in (20|21)s: this store is new, and nodes of a world that it forgot may still have workers$`)
+		if got := a.last().String(); !want.MatchString(got) {
+			t.Errorf("it shows %q", got)
+		}
+		s.agree([]string{"host0"}, a)
+		if a.after < longest || a.after > longest+2*beat {
+			t.Errorf("it began after %v", a.after)
+		}
+	})
+	play(t, func(s *scene) { // the last call takes longer
+		o := hosted
+		o.LastCall = time.Minute
+		a, b := s.comes(member(0), o), s.comes(member(1), o)
+		s.passes(10 * time.Second)
+		for _, x := range []*arrival{a, b} {
+			if got := x.last(); got.New || got.Closes == 0 {
+				t.Errorf("it shows %q", got)
+			}
+		}
+	})
+}
+
+// Members that have lost their leader with the store say so for as long as they have workers, and the host waits.
+func TestMembersVouchForTheirWorld(t *testing.T) {
+	play(t, func(s *scene) {
+		a, b, c := s.three(hosted)
+		fresh := s.hostBack(a, 0)
+		s.dies(c)
+		b.session.Vouch()
+		s.passes(5 * time.Minute)
+		s.waits(fresh)
+		want := regexp.MustCompile(`^generation 1 of this job has been running for 5m\ds on .*; waiting for its end$`)
+		if got := fresh.last().String(); !want.MatchString(got) {
+			t.Errorf("it shows %q", got)
+		}
+		s.ends(b, Over{Expect: 1, Lost: []int{0, 2}})
+		b = s.rejoins(b, false)
+		s.agree([]string{"host0", "host1"}, fresh, b)
+	})
+}
+
+// Nobody knows of how long a world has been running that was told to a store which came back empty, and of which nothing is heard there. What is known
+// of its end is told with it.
+func TestWorldThatIsOnlyRemembered(t *testing.T) {
+	play(t, func(s *scene) {
+		a, b, c := s.three(hosted)
+		for _, m := range []*arrival{a, b, c} {
+			s.dies(m)
+			m.session.Close()
+		}
+		x := s.comes(life(member(2), "other"), hosted)
+		s.store.empty()
+		s.passes(4500 * time.Millisecond)
+		s.waits(x)
+		want := regexp.MustCompile(`^generation 1 of this job was begun on host0 \(node 0\), host1 \(node 1\), host2 \(node 2\), and nothing was heard of it in the [34]s since this node looks; waiting for its end$`)
+		if got := x.last().String(); !want.MatchString(got) {
+			t.Errorf("it shows %q", got)
+		}
+	})
+}
+
+// Who waits knows that the world is over, and tells that, too, to a store that came back empty: those who come next do not wait for that end.
+func TestEndIsToldToANewStore(t *testing.T) {
+	play(t, func(s *scene) {
+		a, b, c := s.three(hosted)
+		x := s.comes(life(member(2), "other"), hosted)
+		s.ends(a, Over{Expect: 2, Lost: []int{2}})
+		for _, m := range []*arrival{a, b, c} {
+			s.dies(m)
+			m.session.Close()
+		}
+		s.passes(3 * time.Second)
+		s.store.empty()
+		s.passes(3 * time.Second)
+		y := s.comes(life(member(1), "other"), hosted)
+		s.passes(3 * time.Second)
+		s.dies(x)
+		s.passes(8 * time.Second)
+		s.waits(y)
+		if got := y.last(); got.Running != 0 {
+			t.Errorf("it shows %q", got)
+		}
+	})
 }

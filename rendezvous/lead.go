@@ -333,23 +333,24 @@ func (l *leader) patience(count int) time.Duration {
 	if l.absent() {
 		wait = max(wait, rules.Fence)
 	}
-	if count < l.spec.Nodes && l.blank() {
-		wait = max(wait, l.within(rules.Fence))
-	}
-	return wait
+	return max(wait, l.hold(count))
 }
 
-// within is a wait that leaves as much of the time for the meeting as it takes.
-func (l *leader) within(wait time.Duration) time.Duration {
+// longest is the most for which nodes wait because the store is new. Members of a world that it forgot tell it of that as soon as they have lost their
+// leader: nobody waits longer for those who hear nothing of either.
+const longest = 30 * time.Second
+
+// hold is how long so many nodes wait at least where the store may have lost what it knew of the job, with whoever hosted it: members of a world have
+// workers then, until they notice. It leaves as much of the time for the meeting as it takes.
+func (l *leader) hold(count int) time.Duration {
+	if !l.Forgets || l.before.world != nil || l.before.history || count >= l.spec.Nodes {
+		return 0
+	}
+	wait := min(l.rules().Fence, longest)
 	if l.Timeout > 0 {
-		return min(wait, l.Timeout/2)
+		wait = min(wait, l.Timeout/2)
 	}
 	return wait
-}
-
-// blank reports whether the store may have lost what it knew of the job, with whoever hosted it: its members have workers then, until they notice.
-func (l *leader) blank() bool {
-	return l.Forgets && l.before.world == nil && !l.before.history
 }
 
 // close makes the world of exactly these nodes.
@@ -537,7 +538,7 @@ func (l *leader) summarise(ctx context.Context) error {
 	s := l.tally(kept)
 	b, err := json.Marshal(summary{
 		Epoch: l.epoch, Beat: l.beats, Here: s.Here, Count: s.Count, Waits: l.here, Missing: s.Missing, Replaced: some(byWhom), Barred: l.barred(),
-		Closes: s.Closes, Running: s.Running, Alive: s.Alive, Quiet: s.Quiet,
+		Closes: s.Closes, New: s.New, Running: s.Running, Alive: s.Alive, Quiet: s.Quiet,
 		Unsaid: s.Unsaid, UnsaidFor: s.UnsaidFor, Others: s.Others, Pace: l.tempo(), Unfit: s.Unfit,
 	})
 	if err != nil {
@@ -582,7 +583,9 @@ func (l *leader) tally(kept []ticket) Status {
 	s := Status{Count: len(kept), Expected: l.spec.Nodes, Fewest: l.spec.Fewest(), Others: l.others(),
 		Running: l.before.running(), Alive: l.before.alive, Quiet: l.before.quiet()}
 	if !l.enough.IsZero() && s.Running == 0 {
-		s.Closes = max(l.patience(s.Count)-l.waited(), 0).Round(time.Second)
+		patience := l.patience(s.Count)
+		s.Closes = max(patience-l.waited(), 0).Round(time.Second)
+		s.New = s.Closes > 0 && patience > l.rules().LastCall && patience == l.hold(s.Count)
 	}
 	if quiet := time.Since(l.since); l.reached < l.drawn && quiet >= 2*beat {
 		s.Unsaid, s.UnsaidFor = l.reached+1, quiet.Truncate(time.Second)

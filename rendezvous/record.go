@@ -82,6 +82,7 @@ type summary struct {
 	Barred   map[int]string `json:"barred,omitempty"`   // ticket of a node that is refused alone → why
 
 	Closes  time.Duration `json:"closes,omitempty"`  // in this time, with whoever is here
+	New     bool          `json:"new,omitempty"`     // for the store may have forgotten a world
 	Running int           `json:"running,omitempty"` // a generation that must end first
 	Alive   time.Duration `json:"alive,omitempty"`   // how long it has been
 	Quiet   time.Duration `json:"quiet,omitempty"`   // for how long nothing was heard of it

@@ -61,7 +61,7 @@ type Options struct {
 	Previous *job.World    // the world before, whose order of ranks is kept as far as its nodes come back
 	Fence    time.Duration // how long members of the world before may live without hearing its leader; without those the next one waits so long
 	// Forgets: the store is lost with its host, and comes back empty. Where it knows of no world, fewer nodes than all wait for as long as if there had
-	// been one, but for no more than half the Timeout.
+	// been one, but for no more than 30 s, and half the Timeout.
 	Forgets bool
 	// Closed: who was in no world yet only takes the place of a node that was lost. The next world is no larger than the one before.
 	Closed bool

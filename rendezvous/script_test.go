@@ -198,7 +198,7 @@ func (t *telling) hear(out *strings.Builder) {
 		a.said = nil
 		a.mu.Unlock()
 		if len(said) > 0 && !ended {
-			text := strings.ReplaceAll(said[len(said)-1].Timeless().String(), " for 0s", "")
+			text := strings.ReplaceAll(said[len(said)-1].Timeless().String(), " for 1ns", "")
 			if text != t.heard[name] {
 				fmt.Fprintf(out, "  %s: %s\n", name, text)
 			}

@@ -29,6 +29,7 @@ type Session struct {
 	newcomers chan int
 	waits     atomic.Int64 // how many wait for the world's end, as was last heard
 	stop      context.CancelFunc
+	vouches   bool          // this is not group rank 0, and counts the world's key up
 	stopped   chan struct{} // closed when the key is not counted up any more
 }
 
@@ -85,7 +86,9 @@ func (s *Session) live(ctx context.Context) {
 	for {
 		if s.known(ctx) || s.publish(ctx) == nil {
 			_, _ = s.meeting.add(ctx, keyAlive, 1) // else at the next beat
-			s.announce(&next, next.look(ctx, s.next(ctx)))
+			if s.Rank == 0 {
+				s.announce(&next, next.look(ctx, s.next(ctx)))
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -93,6 +96,18 @@ func (s *Session) live(ctx context.Context) {
 		case <-ticks.C:
 		}
 	}
+}
+
+// Vouch makes this node say that the world lives, until Close, as group rank 0 does: that one is lost, and workers are left here. A store that came back
+// empty, as it does with a host that led, hears of the world from nobody else.
+func (s *Session) Vouch() {
+	if s.Rank == 0 || s.vouches || s.meeting.Store == nil {
+		return
+	}
+	s.stop()
+	ctx, stop := context.WithCancel(context.Background())
+	s.vouches, s.stop, s.stopped = true, stop, make(chan struct{})
+	go s.live(ctx)
 }
 
 // next is the meeting for the next world. It has a higher number than that after ours where somebody waits who was in such a world, of an earlier life
@@ -238,15 +253,10 @@ func (s *Session) End(ctx context.Context, how Over) error {
 }
 
 func (s *Session) sayOver(ctx context.Context, how Over) error {
-	b, err := how.encode()
-	if err != nil {
-		return err
-	}
 	if !s.known(ctx) {
 		if err := s.bury(ctx); err != nil {
 			return err
 		}
 	}
-	_, err = s.meeting.once(ctx, keyOver, b)
-	return err
+	return how.tell(ctx, s.meeting)
 }

@@ -17,9 +17,10 @@ type Status struct {
 	Expected int           // how many make the world, at most
 	Fewest   int           // how many make one if need be
 	Closes   time.Duration // in which time the fewest begin without the others; 0: they are not here, or nobody is waited for
+	New      bool          // that is because the store is new: nodes of a world that it forgot may have workers
 	Missing  []int         // indices that nobody here has, when all who are here gave theirs; at most 32
 	Running  int           // the generation that must end before this node can join; 0: none
-	Alive    time.Duration // how long the Running world has been alive, about
+	Alive    time.Duration // how long the Running world has been alive, about; 0: nothing was heard of it yet
 	Quiet    time.Duration // for how long nothing was heard of it, as where the store was away; 0: it was a moment ago
 	World    []string      // names of its nodes; at most 32
 	Size     int           // how many they are
@@ -36,7 +37,12 @@ type Status struct {
 func (s Status) String() string {
 	if s.Running > 0 {
 		text := fmt.Sprintf("generation %d of this job has been running for %v on %s", s.Running, s.Alive, names(s.World, s.Size))
-		if s.Quiet > 0 {
+		switch {
+		case s.Alive == 0 && s.Quiet == 0:
+			text = fmt.Sprintf("generation %d of this job was begun on %s", s.Running, names(s.World, s.Size))
+		case s.Alive == 0:
+			text = fmt.Sprintf("generation %d of this job was begun on %s, and nothing was heard of it in the %v since this node looks", s.Running, names(s.World, s.Size), s.Quiet)
+		case s.Quiet > 0:
 			text = fmt.Sprintf("generation %d of this job was last heard of %v ago, when it had been running for %v on %s", s.Running, s.Quiet, s.Alive, names(s.World, s.Size))
 		}
 		text += "; waiting for its end"
@@ -56,6 +62,9 @@ func (s Status) String() string {
 	if s.Closes > 0 {
 		text += fmt.Sprintf("; they begin in %v", s.Closes)
 	}
+	if s.New {
+		text += ": this store is new, and nodes of a world that it forgot may still have workers"
+	}
 	if s.Unsaid > 0 {
 		text += fmt.Sprintf("; ticket %d was drawn %d s ago and has not said who it is", s.Unsaid, s.UnsaidFor/time.Second)
 	}
@@ -73,7 +82,7 @@ func (s Status) String() string {
 
 // Timeless is the same without what changes by itself.
 func (s Status) Timeless() Status {
-	s.Alive, s.Closes, s.UnsaidFor, s.Quiet = 0, 0, 0, min(s.Quiet, 1)
+	s.Alive, s.Closes, s.UnsaidFor, s.Quiet = 1, 0, 0, min(s.Quiet, 1)
 	return s
 }
 
