@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ import (
 type late struct {
 	*store.Memory
 	pause atomic.Int64 // nanoseconds
+	says  atomic.Value // error, instead
 }
 
 func (s *late) Check(ctx context.Context, keys ...string) (bool, error) {
@@ -36,6 +38,9 @@ func (s *late) CompareSet(ctx context.Context, key string, expected, desired []b
 }
 
 func (s *late) wait(ctx context.Context) error {
+	if err, ok := s.says.Load().(error); ok {
+		return err
+	}
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
@@ -50,20 +55,24 @@ func TestEndInALateStore(t *testing.T) {
 	for name, c := range map[string]struct {
 		pause time.Duration // of the store, before each of two answers
 		known bool          // that somebody waits, to the leader
+		etcd  bool          // keeps it
+		says  string        // it does, instead
 		asked time.Duration // before the end this node was told to stop; 0: it was not
 		after time.Duration // the leader ends,
 		heard bool          // and who waits knows how the job ended
 		said  []string      // by it
 	}{
-		"busy":               {700 * time.Millisecond, false, 0, 1400 * time.Millisecond, true, nil},
-		"busy, one waits":    {700 * time.Millisecond, true, 0, 1400 * time.Millisecond, true, nil},
-		"away, nobody waits": {8 * time.Second, false, 0, endTime, false, nil},
-		"away, one waits": {8 * time.Second, true, 0, 16 * time.Second, true, []string{
-			"1 node waits to hear how the job ended, and the store at h0:1 is away: no answer; this node tries for 18s more to tell it", "who waits was told how the job ended"}},
-		"away for long": {12 * time.Second, true, 0, lateEndTime, false, []string{
-			"1 node waits to hear", "nobody who waits was told how the job ended, for the store at h0:1 is away: no answer; they may begin it again"}},
-		"told to stop":          {12 * time.Second, true, 20 * time.Second, 5 * time.Second, false, []string{"for 3s more", "nobody who waits was told"}},
-		"told to stop long ago": {12 * time.Second, true, time.Minute, endTime, false, nil},
+		"busy":               {700 * time.Millisecond, false, false, "", 0, 1400 * time.Millisecond, true, nil},
+		"busy, one waits":    {700 * time.Millisecond, true, false, "", 0, 1400 * time.Millisecond, true, nil},
+		"away, nobody waits": {8 * time.Second, false, false, "", 0, endTime, false, nil},
+		"away, one waits": {8 * time.Second, true, false, "", 0, 16 * time.Second, true, []string{
+			"1 node waits to hear how the job ended, and the store at h0:1 is away: no answer; this node tries for 14s more to tell it", "the store answers again, and how the job ended was said there"}},
+		"away, one may wait": {8 * time.Second, false, true, "", 0, 16 * time.Second, true, []string{"nodes may wait to hear how the job ended", "the store answers again"}},
+		"refuses":            {0, false, true, "authentication failed", 0, endTime, false, []string{"how the job ended was not said in the store at h0:1: rendezvous: end generation 1: set over: etcd: authentication failed; who waits"}},
+		"away for long": {12 * time.Second, true, false, "", 0, lateEndTime, false, []string{
+			"1 node waits to hear", "how the job ended was not said in the store at h0:1: it is away: no answer; who waits there may begin it again"}},
+		"told to stop":          {12 * time.Second, true, false, "", 18 * time.Second, 7 * time.Second, false, []string{"for 1s more", "how the job ended was not said"}},
+		"told to stop long ago": {12 * time.Second, true, false, "", time.Minute, endTime, false, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -89,8 +98,14 @@ func TestEndInALateStore(t *testing.T) {
 					time.Sleep(3 * time.Second) // it looks each second
 				}
 				busy.pause.Store(int64(c.pause))
+				if c.says != "" {
+					busy.says.Store(errors.New("etcd: " + c.says))
+				}
 				r := &round{c: Config{Log: slog.New(slog.NewTextHandler(told, nil))}, session: session, desk: &desk{}, meeting: &meeting{port: "h0:1"},
 					policy: policy{Grace: 25 * time.Second}, state: state{Verdict: &job.Verdict{Class: job.Succeeded, Sentence: "all workers ended well"}}}
+				if c.etcd {
+					r.plan = Plan{Etcd: []string{"h0:1"}, Spec: spec("a")}
+				}
 				begun := time.Now()
 				if c.asked > 0 {
 					r.told = begun.Add(-c.asked)

@@ -55,6 +55,7 @@ func run(ctx context.Context, c Config, e *report.Ending) (p Plan, err error) {
 	if s := c.ended(); s != nil {
 		h.place(e)
 		e.Verdict, e.Ranks, e.Stragglers, e.During = s.verdict(), s.ranks(), s.Stragglers, s.Ailing
+		c.tellAgain(ctx, h, *s, e.Began)
 		return p, nil
 	}
 	if h.Plan.Unfit == "" {

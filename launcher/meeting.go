@@ -434,6 +434,10 @@ func (m *meeting) tooLate(code int) (int, time.Duration) {
 // missing is the end of a wait for others. Where the store was away to the end of it, that is what they were missing for.
 func (m *meeting) missing(why *rendezvous.Missing) error {
 	code, hint := job.ExitPeers, "did the missing nodes start, and can they reach "+string(m.port)+"?"
+	stood := m.lived && !m.anew
+	if stood {
+		hint = "the job may have ended: see the log of its nodes"
+	}
 	gone := m.gone.Load()
 	m.back()
 	switch {
@@ -443,7 +447,12 @@ func (m *meeting) missing(why *rendezvous.Missing) error {
 			patience = "--rdzv-timeout"
 		}
 		why.Store = fmt.Sprintf("the store at %s was away for %v: %s", m.port, time.Since(gone.since).Round(time.Second), gone.because)
-		code, hint = job.ExitStore, "is it running, under the same name or address? "+patience+" says how long nodes wait for it"
+		code, patience = job.ExitStore, patience+" says how long nodes wait for it"
+		if stood {
+			hint += ", and whether the store runs; " + patience
+		} else {
+			hint = "is it running, under the same name or address? " + patience
+		}
 	case m.lapsed >= awayTime:
 		why.Lapse = fmt.Sprintf("the store at %s was away for %v of that", m.port, m.lapsed.Round(time.Second))
 	}
@@ -549,7 +558,11 @@ func (m *meeting) agree(ctx context.Context, o rendezvous.Options) (err error) {
 	case ctx.Err() != nil:
 		return show.cutShort(context.Cause(ctx))
 	}
-	return fail(job.ExitRetry, "the node that hosts it may have died", "the store at %s was lost before all nodes met: %w", m.port, err)
+	hint := "the node that hosts it may have died"
+	if m.plan.Etcd != nil {
+		hint = ""
+	}
+	return fail(job.ExitRetry, hint, "the store at %s was lost before all nodes met: %w", m.port, err)
 }
 
 func (m *meeting) missed(a tcpstore.Attempt) { m.away(tcpstore.Cause(a.Err)) }

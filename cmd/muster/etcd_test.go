@@ -30,7 +30,7 @@ func TestEtcd(t *testing.T) {
 	exe := release(t)
 	for name, test := range map[string]func(t *testing.T, exe string){
 		"training": etcdTraining, "torchrun's variables": etcdPET, "agents are killed": etcdTakeOver, "a worker fails": etcdFailure,
-		"etcd starts again": etcdRestart, "etcd stands still": etcdStill, "etcd stands still at the end": etcdLate, "two of an index": etcdSecond, "two of an index, elastic": etcdSecondElastic, "a member is lost": etcdMember, "a node is lost": etcdNode, "TLS": etcdTLS,
+		"etcd starts again": etcdRestart, "etcd stands still": etcdStill, "etcd stands still at the end": etcdLate, "an agent dies as etcd stands still at the end": etcdLateKilled, "two of an index": etcdSecond, "two of an index, elastic": etcdSecondElastic, "a member is lost": etcdMember, "a node is lost": etcdNode, "TLS": etcdTLS,
 		"wrong password": etcdPassword, "hosts": etcdHosts, "the release before": etcdPrevious, "no programs in memory": etcdNoMemfd,
 	} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); test(t, exe) })
@@ -160,7 +160,12 @@ func etcdStill(t *testing.T, exe string) {
 }
 
 // etcd does not answer just as a job ends for whose end a spare waits: the leader tells it when it does, and the spare does not begin the job again.
-func etcdLate(t *testing.T, exe string) {
+func etcdLate(t *testing.T, exe string) { etcdLateFor(t, exe, false) }
+
+// An agent that dies meanwhile leaves that to the next one.
+func etcdLateKilled(t *testing.T, exe string) { etcdLateFor(t, exe, true) }
+
+func etcdLateFor(t *testing.T, exe string, killed bool) {
 	at, done := etcdtest.Start(t, 1), filepath.Join(t.TempDir(), "done")
 	node := func(script string) *program {
 		return startProgram(t, t.TempDir(), nil, exe, "run", "--nnodes", "1", "--spares", "1", "--nproc-per-node", "1", "--rdzv-id", "job7",
@@ -173,8 +178,15 @@ func etcdLate(t *testing.T, exe string) {
 	at.Members[0].Signal(syscall.SIGSTOP)
 	signalFile(t, done)
 	a.says("1 node waits to hear how the job ended, and the store at " + at.Endpoints()[0] + " is away: ")
+	if killed {
+		if err := syscall.Kill(agentOf(t, a.cmd.Process.Pid), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		a.says("another one takes over")
+		a.says("nodes may wait to hear how the job ended")
+	}
 	at.Members[0].Signal(syscall.SIGCONT)
-	a.ends(0, "who waits was told how the job ended")
+	a.ends(0, "the store answers again, and how the job ended was said there")
 	b.ends(0, "the job ended while this node stood by: all workers ended well")
 	nothingLeft(t, at)
 }
