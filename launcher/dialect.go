@@ -185,7 +185,7 @@ func Fits(r dialect.Request, getenv func(string) string) error {
 			continue
 		}
 		if there := getenv(w.variable); there != "" && there != strconv.Itoa(asked) {
-			return fmt.Errorf("%s says %d %s, but the job has %s; let muster start it: muster run -- and this command line", f.From, asked, w.what, there)
+			return fmt.Errorf("%s says %d %s, but the job has %s; muster did not find this launcher behind what runs it: leave that out, or say to muster run, too, how many there are", f.From, asked, w.what, there)
 		}
 	}
 	return nil

@@ -186,6 +186,7 @@ func (r *round) loop() {
 				continue
 			}
 			e.Exit = r.pmi.judge(e)
+			e.Exit = r.untrained(e)
 			r.arrivals.ended(e.Exit.OK())
 			r.warnAlone(false)
 			r.watch.ended(e.Task.LocalRank, e.PID, e.Exit.OK())
@@ -588,7 +589,7 @@ func (r *round) failure(e worker.Exit) *job.Failure {
 	}
 	f := r.blame(e.Task.Rank, e.Task.LocalRank)
 	f.PID, f.Exit, f.At, f.Ago, f.Tail = e.PID, e.Exit, e.At, time.Since(e.At), lastLines(e.Tail)
-	f.Exception = report.Line(r.plan.Framework.Exception(r.roundDir(f.Restarts), e.Task.LocalRank, e.Tail), exceptionText)
+	f.Exception = report.Line(r.exception(e, f.Restarts), exceptionText)
 	f.Step = r.watch.step(e.Task.LocalRank)
 	r.scene.explain(f, e.Tail)
 	r.pmi.explain(f, e)

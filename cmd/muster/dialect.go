@@ -277,7 +277,9 @@ func beTask(u understood) error {
 // becomeScript makes a worker the script that a launcher called in it was given, if it asks for the world that is there.
 func becomeScript(as string, request dialect.Request) error {
 	if err := launcher.Fits(request, os.Getenv); err != nil {
-		return wrong("%s in a worker of muster: %v", as, err)
+		err := wrong("%s in a worker of muster: %v", as, err)
+		launcher.Refuse(os.Getenv, err)
+		return err
 	}
 	c := launcher.Config{Argv: request.Command, Dialect: request, Host: thisHost(), Root: topology.Root("/"), Environ: os.Environ()}
 	for _, f := range request.Flags {

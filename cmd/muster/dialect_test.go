@@ -167,6 +167,9 @@ func TestLauncherInWorker(t *testing.T) {
 		ends(0, "rank 0 of 2 r ['a']\n", "rank 1 of 2 r ['a']\n")
 	muster(t, dir, nil, "run", "--nproc-per-node", "2", "--", "env", torchrun, "--nproc-per-node", "4", "train").
 		ends(2, "--nproc-per-node says 4 workers on each node, but the job has 2")
+	piped := torchrun + " --nproc-per-node 4 train | cat"
+	muster(t, dir, nil, "run", "--nproc-per-node", "2", "--", "env", "sh", "-c", piped).ends(2, "exited with code 2", "--nproc-per-node says 4 workers on each node, but the job has 2")
+	muster(t, dir, nil, "run", "--", "env", "sh", "-c", piped).ends(2, "exited with code 2", "--nproc-per-node says 4 workers on each node, but the job has 1")
 }
 
 // muster run is no different there: who calls it in each of several workers means the job that is there. A single worker may start jobs.
