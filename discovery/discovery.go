@@ -170,6 +170,11 @@ func (f Finding) complete(r *reader, err error) Finding {
 	if tfNobody(r.host) {
 		r.warn("tf-config", "TF_CONFIG=%s names nobody: taken for none", clip(r.get("TF_CONFIG")))
 	}
+	for _, name := range []string{"CLUSTER_SPEC", "DLTS_HOSTFILE"} {
+		if r.get(name) == "" && slices.ContainsFunc(r.host.Environ, func(v string) bool { return strings.HasPrefix(v, name+"=") }) {
+			r.warn("empty", "%s= is empty: taken for none", name)
+		}
+	}
 	f.Evidence, f.Warnings = r.evidence, r.warnings
 	if err != nil {
 		f.Problem = fmt.Errorf("%s: %w", f.Rule, err)

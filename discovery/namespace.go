@@ -18,7 +18,8 @@ const (
 // within says in which namespace Host is a name.
 func (f Finding) within(r *reader) Finding {
 	_, notIP := netip.ParseAddr(f.Host)
-	if notIP != nil && f.Host != "" && strings.Count(f.Host, ".") < 2 && slices.Contains(inCluster, f.Rule) && r.inKubernetes() {
+	podsAll := slices.Contains(inCluster, f.Rule) || f.JobID == "" && slices.Contains(byManifest, f.Rule)
+	if notIP != nil && f.Host != "" && strings.Count(f.Host, ".") < 2 && podsAll && r.inKubernetes() {
 		f.Namespace = r.namespace()
 	}
 	return f
@@ -27,6 +28,9 @@ func (f Finding) within(r *reader) Finding {
 // inCluster are platforms all of whose nodes are pods of one namespace.
 var inCluster = []string{pytorchJob.name, dlc.name, xgboostJob.name, jaxJob.name, tfJob.name, paddleOperator.name, paddleLaunch.name, volcano.name,
 	trainJobTorch.name, trainJobJAX.name, trainJobXGBoost.name, jobSet.name, indexed.name, statefulSet.name}
+
+// byManifest are those whose variables a manifest may have set: what looks up a name there is in one namespace, but an id that it gives is a user's own.
+var byManifest = []string{pet.name, generic.name}
 
 // namespace is that of this pod; "": nothing says it.
 func (r *reader) namespace() string {

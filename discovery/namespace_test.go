@@ -27,13 +27,27 @@ func TestNamespace(t *testing.T) {
 		{"no name", pod, map[string]string{namespaceFile: "a b"}, ""},
 		{"nowhere", pod, nil, ""},
 		{"an address", with(pod, "MASTER_ADDR", "10.0.0.7"), map[string]string{namespaceFile: "team-a"}, ""},
-		{"by hand", with(pod, "MASTER_ADDR", "node7"), map[string]string{namespaceFile: "team-a"}, ""},
+		{"by a manifest", with(pod, "MASTER_ADDR", "head"), map[string]string{namespaceFile: "team-a"}, "team-a"},
+		{"by a manifest, torchrun's", map[string]string{"KUBERNETES_SERVICE_HOST": "10.0.0.1", "PET_NNODES": "2", "PET_NODE_RANK": "1", "PET_MASTER_ADDR": "head"},
+			map[string]string{namespaceFile: "team-a"}, "team-a"},
+		{"an id of a user's", with(pod, "MASTER_ADDR", "head", "PET_RDZV_ID", "j"), map[string]string{namespaceFile: "team-a"}, ""},
 		{"outside of Kubernetes", with(pod, "KUBERNETES_SERVICE_HOST", ""), map[string]string{namespaceFile: "team-a"}, ""},
 		{"a whole name", map[string]string{"KUBERNETES_SERVICE_HOST": "10.0.0.1", "LWS_LEADER_ADDRESS": "llm-0.llm.team-a", "LWS_GROUP_SIZE": "2", "LWS_WORKER_INDEX": "1"},
 			map[string]string{namespaceFile: "team-a"}, ""},
 	} {
 		if f := Detect(hostOf("sdxl-worker-0", c.environ, c.files)); f.Namespace != c.want || f.Problem != nil {
 			t.Errorf("%s: %q, %v, want %q", c.name, f.Namespace, f.Problem, c.want)
+		}
+	}
+}
+
+// What names a cluster or a list and is empty is told.
+func TestEmpty(t *testing.T) {
+	for _, name := range []string{"CLUSTER_SPEC", "DLTS_HOSTFILE"} {
+		h := hostOf("ann", nil, nil)
+		h.Environ = []string{name + "="}
+		if f := Detect(h); len(f.Warnings) != 1 || f.Warnings[0].Code != "empty" || f.Nodes != 1 {
+			t.Errorf("%s: %v, %v", name, f.Warnings, f.Problem)
 		}
 	}
 }
