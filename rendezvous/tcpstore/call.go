@@ -32,6 +32,15 @@ const (
 // ErrOther is wrapped when the store at an address is another one than that which was called for.
 var ErrOther = errors.New("another job meets there, and of this one nobody hosts it yet")
 
+// An otherError is ErrOther with the name that was called for, which a person may compare with that of the job there.
+type otherError struct{ name string }
+
+func (e *otherError) Error() string {
+	return fmt.Sprintf("another job meets there, and of this one (%s) nobody hosts it yet", e.name)
+}
+
+func (e *otherError) Unwrap() error { return ErrOther }
+
 // elsewhere is the error that ends a connection here, which calls for another store.
 type elsewhere struct{ name string }
 
@@ -106,7 +115,7 @@ func (c *Client) callFor(ctx context.Context, l *link) (Owner, error) {
 	case err != nil:
 		return Plain, noAnswer(ctx, err)
 	case owner == Other:
-		return owner, ErrOther
+		return owner, &otherError{c.opt.Name}
 	case owner > Guest:
 		return Plain, fmt.Errorf("%w: it answers CHECK with %#x", ErrNotStore, reply)
 	default:

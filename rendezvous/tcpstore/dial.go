@@ -61,12 +61,13 @@ type Attempt struct {
 // Cause says in a few words why a connection failed, for a live line: "connection refused", "name not known".
 func Cause(err error) string {
 	var dns *net.DNSError
+	var other *otherError
 	var number syscall.Errno
 	switch {
 	case errors.Is(err, ErrNotStore):
 		return ErrNotStore.Error()
-	case errors.Is(err, ErrOther):
-		return ErrOther.Error()
+	case errors.As(err, &other):
+		return other.Error()
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return "name not known"
 	case errors.As(err, &dns):
