@@ -564,6 +564,24 @@ const (
 	maxID       = 256
 )
 
+// Calls reports whether a person who says name may mean the job of this id, whose namespace and attempt need not be said.
+func Calls(name, id string) bool {
+	bare := id
+	if before, n, ok := cutLast(id, attemptMark); ok && n != "" && strings.Trim(n, "0123456789") == "" {
+		bare = before
+	}
+	_, inside, ok := strings.Cut(bare, "/")
+	return name == id || name == bare || ok && (name == inside || name == strings.TrimPrefix(id, bare[:len(bare)-len(inside)]))
+}
+
+// cutLast is strings.Cut at the last separator.
+func cutLast(text, separator string) (before, after string, found bool) {
+	if i := strings.LastIndex(text, separator); i >= 0 {
+		return text[:i], text[i+len(separator):], true
+	}
+	return text, "", false
+}
+
 // attempt is how often the platform has started this job before, and who says so; 0: it has not, or nothing says it to all nodes alike. Agents of an attempt that is
 // over are never taken for those of the next one, and neither is the end of one for that of the other. A name that a user gave may be for nodes of several of a
 // platform's jobs, which count each for itself.

@@ -196,6 +196,23 @@ func TestJobIDOfAttempt(t *testing.T) {
 	}
 }
 
+// A job is found by its name, with or without namespace and attempt.
+func TestCalls(t *testing.T) {
+	for _, name := range []string{"a/j#2", "a/j", "j", "j#2"} {
+		if !Calls(name, "a/j#2") {
+			t.Errorf("%s is not a/j#2", name)
+		}
+	}
+	for _, name := range []string{"j#1", "b/j", "a", "", "2", "a/j#", "i"} {
+		if Calls(name, "a/j#2") {
+			t.Errorf("%s is a/j#2", name)
+		}
+	}
+	if !Calls("run#x", "run#x") || Calls("run", "run#x") || !Calls("5.0", "5.0#1") {
+		t.Error("a name with a mark of its own, or an attempt's")
+	}
+}
+
 // A name is refused for what it is, whatever else is in the id, and leaves room for the number of an attempt.
 func TestNoJobID(t *testing.T) {
 	const step = "SLURM_JOB_ID=5 SLURM_STEP_ID=0 SLURM_STEP_NODELIST=n[0-1] SLURM_STEP_NUM_NODES=2 SLURM_STEP_TASKS_PER_NODE=1(x2) SLURM_PROCID=1 SLURM_LOCALID=0 SLURM_NODEID=1 SLURMD_NODENAME=ann"

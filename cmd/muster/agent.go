@@ -57,19 +57,26 @@ func (a *agent) find(ctx context.Context) (control.Client, error) {
 		return found[0], nil
 	}
 	var all []string
+	var exact []control.Client
 	found = slices.DeleteFunc(found, func(c control.Client) bool {
 		var s report.Status
 		err := c.Ask(ctx, control.Request{Do: "status"}, &s)
 		switch {
-		case a.job != "" && (err != nil || s.Job != a.job && !strings.HasPrefix(s.Job, a.job+"#")): // with the number of an attempt
+		case a.job != "" && (err != nil || !launcher.Calls(a.job, s.Job)):
 			return true
 		case err != nil:
 			all = append(all, fmt.Sprintf("one that does not answer (--socket %s)", c.Path))
 			return false
 		}
+		if s.Job == a.job {
+			exact = append(exact, c)
+		}
 		all = append(all, fmt.Sprintf("job %s, pid %d (--socket %s)", report.Plain(s.Job), s.PID, c.Path))
 		return false
 	})
+	if len(exact) == 1 { // the others are attempts at it, or in a namespace
+		return exact[0], nil
+	}
 	switch len(found) {
 	case 0:
 		return control.Client{}, a.none(dirs)
