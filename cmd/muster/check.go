@@ -31,7 +31,7 @@ func checkCommand() *cli.Command {
 			&cli.BoolFlag{Name: "all", Destination: &all, Usage: "show what is well, too"},
 			&cli.StringFlag{Name: "nproc-per-node", Destination: &workers, Usage: "`N` workers will run here (one for each GPU)"},
 			&cli.StringFlag{Name: "nnodes", Destination: &nodes, Usage: "`N` nodes in the job, or MIN:MAX; one alone needs no adapter (2)"},
-			&cli.BoolFlag{Name: "peers", Usage: "measure the ways between the nodes, too: started on each of them, with flags of muster run where the platform does not say who they are"},
+			&cli.BoolFlag{Name: "peers", Usage: "measure the ways between the nodes, too: started on each of them, with flags of muster run (--nnodes, --rdzv-endpoint, --local-addr and others) where the platform does not say who they are"},
 			&cli.StringSliceFlag{Name: "dir", Usage: "`DIR` that the job will write to: logs, checkpoints"},
 			&cli.StringFlag{Name: "root", Destination: &root, Usage: "`DIR` in which sys, proc and dev are: the host's, or another machine's (/)"},
 			&cli.StringFlag{Name: "nvidia-smi", Destination: &smi, Usage: "`FILE` of nvidia-smi; off: ask none (the one that is installed, if the root is /)"},
