@@ -83,12 +83,14 @@ func (s *Session) live(ctx context.Context) {
 	ticks := time.NewTicker(beat)
 	defer ticks.Stop()
 	var next queue
+	var last []byte
 	for {
-		if s.known(ctx) || s.publish(ctx) == nil {
+		switch here := s.known(ctx) || s.publish(ctx) == nil; {
+		case here && s.Rank == 0:
 			_, _ = s.meeting.add(ctx, keyAlive, 1) // else at the next beat
-			if s.Rank == 0 {
-				s.announce(&next, next.look(ctx, s.next(ctx)))
-			}
+			s.announce(&next, next.look(ctx, s.next(ctx)))
+		case here:
+			last = s.vouch(ctx, last)
 		}
 		select {
 		case <-ctx.Done():
@@ -108,6 +110,16 @@ func (s *Session) Vouch() {
 	ctx, stop := context.WithCancel(context.Background())
 	s.vouches, s.stop, s.stopped = true, stop, make(chan struct{})
 	go s.live(ctx)
+}
+
+// vouch counts the world's key up, unless another member has since it was last read. It returns how the key stands.
+func (s *Session) vouch(ctx context.Context, last []byte) []byte {
+	b, _, err := s.meeting.peek(ctx, keyAlive)
+	if err != nil || !bytes.Equal(b, last) {
+		return b
+	}
+	n, _ := s.meeting.add(ctx, keyAlive, 1) // else at the next beat
+	return strconv.AppendInt(nil, n, 10)
 }
 
 // next is the meeting for the next world. It has a higher number than that after ours where somebody waits who was in such a world, of an earlier life
