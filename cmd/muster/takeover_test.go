@@ -272,7 +272,7 @@ func TestDoomedAgents(t *testing.T) {
 				p.says(fmt.Sprintf("started %d", 2*n+1))
 			}
 			all[victim].doom()
-			all[victim].ends(job.ExitRetry, "muster: the agent died (signal 9); workers were stopped")
+			all[victim].ends(job.ExitRetry, "muster: the agent died (signal 9), as did the 5 before it; workers were stopped")
 			all[1-victim].ends(job.ExitRetry, fmt.Sprintf("node %d (", victim), "was lost", "exit 138")
 			if left := alive(t, mark); len(left) > 0 {
 				t.Errorf("left behind: %q", left)

@@ -6,7 +6,7 @@
 # class: lost
 # gone: 0
 # gone code: 138
-# gone says: the agent died (signal 9); workers were stopped
+# gone says: the agent died (signal 9), as did the 5 before it; workers were stopped
 # says: node 0 (
 # says: ) was lost:
 [ $RANK = 1 ] || exec sleep 1000
