@@ -147,16 +147,12 @@ func TestHostIsReplaced(t *testing.T) {
 	c, p = joiner(at, 3, 1, "b")
 	b := gather(t, c, p)
 
-	begun := time.Now()
 	e := ends(t, old)
 	var excluded *rendezvous.Excluded
 	if !errors.As(e.err, &excluded) || !excluded.Replaced || ExitCode(e.err) != job.ExitRefused {
 		t.Fatalf("the one that was replaced: %v", e.err)
 	}
 	e.meeting.close()
-	if d := time.Since(begun); d > readTime {
-		t.Errorf("it took %v", d)
-	}
 
 	c, p = joiner(at, 3, 2, "c")
 	p.MayServe = false

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience bounds every wait of a test: a machine may be slow, but what hangs must end.
-const patience = 3 * time.Minute
+const patience = 6 * time.Minute
 
 // A program is a running muster.
 type program struct {

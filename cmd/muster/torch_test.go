@@ -169,7 +169,7 @@ import os, sys, time, torch
 import torch.distributed as dist
 if sys.argv[1] == "single":
     os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_PORT="0")
-    dist.init_process_group("gloo", init_method="tcp://127.0.0.1:" + str(21000 + os.getpid() % 10000), rank=0, world_size=1)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 elif sys.argv[1] == "unused":
     dist.init_process_group("gloo")
 model = torch.nn.Linear(2, 2)
