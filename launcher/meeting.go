@@ -124,13 +124,13 @@ func (m *meeting) serve(ctx context.Context, sure bool) error {
 	var beside neighbour
 	for late := time.Now().Add(strangerTime); ; {
 		at, err := m.take(ctx)
-		beside.look(m, err, &late)
+		over := beside.look(m, err, &late)
 		switch {
 		case err == nil:
 			return m.host(ctx, at, nil)
 		case !errors.Is(err, syscall.EADDRINUSE):
 			return fail(job.ExitSystem, "", "host the meeting point: %w", err)
-		case errors.Is(err, errMute) && time.Now().After(late):
+		case over:
 			return m.unheard()
 		case time.Now().After(late) && !before.mayEnd(m, &late):
 			return m.stranger(port, before.show != nil)

@@ -17,19 +17,22 @@ type neighbour struct{ show *waiting }
 // muteTime is how long it is waited for.
 const muteTime = time.Minute
 
-// look takes in why the port was not to be had. It puts a deadline off for a neighbour that may still answer, and shows that this agent waits for it.
-func (n *neighbour) look(m *meeting, err error, late *time.Time) {
+// look takes in why the port was not to be had, and shows that this agent waits for a neighbour. It puts a deadline off for one that may still answer, and
+// reports whether it was waited for long enough.
+func (n *neighbour) look(m *meeting, err error, late *time.Time) (over bool) {
 	if !errors.Is(err, errMute) {
-		return
+		return false
 	}
 	if n.show == nil {
 		n.show = newWaiting(m.c.Log, m.desk, "waiting for port "+portOf(m.port))
 	}
-	if time.Since(n.show.began) < muteTime && time.Now().Before(m.end) {
-		*late = time.Now().Add(strangerTime)
-	}
 	who, cure := m.listener()
 	n.show.tick(fmt.Sprintf("another job's agent%s has it and does not answer; %s", who, cure))
+	if time.Since(n.show.began) >= muteTime || time.Now().After(m.end) {
+		return true
+	}
+	*late = time.Now().Add(strangerTime) // after what may take longer than that on a busy machine
+	return false
 }
 
 // unheard is the end of a wait for a neighbour.
