@@ -16,7 +16,7 @@ var determined = platform{
 	find: func(r *reader, f *Finding) (err error) {
 		text := r.file(determinedInfo)
 		switch {
-		case text == "" && r.get("DET_TRIAL_ID") == "":
+		case text == "" && !r.any("DET_TRIAL_ID", "DET_TRIAL_RUN_ID"):
 			return harmless("DET_ALLOCATION_ID is a task's that is no trial")
 		case text == "":
 			r.text("DET_TRIAL_ID")

@@ -3,12 +3,13 @@ package discovery
 import (
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/muster-run/muster/job"
 )
 
 // generic is MASTER_ADDR and its kin, set by hand or by one of many systems. Its WORLD_SIZE and RANK count
-// nodes on most of them; NNODES and NODE_RANK say so beyond doubt and win. LOCAL_WORLD_SIZE tells the other meaning.
+// nodes on most of them; NNODES, or NUM_NODES, and NODE_RANK say so beyond doubt and win. LOCAL_WORLD_SIZE tells the other meaning.
 var generic = platform{
 	name: "generic",
 	here: func(r *reader) bool { return r.any("MASTER_ADDR") },
@@ -25,10 +26,18 @@ var generic = platform{
 	},
 }
 
+// counted is the variable that says how many nodes there are: NUM_NODES is RunPod's word, whose WORLD_SIZE counts GPUs.
+func (r *reader) counted() string {
+	if r.any("NUM_NODES") && !r.any("NNODES") {
+		return "NUM_NODES"
+	}
+	return "NNODES"
+}
+
 // placed reports whether somebody numbered this node, one of several, in words that can only mean nodes, and said where they meet. A name
 // of a host or a step of one node says less.
 func (r *reader) placed() bool {
-	n, ok := r.plain("NNODES")
+	n, ok := r.plain(r.counted())
 	return ok && n > 1 && r.any("NODE_RANK") && r.any("MASTER_ADDR") ||
 		r.petSeveral() && r.any("PET_NODE_RANK") && r.any("PET_MASTER_ADDR", "PET_RDZV_ENDPOINT", "MASTER_ADDR")
 }
@@ -49,7 +58,10 @@ func findPlaced(r *reader, f *Finding) error {
 
 // byNodes reads the names that can only mean nodes.
 func byNodes(r *reader, f *Finding) (err error) {
-	if f.Nodes, err = r.maybe("NNODES", 1, 0); err != nil {
+	if n, ok := r.plain("NUM_NODES"); ok && r.any("NNODES") && r.get("NNODES") != strconv.Itoa(n) {
+		return fmt.Errorf("NNODES=%s, but NUM_NODES=%d: correct one of them, or say --nnodes, --node-rank and --rdzv-endpoint", clip(r.get("NNODES")), n)
+	}
+	if f.Nodes, err = r.maybe(r.counted(), 1, 0); err != nil {
 		return err
 	}
 	f.Rank, err = r.maybe("NODE_RANK", 0, -1)

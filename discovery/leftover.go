@@ -76,6 +76,9 @@ func halves(r *reader) (found []string) {
 			found = append(found, fmt.Sprintf("%s=%s, a file that is not there", name, mpiHostfile))
 		}
 	}
+	if ips := r.get("SKYPILOT_NODE_IPS"); len(strings.Fields(ips)) > 1 {
+		found = append(found, "SKYPILOT_NODE_IPS="+clip(strings.Join(strings.Fields(ips), " ")))
+	}
 	for _, name := range []string{"DMLC_TRACKER_URI", "DMLC_TRACKER_PORT"} {
 		if r.any(name) {
 			found = append(found, fmt.Sprintf("%s=%s without DMLC_NUM_WORKER and DMLC_TASK_ID", name, clip(r.get(name))))

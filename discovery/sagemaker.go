@@ -48,6 +48,9 @@ func sagemakerHosts(r *reader) (names []string, own string, err error) {
 			return nil, "", fmt.Errorf("%s: %w", sagemakerConfig, err)
 		}
 		names, own = c.Hosts, c.Current
+		if err := sagemakerToolkit(r, names, own); err != nil {
+			return nil, "", err
+		}
 	} else {
 		if err := json.Unmarshal([]byte(r.text("SM_HOSTS")), &names); err != nil {
 			return nil, "", half("SM_HOSTS is no list of hosts in JSON")
@@ -58,4 +61,16 @@ func sagemakerHosts(r *reader) (names []string, own string, err error) {
 		return nil, "", half("%s does not say which hosts there are, or which one this is", sagemakerConfig)
 	}
 	return names, own, nil
+}
+
+// sagemakerToolkit is what the toolkit's variables have against the file that they are made of.
+func sagemakerToolkit(r *reader, names []string, own string) error {
+	var all []string
+	if text := r.get("SM_HOSTS"); json.Unmarshal([]byte(text), &all) == nil && len(all) > 0 && len(all) != len(names) {
+		return fmt.Errorf("%s has %d hosts, but SM_HOSTS=%s %d: correct one of them, or say --nnodes, --node-rank and --rdzv-endpoint", sagemakerConfig, len(names), clip(text), len(all))
+	}
+	if name := r.get("SM_CURRENT_HOST"); name != "" && name != own {
+		return fmt.Errorf("%s says this is %s, but SM_CURRENT_HOST=%s: correct one of them, or say --nnodes, --node-rank and --rdzv-endpoint", sagemakerConfig, clip(own), clip(name))
+	}
+	return nil
 }
