@@ -5,6 +5,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/muster-run/muster/fleet"
@@ -13,54 +14,56 @@ import (
 
 // A door at which the next world is waited for turns away at once who comes back to the last one, and keeps who is too early.
 func TestDoorBetweenWorlds(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	last := job.World{ID: "job7", Nonce: "last", Generation: 1, Members: []job.Member{{Node: job.Node{Name: "a", Incarnation: "1"}}, {Node: job.Node{Name: "b", Incarnation: "2"}}}}
-	next := last
-	next.Nonce, next.Generation = "next", 2
-	var d door
-	defer d.shut()
-	d.reset(&fleet.Over{World: last})
-	o := fleet.Options{Dial: func(context.Context, string, string) (net.Conn, error) {
-		here, there := net.Pipe()
-		d.handle(there)
-		return here, nil
-	}}
-	seat := job.Seat{Job: "job7", Nonce: "last", Generation: 1, Rank: 1, Incarnation: "2", Leader: job.Node{Name: "a", Addrs: []job.Addr{"a:1"}}}
-	began := time.Now()
-	late, err := fleet.Rejoin(seat, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer late.Close()
-	if e := <-late.Events(); e.Change != fleet.Lost || !e.Certain || time.Since(began) > 4*time.Second { // a hello is answered within 5 s, or not at all
-		t.Errorf("%v %v after %v", e.Change, e.Why, time.Since(began))
-	}
-	silent, other := net.Pipe() // and somebody says nothing
-	d.handle(other)
-	defer silent.Close()
-	seat.Nonce, seat.Generation = "next", 2
-	early := make(chan error, 1)
-	go func() {
-		member, err := fleet.Follow(ctx, seat, o)
-		if err == nil {
-			defer member.Close()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		last := job.World{ID: "job7", Nonce: "last", Generation: 1, Members: []job.Member{{Node: job.Node{Name: "a", Incarnation: "1"}}, {Node: job.Node{Name: "b", Incarnation: "2"}}}}
+		next := last
+		next.Nonce, next.Generation = "next", 2
+		var d door
+		defer d.shut()
+		d.reset(&fleet.Over{World: last})
+		o := fleet.Options{Dial: func(context.Context, string, string) (net.Conn, error) {
+			here, there := net.Pipe()
+			d.handle(there)
+			return here, nil
+		}}
+		seat := job.Seat{Job: "job7", Nonce: "last", Generation: 1, Rank: 1, Incarnation: "2", Leader: job.Node{Name: "a", Addrs: []job.Addr{"a:1"}}}
+		began := time.Now()
+		late, err := fleet.Rejoin(seat, o)
+		if err != nil {
+			t.Fatal(err)
 		}
-		early <- err
-	}()
-	leader := fleet.Lead(next, fleet.Options{})
-	defer leader.Close()
-	d.open(leader)
-	if e := <-leader.Events(); e.Change != fleet.Joined {
-		t.Errorf("%v %v", e.Change, e.Why)
-	}
-	if err := <-early; err != nil {
-		t.Error(err)
-	}
-	d.shut()
-	if _, err := silent.Read(make([]byte, 1)); err == nil {
-		t.Error("who says nothing is kept")
-	}
+		defer late.Close()
+		if e := <-late.Events(); e.Change != fleet.Lost || !e.Certain || time.Since(began) > 4*time.Second { // a hello is answered within 5 s, or not at all
+			t.Errorf("%v %v after %v", e.Change, e.Why, time.Since(began))
+		}
+		silent, other := net.Pipe() // and somebody says nothing
+		d.handle(other)
+		defer silent.Close()
+		seat.Nonce, seat.Generation = "next", 2
+		early := make(chan error, 1)
+		go func() {
+			member, err := fleet.Follow(ctx, seat, o)
+			if err == nil {
+				defer member.Close()
+			}
+			early <- err
+		}()
+		leader := fleet.Lead(next, fleet.Options{})
+		defer leader.Close()
+		d.open(leader)
+		if e := <-leader.Events(); e.Change != fleet.Joined {
+			t.Errorf("%v %v", e.Change, e.Why)
+		}
+		if err := <-early; err != nil {
+			t.Error(err)
+		}
+		d.shut()
+		if _, err := silent.Read(make([]byte, 1)); err == nil {
+			t.Error("who says nothing is kept")
+		}
+	})
 }
 
 // An agent that was started in the place of the leader, at its address, turns those away at once who call that one.

@@ -21,7 +21,7 @@ func TestStopping(t *testing.T) {
 		code   int
 		says   []string
 	}{
-		"deadline":                {[]string{"--deadline", "1s"}, `trap 'echo saved $RANK; exit 0' TERM; ` + wait, 0, job.ExitDeadline, []string{"saved 1", "the job has not ended within 1s (--deadline"}},
+		"deadline":                {[]string{"--deadline", "10s"}, `trap 'echo saved $RANK; exit 0' TERM; ` + wait, 0, job.ExitDeadline, []string{"saved 1", "the job has not ended within 10s (--deadline"}},
 		"preemption signal":       {[]string{"--preempt-signal", "USR1"}, `[ $RANK = 0 ] && trap 'echo saved; exit 0' USR1; ` + wait, syscall.SIGTERM, 143, []string{"[rank 0] saved", "told to stop by SIGTERM"}},
 		"a signal that one knows": {nil, `[ $RANK = 1 ] && trap 'echo got it; exit 5' USR2; ` + wait, syscall.SIGUSR2, 5, []string{"[rank 1] got it", "rank 1 on"}},
 		"HUP that one knows":      {nil, `trap 'echo read again; exit 6' HUP; ` + wait, syscall.SIGHUP, 6, []string{"read again"}},
@@ -47,9 +47,9 @@ func TestStopping(t *testing.T) {
 // Peers that do not come in time for the start are not waited for any longer; who is missing is said.
 func TestStartTimeout(t *testing.T) {
 	t.Parallel()
-	flags := strings.Fields(fmt.Sprintf("run --nnodes 2 --node-rank 0 --rdzv-endpoint 127.0.0.1:%d --start-timeout 1s", freeport.Take(t)))
+	flags := strings.Fields(fmt.Sprintf("run --nnodes 2 --node-rank 0 --rdzv-endpoint 127.0.0.1:%d --start-timeout 10s", freeport.Take(t)))
 	p := muster(t, t.TempDir(), nil, append(flags, "--", "true")...)
-	p.ends(job.ExitSlowStart, "the workers were not started within 1s (--start-timeout", "1 of 2 nodes here", "missing node 1; exit 73")
+	p.ends(job.ExitSlowStart, "the workers were not started within 10s (--start-timeout", "1 of 2 nodes here", "missing node 1; exit 73")
 	p = muster(t, t.TempDir(), nil, append(flags, "--serve", "no", "--", "true")...)
-	p.ends(job.ExitSlowStart, "the workers were not started within 1s (--start-timeout", "waiting for the store at", "connection refused; exit 73")
+	p.ends(job.ExitSlowStart, "the workers were not started within 10s (--start-timeout", "waiting for the store at", "connection refused; exit 73")
 }
