@@ -5,12 +5,15 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/nccl"
@@ -204,42 +207,62 @@ func TestVirtualGPUs(t *testing.T) {
 	}
 }
 
-// Gloo goes by the machine's own name: what /etc/hosts has for it, else what name servers say, as far as it is an address of this machine that others reach.
+// An announcement is what Gloo would make of a machine's own name, by what /etc/hosts and name servers say of it.
+type announcement struct {
+	hosts, server string
+	want          string
+}
+
+func (a announcement) check(t *testing.T) {
+	t.Helper()
+	h := job.Host{Hostname: "vm", ReadFile: func(string) ([]byte, error) { return []byte(a.hosts), nil }}
+	lookup := func(_ context.Context, name string) ([]string, error) {
+		if a.server == "" {
+			return nil, fmt.Errorf("lookup %s: no such host", name)
+		}
+		return []string{a.server}, nil
+	}
+	if got := misnamed(h, lookup); got != a.want {
+		t.Errorf("%q, %q: %q, not %q", a.hosts, a.server, got, a.want)
+	}
+}
+
+const ownName = "this machine's own name is "
+
+// Gloo goes by the machine's own name: what /etc/hosts has for it, else what name servers say.
 func TestMisnamed(t *testing.T) {
-	mine := ""
-	addresses, err := net.InterfaceAddrs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, a := range addresses {
-		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && !n.IP.IsLoopback() {
-			mine = n.IP.String()
-		}
-	}
-	if mine == "" {
-		t.Skip("this machine has the loopback device alone")
-	}
-	const is, foreign = "this machine's own name is ", ", which it does not have, and Gloo would tell the others 127.0.0.1"
 	const unknown = "this machine's own name vm does not resolve, and Gloo would tell the others 127.0.0.1"
-	for _, c := range []struct {
-		hosts, server string // what they say
-		want          string
-	}{
+	for _, a := range []announcement{
 		{"", "", unknown}, {"127.0.0.1 localhost", "", unknown}, {"# 127.0.1.1 vm", "", unknown}, {"127.0.0.1", "", unknown},
-		{"", mine, ""}, {"", "127.0.0.1", is + "127.0.0.1, which Gloo would tell the others"}, {"", "192.0.2.1", is + "192.0.2.1" + foreign},
-		{"127.0.0.1 localhost\n127.0.1.1\tvm.example VM # debian\n", mine, is + "127.0.1.1, which Gloo would tell the others"},
-		{"127.0.1.1 vm\n" + mine + " vm\n", "", ""}, {mine + " vm\n", "", ""}, {"::1 vm", "", is + "::1, which Gloo would tell the others"},
-		{"192.0.2.1 vm\n", mine, is + "192.0.2.1" + foreign},
+		{"", "127.0.0.1", ownName + "127.0.0.1, which Gloo would tell the others"},
+		{"::1 vm", "", ownName + "::1, which Gloo would tell the others"},
 	} {
-		h := job.Host{Hostname: "vm", ReadFile: func(string) ([]byte, error) { return []byte(c.hosts), nil }}
-		lookup := func(_ context.Context, name string) ([]string, error) {
-			if c.server == "" {
-				return nil, fmt.Errorf("lookup %s: no such host", name)
-			}
-			return []string{c.server}, nil
-		}
-		if got := misnamed(h, lookup); got != c.want {
-			t.Errorf("%q, %q: %q, not %q", c.hosts, c.server, got, c.want)
-		}
+		a.check(t)
 	}
+}
+
+// An address that others reach is this machine's: what is not counts only where there is none. The machine is a network with one address.
+func TestNamed(t *testing.T) {
+	const mine, foreign = "192.0.2.7", ownName + "203.0.113.1, which it does not have, and Gloo would tell the others 127.0.0.1"
+	done := make(chan struct{})
+	go func() { // on a thread that ends with it
+		defer close(done)
+		runtime.LockOSThread()
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			t.Error("a network of its own, which root may have:", err)
+			return
+		}
+		if out, err := exec.Command("ip", "address", "add", mine+"/32", "dev", "lo").CombinedOutput(); err != nil {
+			t.Errorf("ip: %v\n%s", err, out)
+			return
+		}
+		for _, a := range []announcement{
+			{"", mine, ""}, {mine + " vm\n", "", ""}, {"127.0.1.1 vm\n" + mine + " vm\n", "", ""}, {"203.0.113.1 vm\n" + mine + " vm\n", "", ""},
+			{"127.0.0.1 localhost\n127.0.1.1\tvm.example VM # debian\n", mine, ownName + "127.0.1.1, which Gloo would tell the others"},
+			{"203.0.113.1 vm\n", mine, foreign}, {"", "203.0.113.1", foreign},
+		} {
+			a.check(t)
+		}
+	}()
+	<-done
 }
