@@ -67,45 +67,83 @@ func (r *round) alike() error {
 		return nil
 	}
 	r.compared = r.session.World.Generation
-	var what []job.Evidence
-	for _, f := range preflight.Unlike(nodesOf(r.session.World)) {
+	found := preflight.Unlike(nodesOf(r.session.World))
+	for _, f := range found {
 		if f.Result == preflight.Fail && r.c.Preflight == preflightStrict {
 			return fail(job.ExitRefused, f.Hint, "the nodes are not alike: %s: %s: %s", f.Check, f.Found, f.Means)
 		}
+	}
+	r.unalike(r.odd.fresh(found))
+	return nil
+}
+
+// unalike tells all nodes of what they have not alike.
+func (r *round) unalike(found []preflight.Finding) {
+	var what []job.Evidence
+	for _, f := range found {
 		what = append(what, job.Evidence{Kind: f.Check, Text: f.String()})
 	}
 	if what != nil {
 		r.post(ailing{What: what, Of: allNodes})
 	}
-	return nil
+}
+
+// named are the nodes that were said not to be as the others, each with what it is that they have otherwise.
+type named map[[2]string]bool
+
+// fresh are those findings about a world that name a node which those about the world before it did not: an elastic job has many worlds of the same nodes.
+func (n *named) fresh(found []preflight.Finding) (all []preflight.Finding) {
+	now := named{}
+	for _, f := range found {
+		isNew := false
+		for _, o := range f.Odd {
+			key := [2]string{f.Check, o.Incarnation}
+			now[key] = true
+			isNew = isNew || !(*n)[key]
+		}
+		if isNew {
+			all = append(all, f)
+		}
+	}
+	*n = now
+	return all
 }
 
 // clocks are those of a world's nodes, as the leader heard of them when they joined.
 type clocks struct {
-	of    []preflight.Clock // by group rank; the leader's own is what they are held against
-	heard int
+	joined int
+	of     map[int]preflight.Clock // by group rank; nil: nobody has joined yet
 }
 
-// joined takes down the clock of one of so many nodes, and reports whether all are known now. An agent of an older version does not tell its own.
-func (k *clocks) joined(nodes int, e fleet.Event) bool {
-	if k.of == nil {
-		k.of, k.heard = make([]preflight.Clock, nodes), 1
+// join takes down the clock of one more of a world's nodes. When all have joined it returns how those that are known differ, and true: an
+// agent of an older version does not tell its own.
+func (k *clocks) join(nodes []job.Node, e fleet.Event) ([]preflight.Finding, bool) {
+	if k.joined++; k.of == nil {
+		k.of = map[int]preflight.Clock{0: {}} // the leader's own is what they are held against
 	}
 	if e.Clock != (fleet.Clock{}) {
 		k.of[e.Peer] = preflight.Clock(e.Clock)
-		k.heard++
 	}
-	return k.heard == nodes
+	if k.joined != len(nodes)-1 {
+		return nil, false
+	}
+	var who []job.Node
+	var known []preflight.Clock
+	for rank, n := range nodes {
+		if c, ok := k.of[rank]; ok {
+			who, known = append(who, n), append(known, c)
+		}
+	}
+	return preflight.Apart(who, known), true
 }
 
 // clock is the leader's: a node has joined. When all have, those are named whose clocks are not the others'; what an agent said that this one took
 // over from is not said again.
 func (r *round) clock(e fleet.Event) {
-	w := r.session.World
-	if r.c.Preflight == preflightOff || r.c.goesOn() && !r.meeting.anew || !r.clocks.joined(len(w.Members), e) {
+	if r.c.Preflight == preflightOff || r.c.goesOn() && !r.meeting.anew {
 		return
 	}
-	for _, f := range preflight.Apart(nodesOf(w), r.clocks.of) {
-		r.post(ailing{What: []job.Evidence{{Kind: f.Check, Text: f.String()}}, Of: allNodes})
+	if found, all := r.clocks.join(nodesOf(r.session.World), e); all {
+		r.unalike(r.skewed.fresh(found))
 	}
 }

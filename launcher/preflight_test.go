@@ -9,6 +9,7 @@ import (
 
 	"github.com/muster-run/muster/fleet"
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/preflight"
 	"github.com/muster-run/muster/topology"
 	"github.com/muster-run/muster/topology/fixture"
 )
@@ -49,16 +50,75 @@ func TestPreflight(t *testing.T) {
 	}
 }
 
-// Clocks are compared when all nodes have told theirs, and not where one does not.
-func TestClocksOfAllNodes(t *testing.T) {
-	var k clocks
-	tells := func(peer int, ahead time.Duration) fleet.Event {
-		return fleet.Event{Peer: peer, Clock: fleet.Clock{Ahead: ahead, Within: 1}}
+// Clocks are compared when all nodes have joined, those that are told; what was said of a node is not said again of the next world.
+func TestClocksOfNodes(t *testing.T) {
+	const off, older = time.Hour, time.Duration(0) // an older agent's is not known
+	var skewed named
+	for _, c := range []struct {
+		nodes  string          // of a world, by rank
+		clocks []time.Duration // of all but the first
+		want   string
+	}{
+		{"a b c", []time.Duration{1, 1}, ""},
+		{"a b c", []time.Duration{1, off}, "the clock of c is 1h0m0s ahead of most"},
+		{"a b c d", []time.Duration{1, off, 1}, ""},
+		{"a b c d", []time.Duration{1, off, off}, "clocks differ by 1h0m0s: c and d ahead of a and b"},
+		{"a b", []time.Duration{1}, ""},
+		{"a b c", []time.Duration{older, off}, "the clock of c is 1h0m0s ahead of a"},
+		{"a b c", []time.Duration{older, older}, ""},
+		{"a b c d", []time.Duration{1, off, older}, "the clock of c is 1h0m0s ahead of most"},
+	} {
+		var nodes []job.Node
+		for name := range strings.FieldsSeq(c.nodes) {
+			nodes = append(nodes, job.Node{Name: name, Index: -1, Incarnation: name})
+		}
+		var k clocks
+		got := ""
+		for i, ahead := range slices.Backward(c.clocks) {
+			e := fleet.Event{Peer: i + 1}
+			if ahead != older {
+				e.Clock = fleet.Clock{Ahead: ahead, Within: 1}
+			}
+			found, all := k.join(nodes, e)
+			if all != (i == 0) {
+				t.Fatalf("%s, %v: all have joined before %d has", c.nodes, c.clocks, i)
+			}
+			if !all {
+				continue
+			}
+			for _, f := range skewed.fresh(found) {
+				got += f.Found
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s, %v: %q, want %q", c.nodes, c.clocks, got, c.want)
+		}
 	}
-	if k.joined(3, tells(2, time.Hour)) || !k.joined(3, tells(1, 0)) || k.of[2].Ahead != time.Hour {
-		t.Errorf("%+v", k)
+}
+
+// What nodes have otherwise than others is said when it is new, each thing for itself.
+func TestUnlikeNews(t *testing.T) {
+	found := func(check string, odd ...string) preflight.Finding {
+		f := preflight.Finding{Check: check}
+		for _, o := range odd {
+			f.Odd = append(f.Odd, job.Node{Incarnation: o})
+		}
+		return f
 	}
-	if k = (clocks{}); k.joined(3, fleet.Event{Peer: 2}) || k.joined(3, tells(1, 0)) {
-		t.Errorf("a node that does not tell: %+v", k)
+	var n named
+	for i, c := range []struct {
+		found []preflight.Finding
+		want  string
+	}{
+		{nil, ""}, {[]preflight.Finding{found("shm", "b")}, "shm"}, {[]preflight.Finding{found("shm", "b"), found("gpu", "b")}, "gpu"},
+		{[]preflight.Finding{found("gpu", "b")}, ""}, {[]preflight.Finding{found("shm", "b"), found("gpu", "c", "b")}, "shm gpu"},
+	} {
+		var got []string
+		for _, f := range n.fresh(c.found) {
+			got = append(got, f.Check)
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%d: %q, want %q", i, got, c.want)
+		}
 	}
 }

@@ -60,7 +60,9 @@ type round struct {
 	hook      string           // and what fills them; "": nothing
 	watch     *watch
 	compared  int     // generation of the world whose nodes were held against each other
+	odd       named   // by that
 	clocks    clocks  // of this world's nodes
+	skewed    named   // by theirs, of the last world
 	health    *health // of this machine; nil: it was not looked at
 	exits     <-chan worker.Exit
 	settle    <-chan time.Time

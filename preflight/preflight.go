@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/muster-run/muster/job"
 )
 
 // A Result is how a check ended. Unknown is neither good nor bad.
@@ -32,6 +34,8 @@ type Finding struct {
 	Found  string `json:"found"`           // what is there, with the thing's name
 	Means  string `json:"means,omitempty"` // what comes of it
 	Hint   string `json:"hint,omitempty"`  // what to do
+
+	Odd []job.Node `json:"-"` // nodes of a world: those that are not as the others
 }
 
 func (f Finding) String() string {

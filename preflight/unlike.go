@@ -72,10 +72,11 @@ func Unlike(nodes []job.Node) (all []Finding) {
 		}
 		slices.SortStableFunc(order, func(a, b string) int { return len(values[b]) - len(values[a]) })
 		var odd []string
+		var which []job.Node
 		for _, v := range order[1:] {
-			odd = append(odd, fmt.Sprintf("%s on %s", e.value(v), few(values[v])))
+			odd, which = append(odd, fmt.Sprintf("%s on %s", e.value(v), few(values[v]))), append(which, values[v]...)
 		}
-		all = append(all, Finding{Check: e.name, Result: e.result, Means: e.means, Hint: e.hint,
+		all = append(all, Finding{Check: e.name, Result: e.result, Means: e.means, Hint: e.hint, Odd: which,
 			Found: fmt.Sprintf("%s on %s, but %s", e.value(order[0]), plural(len(values[order[0]]), "node"), strings.Join(odd, ", "))})
 	}
 	return all
@@ -97,9 +98,10 @@ func Apart(nodes []job.Node, clocks []Clock) []Finding {
 		usual, whose = clocks[0], nodes[0].String()
 	}
 	if len(nodes) > 2 && 2*len(near(clocks, usual)) <= len(nodes) {
-		return []Finding{apart(spread(nodes, clocks))}
+		return []Finding{apart(spread(nodes, clocks), nodes)}
 	}
 	var odd []string
+	var which []job.Node
 	for i, n := range nodes {
 		off := clocks[i].Ahead - usual.Ahead
 		if off.Abs() <= skewed+clocks[i].Within+usual.Within {
@@ -109,7 +111,7 @@ func Apart(nodes []job.Node, clocks []Clock) []Finding {
 		if off < 0 {
 			where = "behind"
 		}
-		odd = append(odd, fmt.Sprintf("%v is %v %s %s", n, off.Abs().Round(100*time.Millisecond), where, whose))
+		odd, which = append(odd, fmt.Sprintf("%v is %v %s %s", n, off.Abs().Round(100*time.Millisecond), where, whose)), append(which, n)
 	}
 	if odd == nil {
 		return nil
@@ -117,11 +119,11 @@ func Apart(nodes []job.Node, clocks []Clock) []Finding {
 	if more := len(odd) - fewNodes; more > 0 {
 		odd = append(odd[:fewNodes], fmt.Sprintf("so are %d more", more))
 	}
-	return []Finding{apart("the clock of " + strings.Join(odd, ", that of "))}
+	return []Finding{apart("the clock of "+strings.Join(odd, ", that of "), which)}
 }
 
-func apart(what string) Finding {
-	return Finding{Check: "clock", Result: Warn, Found: what,
+func apart(what string, odd []job.Node) Finding {
+	return Finding{Check: "clock", Result: Warn, Found: what, Odd: odd,
 		Means: "times in logs do not fit together, stragglers are not found, and certificates may not count", Hint: "have them set by NTP (chronyc makestep)"}
 }
 
