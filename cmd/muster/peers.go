@@ -12,8 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"github.com/urfave/cli/v2"
 
@@ -72,11 +72,16 @@ func measurePeers(ctx context.Context, plan peers.Plan, asJSON bool) error {
 	}
 	store := tcpstore.New(master, tcpstore.Options{})
 	defer store.Close()
+	table := peersTable{w: os.Stdout, rounds: len(peers.Rounds(size, plan.Rounds))}
+	if asJSON {
+		table.w = io.Discard
+	}
+	plan.Seen = table.pairs
 	nodes, pairs, err := peers.Measure(ctx, store, self, size, plan)
 	if err != nil {
 		return err
 	}
-	reduced, err := allReduced(ctx, store, nodes, rank, plan.Each)
+	reduced, err := allReduced(ctx, store, nodes, rank, plan.Each, func(round []peers.Reduced) { table.reduced(nodes, round) })
 	if err != nil || rank != 0 {
 		return err
 	}
@@ -85,7 +90,7 @@ func measurePeers(ctx context.Context, plan peers.Plan, asJSON bool) error {
 	if asJSON {
 		err = peersJSON(os.Stdout, nodes, pairs, reduced, faults, differences)
 	} else {
-		err = peersTable(os.Stdout, nodes, pairs, reduced, faults, differences)
+		peersVerdict(os.Stdout, nodes, reduced, faults, differences)
 	}
 	if err == nil && len(faults) > 0 {
 		leaveWord(faults[0])
@@ -101,7 +106,7 @@ type allReduces struct {
 }
 
 // allReduced makes them, where all nodes have PyTorch: by NCCL where all have as many GPUs. Rank 0 learns what came of them.
-func allReduced(ctx context.Context, store peers.Store, nodes []peers.Node, rank int, each time.Duration) (all allReduces, err error) {
+func allReduced(ctx context.Context, store peers.Store, nodes []peers.Node, rank int, each time.Duration, seen func([]peers.Reduced)) (all allReduces, err error) {
 	gpus := nodes[0].GPUs
 	for _, n := range nodes {
 		if !n.Torch {
@@ -120,7 +125,7 @@ func allReduced(ctx context.Context, store peers.Store, nodes []peers.Node, rank
 		return all, err
 	}
 	torch := peers.Torch{Python: python, Env: append(os.Environ(), "MUSTER_HOOK=off"), Host: os.Getenv("MASTER_ADDR"), Port: port, GPUs: gpus, Each: each}
-	all.Rounds, err = peers.Reduce(ctx, store, rank, len(nodes), torch.Reduce)
+	all.Rounds, err = peers.Reduce(ctx, store, rank, len(nodes), torch.Reduce, seen)
 	return all, err
 }
 
@@ -212,60 +217,81 @@ func peersJSON(w io.Writer, nodes []peers.Node, pairs []peers.Pair, reduced allR
 	}{nodes, pairs, reduced, append([]string{}, faults...), append([]string{}, differences...)})
 }
 
-// peersTable shows a row for each pair, the slowest first, as far as they are of interest.
-func peersTable(w io.Writer, nodes []peers.Node, pairs []peers.Pair, reduced allReduces, faults, differences []string) error {
-	const most = 20
-	slices.SortStableFunc(pairs, func(a, b peers.Pair) int { return cmp.Compare(min(a.Forth, a.Back), min(b.Forth, b.Back)) })
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "FROM\tTO\tMb/s\tBACK\tLATENCY")
-	for _, p := range pairs[:min(len(pairs), most)] {
+// A peersTable shows what was measured as it comes, each round's slowest first: so many rounds may take minutes.
+type peersTable struct {
+	w      io.Writer
+	rounds int // of pairs
+	begun  bool
+	width  int // of a node's name
+	turn   int // of all-reduces
+}
+
+// peersRows is how many rows are of interest, of pairs and of a round of all-reduces.
+const peersRows = 20
+
+// pairs shows a round of pairs.
+func (t *peersTable) pairs(nodes []peers.Node, round []peers.Pair) {
+	if !t.begun {
+		t.begun = true
+		for _, n := range nodes {
+			t.width = max(t.width, utf8.RuneCountInString(n.String()))
+		}
+		fmt.Fprintf(t.w, "%-*s  %-*s  %-7s  %-7s  %s\n", t.width, "FROM", t.width, "TO", "Mb/s", "BACK", "LATENCY")
+	}
+	round = slices.SortedStableFunc(slices.Values(round), func(a, b peers.Pair) int { return cmp.Compare(min(a.Forth, a.Back), min(b.Forth, b.Back)) })
+	shown := round[:min(len(round), max(1, peersRows/t.rounds))]
+	for _, p := range shown {
+		fmt.Fprintf(t.w, "%-*v  %-*v  ", t.width, nodes[p.A].String(), t.width, nodes[p.B].String())
 		if p.Error != "" {
-			fmt.Fprintf(t, "%v\t%v\t%s\n", nodes[p.A], nodes[p.B], p.Error)
+			fmt.Fprintln(t.w, p.Error)
 			continue
 		}
-		fmt.Fprintf(t, "%v\t%v\t%.0f\t%.0f\t%v\n", nodes[p.A], nodes[p.B], p.Forth, p.Back, p.Latency.Round(time.Microsecond))
+		fmt.Fprintf(t.w, "%-7.0f  %-7.0f  %v\n", p.Forth, p.Back, p.Latency.Round(time.Microsecond))
 	}
-	if more := len(pairs) - most; more > 0 {
-		fmt.Fprintf(t, "and %d faster ones\n", more)
+	t.more(len(round) - len(shown))
+}
+
+func (t *peersTable) more(n int) {
+	if n > 0 {
+		fmt.Fprintf(t.w, "and %d faster\n", n)
 	}
-	reducedTable(t, nodes, reduced, most)
+}
+
+// reduced shows a round of all-reduces.
+func (t *peersTable) reduced(nodes []peers.Node, round []peers.Reduced) {
+	t.turn++
+	fmt.Fprintf(t.w, "\n%-7s  ALL-REDUCE %d\n", "Mb/s", t.turn)
+	round = slices.SortedStableFunc(slices.Values(round), func(a, b peers.Reduced) int { return cmp.Compare(a.Speed(), b.Speed()) })
+	shown := round[:min(len(round), peersRows)]
+	for _, r := range shown {
+		var names []string
+		for _, n := range r.Nodes {
+			names = append(names, nodes[n].String())
+		}
+		if why := r.Failed(); why != "" {
+			fmt.Fprintf(t.w, "%-7s  %s: %s\n", "-", strings.Join(names, ", "), why)
+			continue
+		}
+		fmt.Fprintf(t.w, "%-7.0f  %s\n", r.Speed(), strings.Join(names, ", "))
+	}
+	t.more(len(round) - len(shown))
+}
+
+// peersVerdict says what all of that comes to.
+func peersVerdict(w io.Writer, nodes []peers.Node, reduced allReduces, faults, differences []string) {
+	if reduced.Skipped != "" {
+		fmt.Fprintln(w, reduced.Skipped)
+	}
 	for _, f := range faults {
-		fmt.Fprintf(t, "FAIL  %s\n", f)
+		fmt.Fprintf(w, "FAIL  %s\n", f)
 	}
 	for _, d := range differences {
-		fmt.Fprintf(t, "warn  %s\n", d)
+		fmt.Fprintf(w, "warn  %s\n", d)
 	}
 	switch untold := peers.Untold(len(nodes), reduced.Rounds); {
 	case untold != "":
-		fmt.Fprintf(t, "%d nodes: %s\n", len(nodes), untold)
+		fmt.Fprintf(w, "%d nodes: %s\n", len(nodes), untold)
 	case len(faults) == 0:
-		fmt.Fprintf(t, "%d nodes: no node and no link is slower than the others\n", len(nodes))
-	}
-	return t.Flush()
-}
-
-// reducedTable shows a row for each group's all-reduce, the slowest of each round first.
-func reducedTable(w io.Writer, nodes []peers.Node, reduced allReduces, most int) {
-	if reduced.Skipped != "" {
-		fmt.Fprintln(w, reduced.Skipped)
-		return
-	}
-	for i, round := range reduced.Rounds {
-		fmt.Fprintf(w, "\nALL-REDUCE %d\tMb/s\n", i+1)
-		slices.SortStableFunc(round, func(a, b peers.Reduced) int { return cmp.Compare(a.Speed(), b.Speed()) })
-		for _, r := range round[:min(len(round), most)] {
-			var names []string
-			for _, n := range r.Nodes {
-				names = append(names, nodes[n].String())
-			}
-			if why := r.Failed(); why != "" {
-				fmt.Fprintf(w, "%s\t%s\n", strings.Join(names, ", "), why)
-				continue
-			}
-			fmt.Fprintf(w, "%s\t%.0f\n", strings.Join(names, ", "), r.Speed())
-		}
-		if more := len(round) - most; more > 0 {
-			fmt.Fprintf(w, "and %d faster ones\n", more)
-		}
+		fmt.Fprintf(w, "%d nodes: no node and no link is slower than the others\n", len(nodes))
 	}
 }

@@ -29,6 +29,8 @@ type Store interface {
 type Plan struct {
 	Rounds int           // at most: each node is measured with so many others
 	Each   time.Duration // for which each direction of a pair is measured
+
+	Seen func(all []Node, round []Pair) // of rank 0: what was measured in a round, when it is over; nil: nobody waits for it
 }
 
 const (
@@ -69,30 +71,42 @@ func Measure(ctx context.Context, s Store, self Node, size int, plan Plan) (node
 		n.Rank = rank
 		nodes = append(nodes, n)
 	}
-	mine := []Pair{}
 	for r, round := range Rounds(size, plan.Rounds) {
 		for _, p := range round {
 			if p[0] == self.Rank {
-				mine = append(mine, measure(ctx, secret, nodes[p[1]], Pair{A: p[0], B: p[1]}, plan.Each))
+				if err := put(ctx, s, fmt.Sprint("pair", r), p[0], measure(ctx, secret, nodes[p[1]], Pair{A: p[0], B: p[1]}, plan.Each)); err != nil {
+					return nil, nil, err
+				}
 			}
 		}
 		if err := together(ctx, s, r, size); err != nil {
 			return nil, nil, err
 		}
-	}
-	if err := put(ctx, s, "pairs", self.Rank, mine); err != nil {
-		return nil, nil, err
-	}
-	if self.Rank == 0 {
-		for rank := range size {
-			some, err := get[[]Pair](ctx, s, "pairs", rank)
-			if err != nil {
-				return nil, nil, err
-			}
-			pairs = append(pairs, some...)
+		if self.Rank != 0 {
+			continue
+		}
+		measured, err := measuredIn(ctx, s, r, round)
+		if err != nil {
+			return nil, nil, err
+		}
+		if pairs = append(pairs, measured...); plan.Seen != nil {
+			plan.Seen(nodes, measured)
 		}
 	}
-	return nodes, slices.DeleteFunc(pairs, func(p Pair) bool { return p.A < 0 || p.B <= p.A || p.B >= size }), together(ctx, s, -1, size)
+	return nodes, pairs, together(ctx, s, -1, size)
+}
+
+// measuredIn is what the pairs of a round left.
+func measuredIn(ctx context.Context, s Store, r int, round [][2]int) (pairs []Pair, err error) {
+	for _, p := range round {
+		m, err := get[Pair](ctx, s, fmt.Sprint("pair", r), p[0])
+		if err != nil {
+			return nil, err
+		}
+		m.A, m.B = p[0], p[1]
+		pairs = append(pairs, m)
+	}
+	return pairs, nil
 }
 
 func key(of string, n int) string { return fmt.Sprintf("muster/peers/%s/%d", of, n) }

@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/preflight"
 )
 
 // A Node is what one of them says of itself.
@@ -63,7 +66,7 @@ const (
 	slow    = 0.5                    // of the usual bandwidth
 	late    = 5                      // times the usual latency,
 	lateMin = 200 * time.Microsecond // and no less than that more
-	skewed  = 2 * time.Second
+	lame    = 0.25                   // of the other direction's bandwidth, of which half may be chance
 )
 
 // Judge names the nodes and pairs that are slow or broken, a sentence each, and what differs between nodes, which may be meant.
@@ -148,9 +151,10 @@ func (j *judgement) slowNodes(does string, speed func(p Pair, rank int) float64)
 	}
 }
 
-// slowPairs names pairs that are slow though each of them is not with others. Of two nodes nobody knows what is usual.
+// slowPairs names pairs that are slow though each of them is not with others. Of two nodes nobody knows what is usual, but for that it is the same in both directions.
 func (j *judgement) slowPairs() {
 	if len(j.nodes) < 3 {
+		j.lamePairs()
 		return
 	}
 	var all []float64
@@ -163,6 +167,19 @@ func (j *judgement) slowPairs() {
 	for _, p := range j.pairs {
 		if p.Error == "" && !j.bad[p.A] && !j.bad[p.B] && min(p.Forth, p.Back) < slow*usual {
 			j.say("between %s and %s go %s and back %s; %s are usual", j.name(p.A), j.name(p.B), bits(p.Forth), bits(p.Back), bits(usual))
+		}
+	}
+}
+
+// lamePairs names pairs that are slow in one direction.
+func (j *judgement) lamePairs() {
+	for _, p := range j.pairs {
+		from, to, speed, other := p.A, p.B, p.Forth, p.Back
+		if p.Back < p.Forth {
+			from, to, speed, other = p.B, p.A, p.Back, p.Forth
+		}
+		if p.Error == "" && speed < lame*other {
+			j.say("from %s to %s go %s, the other way %s", j.name(from), j.name(to), bits(speed), bits(other))
 		}
 	}
 }
@@ -185,21 +202,50 @@ func (j *judgement) latePairs() {
 	}
 }
 
-// clocks names nodes whose clock is not the others'.
+// clocks names nodes whose clock is not as most are, or, where no time is that of most, whose are ahead of whose: of the most nodes between which there is a way.
 func (j *judgement) clocks() {
+	var most map[int]preflight.Clock
+	seen := map[int]bool{}
 	for _, n := range j.nodes {
-		var ahead []float64
-		for _, p := range j.of(n.Rank) {
-			if p.A == n.Rank {
-				ahead = append(ahead, -float64(p.Skew))
-			} else {
-				ahead = append(ahead, float64(p.Skew))
+		if !seen[n.Rank] {
+			some := j.ahead(n.Rank)
+			for rank := range some {
+				seen[rank] = true
+			}
+			if len(some) > len(most) {
+				most = some
 			}
 		}
-		if skew := time.Duration(median(ahead)); skew > skewed || skew < -skewed {
-			j.say("the clock of %v is %v off the others'", n, skew.Round(time.Millisecond))
+	}
+	var nodes []job.Node
+	var clocks []preflight.Clock
+	for _, n := range j.nodes {
+		if c, ok := most[n.Rank]; ok {
+			nodes, clocks = append(nodes, job.Node{Name: n.Name, Index: n.Rank}), append(clocks, c)
 		}
 	}
+	for _, f := range preflight.Apart(nodes, clocks) {
+		j.say("%s", f.Found)
+	}
+}
+
+// ahead are the clocks of all whom pairs connect with a node, as they are to its own.
+func (j *judgement) ahead(rank int) map[int]preflight.Clock {
+	all := map[int]preflight.Clock{rank: {}}
+	for todo := []int{rank}; len(todo) > 0; todo = todo[1:] {
+		of := all[todo[0]]
+		for _, p := range j.of(todo[0]) {
+			other, skew := p.B, p.Skew
+			if p.B == todo[0] {
+				other, skew = p.A, -p.Skew
+			}
+			if _, ok := all[other]; !ok {
+				all[other] = preflight.Clock{Ahead: of.Ahead + skew, Within: of.Within + p.Latency}
+				todo = append(todo, other)
+			}
+		}
+	}
+	return all
 }
 
 // differ names what is not as on most nodes.

@@ -76,6 +76,16 @@ func TestJudge(t *testing.T) {
 			}
 		}
 	}
+	skewed := func(by time.Duration, ranks ...int) func([]Node, *Pair) {
+		return func(_ []Node, p *Pair) {
+			if slices.Contains(ranks, p.A) {
+				p.Skew -= by
+			}
+			if slices.Contains(ranks, p.B) {
+				p.Skew += by
+			}
+		}
+	}
 	for _, c := range []struct {
 		name string
 		n    int
@@ -102,14 +112,19 @@ func TestJudge(t *testing.T) {
 			}
 		}, []string{"n2 (node 2) reaches none of the 3 nodes it was to: connection refused"}},
 		{"two that do not meet", 2, func(_ []Node, p *Pair) { p.Error = "no route to host" }, []string{"n0 (node 0) and n1 (node 1) do not reach each other: no route to host"}},
-		{"a clock", 4, func(_ []Node, p *Pair) {
-			if p.A == 1 {
-				p.Skew = -time.Minute
+		{"a clock", 4, skewed(time.Minute, 1), []string{"the clock of n1 (node 1) is 1m0s ahead of most"}},
+		{"half of the clocks", 4, skewed(time.Minute, 2, 3), []string{"clocks differ by 1m0s: n2 (node 2) and n3 (node 3) ahead of n0 (node 0) and n1 (node 1)"}},
+		{"clocks of two", 2, skewed(-time.Minute, 1), []string{"the clock of n1 (node 1) is 1m0s behind n0 (node 0)"}},
+		{"the clock of one that few reach", 5, func(nodes []Node, p *Pair) {
+			if skewed(time.Minute, 4)(nodes, p); p.A == 0 || p.B == 4 && p.A != 1 {
+				p.Error = "i/o timeout"
 			}
-			if p.B == 1 {
-				p.Skew = time.Minute
-			}
-		}, []string{"the clock of n1 (node 1) is 1m0s off the others'"}},
+		}, []string{
+			"n0 (node 0) reaches none of the 4 nodes it was to", "n3 (node 3) and n4 (node 4) do not reach", "n2 (node 2) and n4 (node 4) do not reach",
+			"the clock of n4 (node 4) is 1m0s ahead of most",
+		}},
+		{"two, one of which is slow in one direction", 2, between(0, 1, func(p *Pair) { p.Back = 100 }), []string{"from n1 (node 1) to n0 (node 0) go 100 Mb/s, the other way 9 Gb/s"}},
+		{"two that are nearly alike", 2, between(0, 1, func(p *Pair) { p.Forth = 4000 }), nil},
 		{"another driver", 4, func(nodes []Node, _ *Pair) { nodes[3].Facts = map[string]string{"driver": "535"} }, []string{"n3 (node 3): driver is 535, on 3 nodes 570"}},
 		{"no driver", 4, func(nodes []Node, _ *Pair) { nodes[3].Facts = nil }, []string{"n3 (node 3): driver is not there, on 3 nodes 570"}},
 		{"its own fault", 4, func(nodes []Node, _ *Pair) { nodes[3].Faults = []string{"shm: too small"} }, []string{"n3 (node 3): shm: too small"}},
@@ -184,13 +199,18 @@ func TestMeasure(t *testing.T) {
 	var all sync.WaitGroup
 	var nodes []Node
 	var pairs []Pair
+	var rounds [][]Pair
 	for rank := range size {
 		all.Go(func() {
 			self := Node{Rank: rank, Name: fmt.Sprintf("n%d", rank), Addresses: []string{"127.0.0.1"}}
 			if rank == 2 {
 				self.Addresses = []string{"127.0.0.1:1"} // which becomes one that nobody can dial
 			}
-			n, p, err := Measure(ctx, s, self, size, Plan{Rounds: 10, Each: 20 * time.Millisecond})
+			plan := Plan{Rounds: 10, Each: 20 * time.Millisecond}
+			if rank == 0 {
+				plan.Seen = func(_ []Node, round []Pair) { rounds = append(rounds, round) }
+			}
+			n, p, err := Measure(ctx, s, self, size, plan)
 			if err != nil {
 				t.Error(rank, err)
 			}
@@ -202,6 +222,9 @@ func TestMeasure(t *testing.T) {
 	all.Wait()
 	if len(nodes) != size || len(pairs) != size*(size-1)/2 {
 		t.Fatalf("%d nodes, %d pairs", len(nodes), len(pairs))
+	}
+	if len(rounds) != size-1 || !slices.Equal(slices.Concat(rounds...), pairs) {
+		t.Errorf("seen as they came: %+v", rounds)
 	}
 	for _, p := range pairs {
 		if p.B == 2 {

@@ -54,8 +54,8 @@ func (r Reduced) Speed() float64 {
 	return r.Outcomes[0].Mbps
 }
 
-// Reduce takes one node's part in both rounds: every node of the job calls it at once. Rank 0 learns what came of them.
-func Reduce(ctx context.Context, s Store, rank, size int, run Reducer) (rounds [][]Reduced, err error) {
+// Reduce takes one node's part in both rounds: every node of the job calls it at once. Rank 0 learns what came of them, and of each when it is over.
+func Reduce(ctx context.Context, s Store, rank, size int, run Reducer, seen func(round []Reduced)) (rounds [][]Reduced, err error) {
 	groups := neighbours(size)
 	for n := 0; len(groups) > 0; n++ {
 		at := Seat{Size: 1}
@@ -84,6 +84,7 @@ func Reduce(ctx context.Context, s Store, rank, size int, run Reducer) (rounds [
 				return nil, err
 			}
 			rounds = append(rounds, round)
+			seen(round)
 			next := [][]int{}
 			if n == 0 {
 				next = regrouped(round)

@@ -18,6 +18,7 @@ func played(t *testing.T, n int, part func(rank int, with []int) Outcome) (nodes
 	s := new(store.Memory)
 	var mu sync.Mutex
 	with := map[string][]int{} // ranks by their group's prefix
+	seen := make([]int, n)
 	var all sync.WaitGroup
 	for rank := range n {
 		nodes = append(nodes, Node{Rank: rank, Name: fmt.Sprintf("n%d", rank)})
@@ -35,7 +36,7 @@ func played(t *testing.T, n int, part func(rank int, with []int) Outcome) (nodes
 				mu.Lock()
 				defer mu.Unlock()
 				return part(rank, with[at.Prefix])
-			})
+			}, func([]Reduced) { seen[rank]++ })
 			if err != nil {
 				t.Error(err)
 			}
@@ -45,6 +46,11 @@ func played(t *testing.T, n int, part func(rank int, with []int) Outcome) (nodes
 		})
 	}
 	all.Wait()
+	for rank, times := range seen {
+		if rank == 0 && times != len(rounds) || rank > 0 && times > 0 {
+			t.Errorf("rank %d saw %d of %d rounds", rank, times, len(rounds))
+		}
+	}
 	return nodes, rounds
 }
 
