@@ -40,6 +40,7 @@ const (
 	keptState   = "state"   // moment: where the run loop stands
 	keptJournal = "journal" // journalHead: the state before the first event that is kept
 	keptEnd     = "end"     // why this node is in no world any more, and only serves the store
+	keptStood   = "stood"   // rendezvous.Standing: beside which world this node stood by
 	keptWorld   = "world"   // what the nodes agreed on in the store that this node hosts, as rendezvous.Host wants it
 	keptEvent   = "event/"  // journalEntry, each by its number
 	heldStore   = "store"   // the listener at which this node hosts the store, and other agents find this one
@@ -315,6 +316,24 @@ func (c Config) fleetOptions(token string, l *line) fleet.Options {
 		o.Life, o.Hold = c.First.Life(), c.holder()
 	}
 	return o
+}
+
+// stand leaves beside which world this node stands by: when that is over, and the job with it, another agent of it is to know that it was there.
+func (m *meeting) stand(beside rendezvous.Standing) {
+	m.stood = beside
+	if m.c.First != nil {
+		m.c.keep(keptStood, beside)
+	}
+}
+
+// inheritStood learns what an agent before this one left by stand.
+func (m *meeting) inheritStood() {
+	if m.c.First == nil || m.c.First.Legacy() == nil {
+		return
+	}
+	if b := m.c.First.Legacy().Blobs[keptStood]; b != nil && json.Unmarshal(b, &m.stood) != nil {
+		m.stood = rendezvous.Standing{} // of another version: it finds out what it can
+	}
 }
 
 // remember leaves what the meeting came to in the store that this node hosts: others may know it before this one does.

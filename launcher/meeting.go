@@ -42,10 +42,11 @@ type meeting struct {
 	anew    bool       // this is not the agent's first meeting
 	hosting bool       // this node serves the store
 	server  *tcpstore.Server
-	heir    successor // of the agent that does
-	out     string    // why this node takes no place for a while
-	lived   bool      // the job had a world, as this node saw while it stood by
-	quits   bool      // this node leaves, and the others meet again
+	heir    successor           // of the agent that does
+	out     string              // why this node takes no place for a while
+	lived   bool                // the job had a world, as this node saw while it stood by
+	quits   bool                // this node leaves, and the others meet again
+	stood   rendezvous.Standing // beside which world this node stood by, as an agent before this one did
 
 	awaited atomic.Bool   // others meet in the store that this node hosts, for what comes after the world that was decided on
 	decided chan struct{} // has one when a meeting in the store that this node hosts came to something, after the last that had us in it
@@ -68,6 +69,7 @@ func openMeeting(ctx context.Context, c Config, h *heritage, d *desk) (*meeting,
 	p := h.Plan
 	m := &meeting{c: c, desk: d, plan: p, decided: make(chan struct{}, 1), spec: p.Spec, token: p.Token, port: p.Endpoint, hosts: p.Spec.Self.Addrs, end: time.Now().Add(c.JoinTimeout)}
 	m.door.self = p.Spec.Self.Incarnation
+	m.inheritStood()
 	if p.Unfit != "" {
 		m.end = time.Now().Add(min(c.JoinTimeout, declineTime))
 	}
@@ -525,6 +527,7 @@ func (m *meeting) agree(ctx context.Context, o rendezvous.Options) (err error) {
 	defer m.show.Store(nil)
 	o.Timeout = max(time.Until(m.end), time.Millisecond) // 0 would be for ever
 	o.Forgets = m.plan.Etcd == nil && m.port != ""
+	o.Stood, o.Stands = m.stood, m.stand
 	o.Progress = func(s rendezvous.Status) {
 		m.back()
 		m.lived = m.lived || s.Running > 0

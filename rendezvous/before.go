@@ -46,7 +46,7 @@ const (
 // lookBack learns which world is before this meeting. One that has us in it is returned: an agent before this one entered,
 // and died.
 func (n *node) lookBack(ctx context.Context) (*outcome, error) {
-	was, waited := n.before, n.before.running()
+	was := n.before
 	n.before = past{}
 	last, err := n.predecessor(ctx, n.meeting, n.generation)
 	if last < 1 || err != nil {
@@ -71,15 +71,18 @@ func (n *node) lookBack(ctx context.Context) (*outcome, error) {
 	}
 	n.before = past{meeting: at, world: end.World, protocol: end.Protocol, over: was.over, heard: was.heard}
 	over, err := n.before.ended(ctx)
-	if err != nil || !over || n.before.over.Verdict == nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case !over:
+		n.stand(end.World, "")
+		return nil, nil
+	case n.before.over.Verdict == nil:
+		return nil, nil
+	case n.Seen > 0: // we were in it, or in one before, and it ended without a word to us
+		return &outcome{Ended: brief(n.before.over.Verdict)}, nil
 	}
-	if v := n.before.over.Verdict; n.Seen > 0 { // we were in it, or in one before, and it ended without a word to us
-		return &outcome{Ended: brief(v)}, nil
-	} else if n.spec.Standby() && waited == last && was.world.Nonce == end.World.Nonce { // we waited for that
-		return nil, &Ended{Verdict: *brief(v)}
-	}
-	if err := n.outlived(ctx); err != nil {
+	if err := n.stood(ctx, last, n.before.over.Verdict); err != nil {
 		return nil, err
 	}
 	if n.Say != nil && !was.history {
@@ -89,20 +92,16 @@ func (n *node) lookBack(ctx context.Context) (*outcome, error) {
 	return nil, nil
 }
 
-// missed is the end of a job that others who waited have read for all, where this node waited for the same world; nil: it did not.
+// missed is the end of a job that others who waited have read for all, where this node waited, too; nil: it did not.
 func (n *node) missed(ctx context.Context, end *outcome) error {
-	if end == nil || end.Ended == nil || n.Seen > 0 || !n.spec.Standby() || n.before.running() == 0 {
+	if end == nil || end.Ended == nil || n.Seen > 0 {
 		return nil
 	}
 	last, err := n.predecessor(ctx, n.meeting, n.generation)
-	if err != nil || last != n.before.running() {
+	if err != nil {
 		return err
 	}
-	beside, err := n.outcome(ctx, n.meeting.beside(last))
-	if err != nil || beside == nil || beside.World == nil || beside.World.Nonce != n.before.world.Nonce {
-		return err
-	}
-	return &Ended{Verdict: *end.Ended}
+	return n.stood(ctx, last, end.Ended)
 }
 
 // predecessor is the generation of the world before a meeting, if there is one.

@@ -521,8 +521,9 @@ func TestSecondOfAnIndex(t *testing.T) {
 // Who waits in another one's place and has to enter the meeting anew, when the world is over and its agents are gone, ends as the job all the same.
 func TestTwinLooksBack(t *testing.T) {
 	ctx, m := t.Context(), new(store.Memory)
-	n := &node{generation: 4, twin: &job.Node{Name: "a"}, twinOf: 3}
-	n.store, n.meeting = m, shelf{m, "/job/"}.meeting(4)
+	n := &node{generation: 4}
+	n.store, n.meeting = m, shelf{m, "/job/life/"}.meeting(4)
+	n.Stood = Standing{Life: "life", Generation: 3, Twin: "a"}
 	at := n.meeting.beside(3)
 	a := indexed("a", 0).Self
 	met, err := encodeOutcome(&outcome{World: &world{World: job.World{ID: "job", Generation: 3, Members: []job.Member{{Node: a}}}}})
@@ -540,7 +541,7 @@ func TestTwinLooksBack(t *testing.T) {
 	if _, err := n.lookBack(ctx); !errors.As(err, &over) || over.Twin == "" {
 		t.Errorf("it goes on after %v", err)
 	}
-	n.twin = nil
+	n.Stood = Standing{}
 	if _, err := n.lookBack(ctx); err != nil || !n.before.history {
 		t.Errorf("who waited in nobody's place: %v", err)
 	}

@@ -29,8 +29,6 @@ type node struct {
 	timer      *time.Timer // ends the wait; nil: nothing does
 	meeting    shelf       // the keys of the current meeting
 	before     past
-	twin       *job.Node // of the world before, whose agent lives under our index; nil: none does
-	twinOf     int       // the generation of that world
 	generation int
 	ticket     int
 	epoch      int   // of the lead, as far as we know
@@ -288,6 +286,9 @@ func (n *node) conclude(end *outcome) (*Session, error) {
 	case end.Ended != nil:
 		return nil, &Ended{Verdict: *end.Ended}
 	}
+	if end.World != nil { // it was told of a store that did not know it
+		n.stand(end.World, "")
+	}
 	n.seen = max(n.seen, end.Moved-1)
 	return nil, errAgain
 }
@@ -331,12 +332,14 @@ func (n *node) leftOut(w *world) error {
 			continue
 		}
 		if n.before.has(m) {
+			n.stand(w, m.Node.String())
 			n.seen = max(n.seen, n.generation)
 			return errAgain
 		}
 		return &Excluded{Reason: taken(n.spec.Self, fmt.Sprintf("%v, incarnation %.8s", m.Node, m.Incarnation)), Replaced: true, Met: true}
 	}
 	if n.spec.Standby() {
+		n.stand(w, "")
 		n.seen = max(n.seen, n.generation)
 		return errAgain
 	}
@@ -390,7 +393,7 @@ func (n *node) withdraw(ctx context.Context) *outcome {
 func (n *node) tell(s Status) {
 	if s.Running > 0 {
 		s.World, s.Size = here(n.before.world), n.before.world.size()
-		s.Twin = n.twinName()
+		s.Twin = n.twin()
 		if n.timer != nil && s.Alive != n.status.Alive && (n.spec.Standby() || s.Running == n.Seen || s.Twin != "") {
 			n.timer.Reset(n.Timeout)
 		}

@@ -70,6 +70,9 @@ type Options struct {
 	Policy json.RawMessage
 	// NotBefore is when this node may take a place in a world again. Until then it only stands by.
 	NotBefore time.Time
+	// Stood is the world beside which an agent stood by in whose place this one is, as Stands was told last; the zero value: beside none.
+	Stood  Standing
+	Stands func(Standing) // hears beside which world this node stands by, before it looks on; nil: nobody does
 	// Unfit says why no worker can run on this node; "": they can. Such a node takes no place in any world: it stands by until the job is over.
 	Unfit string
 	// Lives asks a member of a world that nobody ends, and of which the store hears nothing, whether it is still there: its leader

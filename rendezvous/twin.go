@@ -16,10 +16,9 @@ import (
 
 // meetTwin asks the member that has this node's index, if there is one, whether it lives. Once it did, it counts to the end of its world.
 func (n *node) meetTwin(ctx context.Context) error {
-	if n.twin != nil && n.twinOf == n.before.running() || n.Lives == nil || n.spec.Self.Index < 0 || n.Unfit != "" {
+	if n.Stood.Twin != "" || n.Lives == nil || n.spec.Self.Index < 0 || n.Unfit != "" {
 		return nil
 	}
-	n.twin = nil
 	if err := n.before.unpack(); err != nil {
 		return err
 	}
@@ -31,7 +30,7 @@ func (n *node) meetTwin(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	if n.Lives(ctx, besides(members[i].Node, n.spec.Self)) {
-		n.twin, n.twinOf = &members[i].Node, n.before.running()
+		n.stand(n.before.world, members[i].Node.String())
 	}
 	return nil
 }
@@ -44,21 +43,21 @@ func besides(n, other job.Node) job.Node {
 
 // outlived is the end of a job in which another agent was this node; nil: it goes on, or there was none.
 func (n *node) outlived(ctx context.Context) error {
-	if n.twin == nil || n.before.world == nil || n.before.world.Generation != n.twinOf {
+	if n.Stood.Twin == "" || !n.before.is(n.Stood.Generation) {
 		return nil
 	}
 	if over, err := n.before.ended(ctx); !over || err != nil || n.before.over.Verdict == nil {
 		return err
 	}
-	return &Ended{Verdict: *brief(n.before.over.Verdict), Twin: n.twin.String()}
+	return &Ended{Verdict: *brief(n.before.over.Verdict), Twin: n.Stood.Twin}
 }
 
-// twinName is the place in the world before that another agent has, as people read it; "": none has this node's.
-func (n *node) twinName() string {
-	if n.twin == nil || n.twinOf != n.before.running() {
+// twin is the place in the world that runs which another agent has, as people read it; "": none has this node's.
+func (n *node) twin() string {
+	if n.Stood.Generation != n.before.running() {
 		return ""
 	}
-	return n.twin.String()
+	return n.Stood.Twin
 }
 
 // second reports whether a node waits under the index of another agent, which the world that runs has.

@@ -472,6 +472,23 @@ func TestTakeOverBetweenWorlds(t *testing.T) {
 	c.end("a", "b")
 }
 
+// A spare whose agent stands still as the job ends, and dies, has another one, which ends with the job and does not begin it anew.
+func TestTakeOverAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, "--nnodes 2 --spares 1")
+	c.host = "nobody"
+	muster(t, t.TempDir(), nil, "store", "serve", "--host", "127.0.0.1", "--port", strconv.Itoa(c.port)).says("store at 127.0.0.1")
+	c.joins("a", "b")
+	c.works(0, "a", "b")
+	c.joins("c")
+	c.nodes["c"].says("generation 1 of this job has been running")
+	agent := agentOf(t, c.nodes["c"].cmd.Process.Pid)
+	syscall.Kill(agent, syscall.SIGSTOP)
+	c.end("a", "b")
+	syscall.Kill(agent, syscall.SIGKILL)
+	c.nodes["c"].ends(0, "another one takes over", "the job ended while this node stood by: all workers of all 2 nodes ended well")
+}
+
 // A node on which rounds fail again and again is left out for a while, and comes back.
 func TestANodeIsLeftOut(t *testing.T) {
 	t.Parallel()
