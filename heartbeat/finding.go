@@ -74,8 +74,11 @@ func (f Finding) what(w job.World) string {
 		if f.transfers() {
 			why = "the network between them does not get on, or what they send and receive does not match"
 		}
+		if f.Number == 0 && !f.transfers() { // what was not matched may be different collectives of one name
+			why = "the script takes them different ways, or " + why
+		}
 		if len(f.Ops) > 0 && !f.transfers() {
-			why = strings.Join(f.Ops, "; ") + ": the script takes them different ways, or " + why
+			why = strings.Join(f.Ops, "; ") + ": " + why
 		}
 		return fmt.Sprintf("%s have been in %s for %s, and all of them run: %s%s", f.subject(w), it, seconds(f.Quiet), why, f.links())
 	case Desync:

@@ -261,7 +261,7 @@ func TestClasses(t *testing.T) {
 				w.beats[r].Stack = []string{"pipe.py:12 <module>", "torch/distributed/distributed_c10d.py:3697 recv"}
 			}
 			w.stand(45, nil)
-		}, "hung: all ranks have been in a collective for 32 s, and all of them run: the network between them, or the communication library, does not get on"},
+		}, "hung: all ranks have been in a collective for 32 s, and all of them run: the script takes them different ways, or the network between them, or the communication library, does not get on"},
 		{"a pipeline's stage sleeps, and the others receive", func(w *world) {
 			w.transfers(0, 1, 3)
 			w.stand(45, nil)
@@ -281,7 +281,7 @@ func TestClasses(t *testing.T) {
 			w.enter(0, 1, 2, 3)
 			w.beats[3].Lanes[0].Op = "barrier"
 			w.stand(45, nil)
-		}, "hung: all ranks have been in all_reduce for 32 s, and all of them run: the network between them, or the communication library, does not get on"},
+		}, "hung: all ranks have been in all_reduce for 32 s, and all of them run: the script takes them different ways, or the network between them, or the communication library, does not get on"},
 		{"a group's network is cut, and the others idle", func(w *world) {
 			for r := range 2 {
 				w.beats[r].Lanes = append(w.beats[r].Lanes, job.Lane{Group: 0x77, Name: "tp", Op: "all_gather", Entered: 6, Completed: 5, Members: 2})

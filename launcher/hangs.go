@@ -104,6 +104,9 @@ func hungVerdict(c cause) job.Verdict {
 		v.Code, v.Origin = job.ExitRetry, "platform"
 	}
 	v.Hint = hungHints[c.Hang.Class]
+	if c.Hang.Class == heartbeat.Network && c.Hang.Number == 0 { // what they are in could not be matched: it may be class D
+		v.Hint = hungHints[heartbeat.Desync] + "; if they do, " + v.Hint
+	}
 	return v
 }
 

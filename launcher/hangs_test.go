@@ -60,6 +60,16 @@ func TestHang(t *testing.T) {
 	}
 }
 
+// Of what could not be matched the network is not blamed alone: where there is no recorder, ranks in different collectives look the same.
+func TestHangHintsAtBoth(t *testing.T) {
+	for number, both := range map[uint64]bool{0: true, 7: false} {
+		v := hungVerdict(cause{Hang: &job.Hang{Class: heartbeat.Network, Number: number}})
+		if !strings.Contains(v.Hint, "look at the network") || strings.Contains(v.Hint, "in the same order") != both {
+			t.Errorf("of number %d: %s", number, v.Hint)
+		}
+	}
+}
+
 // A hang in which others failed meanwhile is the first cause: they failed because of it.
 func TestHangComesFirst(t *testing.T) {
 	w := newWorld(t, 2).begin()
