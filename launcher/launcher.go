@@ -59,8 +59,8 @@ func run(ctx context.Context, c Config, e *report.Ending) (p Plan, err error) {
 		return p, nil
 	}
 	if h.Plan.Unfit == "" {
-		h.hook = unpackHook(h.Dir)
 		h.makePages()
+		h.hook = unpackHook(h.Dir, h.Pages)
 		h.ownPages(c)
 		defer h.openRAS(c)()
 		defer h.hook() // before it is removed

@@ -27,7 +27,7 @@ func OpenLookout(c Config) (l Lookout, err error) {
 	h.makePages()
 	l.Pages = h.Pages
 	l.owner, _ = own(l.Pages)
-	if l.hook, err = page.Unpack(l.Dir); err != nil {
+	if l.hook, err = unpackIn(l.Dir, l.Pages); err != nil {
 		l.Close()
 	}
 	return l, err

@@ -18,19 +18,30 @@ import (
 // goes on without.
 type pages []*page.Page
 
-// unpackHook writes down what fills pages, while this agent goes on. What it returns waits for that, and says where it is.
-func unpackHook(run string) func() (string, error) {
+// unpackHook writes down what fills pages, while this agent goes on: in the run's directory, or where the pages are if there is no room. What it
+// returns waits for that, and says where it is.
+func unpackHook(run, pages string) func() (string, error) {
 	var dir string
 	var err error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		dir, err = page.Unpack(run)
+		dir, err = unpackIn(run, pages)
 	}()
 	return func() (string, error) {
 		<-done
 		return dir, err
 	}
+}
+
+func unpackIn(run, pages string) (dir string, err error) {
+	if dir, err = page.Unpack(run); err == nil || pages == run {
+		return dir, err
+	}
+	if there, also := page.Unpack(pages); also == nil {
+		return there, nil
+	}
+	return dir, err
 }
 
 // pageDir is where a run's pages are: in memory, for a training that writes to a page of a file waits when its disk does.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -76,5 +78,19 @@ func TestRecorderless(t *testing.T) {
 		if got := sources(c.beat); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
+	}
+}
+
+// A run's directory without room for the hook is no reason to go without: it is beside the pages then.
+func TestHookElsewhere(t *testing.T) {
+	pages, full := t.TempDir(), filepath.Join(t.TempDir(), "full")
+	if err := os.WriteFile(full, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if dir, err := unpackHook(full, pages)(); err != nil || filepath.Dir(dir) != pages {
+		t.Errorf("%q, %v", dir, err)
+	}
+	if _, err := unpackHook(full, full)(); err == nil || !strings.Contains(err.Error(), full) {
+		t.Errorf("without any room: %v", err)
 	}
 }
