@@ -36,7 +36,7 @@ func (a *apart) note(first, size int, all []page.Snapshot) (said []string) {
 		}
 		switch {
 		case s.PID == 0 || slices.Contains(a.met, s.PID):
-		case inCollective(s) || s.Optimizer >= alone && !noCollective(s):
+		case s.Met || inCollective(s) || s.Optimizer >= alone && !noCollective(s):
 			a.met = append(a.met, s.PID)
 		case s.Optimizer >= alone:
 			lone++

@@ -71,6 +71,10 @@ func TestApartAfterwards(t *testing.T) {
 	if said := a.note(2, 4, after); said != nil || a.steps {
 		t.Errorf("%q, %v", said, a.steps)
 	}
+	unseen := []page.Snapshot{{PID: 27, World: 4, Optimizer: 30, Met: true}, {PID: 28, World: 4, Optimizer: 30, Met: true}}
+	if said := a.note(2, 4, unseen); said != nil || a.steps { // whose group came and went between two looks
+		t.Errorf("%q, %v", said, a.steps)
+	}
 	after[0].PID, after[1].PID = 17, 18
 	if said := a.note(2, 4, after); len(said) != 1 || !a.steps {
 		t.Errorf("of other processes in their place: %q, %v", said, a.steps)

@@ -73,6 +73,7 @@ const (
 	flagStack
 	flagExiting
 	flagGrouped
+	flagMet
 )
 
 // Flags of a lane.
@@ -95,6 +96,7 @@ type Snapshot struct {
 	StackReady  bool          // StackSignal has a handler
 	Exiting     bool          // the interpreter is about to end, and the helper thread has
 	Grouped     bool          // the framework has a process group; World is then its size
+	Met         bool          // it has been in a collective of a process group, which may be gone by now
 	Optimizer   uint64        // steps of optimizers
 	Helper      time.Duration // when its thread last had a turn, by CLOCK_MONOTONIC
 	Spent       time.Duration // CPU time of that thread
@@ -192,7 +194,7 @@ func (s *Snapshot) hook(b []byte) {
 	flags := order.Uint32(b[hookFlags:])
 	s.Recorder, s.Hooks = flags&flagRecorder != 0, flags&flagHooks != 0
 	s.StackReady, s.Exiting = flags&flagStack != 0, flags&flagExiting != 0
-	s.Grouped = flags&flagGrouped != 0
+	s.Grouped, s.Met = flags&flagGrouped != 0, flags&flagMet != 0
 	s.Optimizer, s.Helper, s.Limit = order.Uint64(b[hookSteps:]), instant(b[hookHelper:]), instant(b[hookLimit:])
 	s.Spent, s.Moment = instant(b[hookSpent:]), instant(b[hookMoment:])
 	s.Calls, s.Mute, s.Raised = laneFrom(b[hookCalls:]), text(b[hookMute:hookMute+128]), text(b[hookRaised:hookRaised+128])

@@ -418,19 +418,24 @@ func TestHelperOfOldPython(t *testing.T) {
 }
 
 // A thread that waits by the clock on the wall, as many builds of Python do, waits for an hour when that is set back by one. The next step
-// of an optimizer wakes it.
+// of an optimizer wakes it, or, where calls are counted, the next call.
 func TestClockSetBack(t *testing.T) {
-	w := start(t, `
+	w := start(t, setBack+`
+optimizer = torch.optim.optimizer.Optimizer()
+while not select.select([0], [], [], 0.01)[0]: optimizer.step()`)
+	w.until(t, "telling of steps", func(s Snapshot) bool { return s.Optimizer > 100 })
+	w = start(t, "import os; os.environ['FAKE_TORCH'] = 'old'"+setBack+"while not select.select([0], [], [], 0.01)[0]: torch.autograd.backward()")
+	w.until(t, "telling of calls", func(s Snapshot) bool { return s.Calls.Entered > 100 })
+}
+
+const setBack = `
 import torch, sys, select
 hook = sys._muster_hook
 hook.rest()
 pause, hour = hook.pause, [3600]
 hook.pause = lambda: hour.pop() if hour else pause()
 hook.go_on()
-optimizer = torch.optim.optimizer.Optimizer()
-while not select.select([0], [], [], 0.01)[0]: optimizer.step()`)
-	w.until(t, "telling of steps", func(s Snapshot) bool { return s.Optimizer > 100 })
-}
+`
 
 // What the helper tells of turns stops when the process does, or when Python's lock is not given back.
 func TestHelper(t *testing.T) {

@@ -134,6 +134,30 @@ func (r training) late(t *testing.T, recorder bool) {
 	r.until(t, "ended", func(all []Snapshot) bool { return all[0].Exiting && all[1].Exiting })
 }
 
+// A group that comes and goes between two looks leaves word that it was there, if it was used.
+func TestMet(t *testing.T) {
+	for which, used := range map[string]bool{"debian": true, "newest": true, "trixie": false} {
+		t.Run(which, func(t *testing.T) {
+			t.Parallel()
+			use := map[bool]string{true: "dist.all_reduce(torch.ones(1)); "}[used]
+			r := train(t, which, "-c", `
+import torch, torch.distributed as dist, sys
+hook = sys._muster_hook
+hook.rest()
+dist.init_process_group("gloo"); `+use+`dist.destroy_process_group(group=dist.group.WORLD)
+hook.steps = 1
+hook.go_on()
+sys.stdin.read()`)
+			all := r.until(t, "telling", func(all []Snapshot) bool { return all[0].Optimizer == 1 && all[1].Optimizer == 1 })
+			for rank, s := range all {
+				if s.Met != used || s.Grouped || len(s.Lanes) > 0 {
+					t.Errorf("rank %d: %+v", rank, s)
+				}
+			}
+		})
+	}
+}
+
 // waiting reports whether two ranks tell that the first is in a collective, and the second between two. Lanes are told of in turns: a rank's
 // optimizer may be further than they are.
 func waiting(all []Snapshot, recorder bool) bool {

@@ -11,7 +11,7 @@ import sys
 # The layout of the page's part that is ours; page/layout.go has the same.
 SIZE, VERSION = 4096, 1
 ASK_AT, HOOK_AT, LANES_AT, LANE, MAX_LANES = 16, 256, 768, 104, 32
-RECORDER, HOOKS, STACK, EXITING, GROUPED = 1, 2, 4, 8, 16
+RECORDER, HOOKS, STACK, EXITING, GROUPED, MET = 1, 2, 4, 8, 16, 32
 BLIND, MIXED = 1, 2
 STACK_SIGNAL = 52
 FOREVER = 1 << 63
@@ -406,7 +406,8 @@ class Hook:
     def tell(self):
         part = bytearray(SIZE - HOOK_AT)
         pack, groups = self.page.pack, self.groups
-        flags = self.flags | (HOOKS if self.calls else 0) | (RECORDER if groups.recorded else 0) | (STACK if self.stack else 0) | (GROUPED if groups.known else 0)
+        flags = self.flags | (HOOKS if self.calls else 0) | (RECORDER if groups.recorded else 0) | (STACK if self.stack else 0)
+        flags |= (GROUPED if groups.known else 0) | (MET if groups.met else 0)
         pack("<II", part, 8, self.pid, flags)
         pack("<Q", part, 16, self.start)
         pack("<ii", part, 24, *groups.place())
@@ -463,6 +464,8 @@ class Hook:
             around(torch.autograd, "backward", self, compiling)
             self.flags |= HOOKS
             names = CALLS + TRANSFERS
+        if hasattr(c10d, "destroy_process_group"):
+            before(c10d, dist, "destroy_process_group", self.groups.part)
         for name in names if c10d else ():
             if hasattr(c10d, name):
                 around(c10d, name, self, compiling, self.transferred if name in TRANSFERS else None)
@@ -471,6 +474,8 @@ class Hook:
 
     def enter(self, name):
         """Says that the calling thread is inside a call, and returns the one around."""
+        if self.now() > self.due:
+            noted(self.awake)
         me = self.who()
         outer = self.inside.get(me)
         self.calls += 1
@@ -586,6 +591,7 @@ class Groups:
         self.lanes, self.known, self.ids = [], {}, {}
         self.recorded, self.limit, self.mute = False, 0, ""
         self.learn_at = {}
+        self.met = False  # whether any collective was entered, or something sent, in a group that may be gone
         self.mixed, self.unrecorded = set(), {}  # groups that send and receive; what groups count of which no recorder tells
         self.sources = recorders()
 
@@ -621,12 +627,19 @@ class Groups:
         found = [lane for lane in found if lane]
         if self.mixed:
             self.mix(c10d, groups, found)
+        self.met = self.met or any(lane.entered or lane.flags & MIXED for lane in found)
         found.sort(key=lambda lane: (not lane.waits(), -lane.since))
         self.lanes = found
         if len(found) > MAX_LANES:
             self.mute = "%d process groups, of which the page holds %d" % (len(found), MAX_LANES)
         waiting = [now - lane.since for lane in found if lane.waits()]
         self.pause = 0.25 if waiting and max(waiting) > 1e9 else 1.0
+
+    def part(self, group=None, *_):
+        """Notes, before a program destroys its groups, that they were in use: they may have come after the last look."""
+        c10d = sys.modules["torch.distributed.distributed_c10d"]
+        for pg in list(c10d._pg_names) if group is None else [group]:
+            self.met = self.met or pg.size() > 1 and pg._get_sequence_number_for_group() > 0
 
     def survey(self, c10d, groups):
         """Learns who the members of new groups are."""
@@ -870,6 +883,21 @@ def leave_uncompiled(function):
         frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(action.SKIP, action.DEFAULT))
     elif hasattr(frames, "skip_code"):
         frames.skip_code(function.__code__)
+
+
+def before(module, other, name, do):
+    """Calls do before each call of a function, which two modules have, with what that is given."""
+    import functools
+
+    function = getattr(module, name)
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        noted(do, *args, *kwargs.values())
+        return function(*args, **kwargs)
+
+    setattr(module, name, call)
+    setattr(other, name, call)
 
 
 def count_waits(hook, compiling):
