@@ -19,7 +19,11 @@ const (
 func (f Finding) within(r *reader) Finding {
 	_, notIP := netip.ParseAddr(f.Host)
 	podsAll := slices.Contains(inCluster, f.Rule) || f.JobID == "" && slices.Contains(byManifest, f.Rule)
-	if notIP != nil && f.Host != "" && strings.Count(f.Host, ".") < 2 && podsAll && r.inKubernetes() {
+	byName := notIP != nil && f.Host != "" && strings.Count(f.Host, ".") < 2
+	if f.Rule == paddleLaunch.name && f.JobID != "" { // the first pod is told its own address, where the others have its name
+		byName = true
+	}
+	if byName && podsAll && r.inKubernetes() {
 		f.Namespace = r.namespace()
 	}
 	return f

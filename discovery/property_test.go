@@ -135,13 +135,23 @@ func TestPodsAgree(t *testing.T) {
 		jobs[name] = append(jobs[name], c)
 	}
 	for name, pods := range jobs {
-		ranks, sizes := map[string]string{}, map[string]int{}
+		ranks, sizes, ids := map[string]string{}, map[string]int{}, map[string]string{}
 		for _, c := range pods {
-			f := Detect(c.host)
+			files := maps.Clone(c.files)
+			if files == nil {
+				files = map[string]string{}
+			}
+			files[namespaceFile] = "llm"
+			f := Detect(c.again(c.env, files))
 			if f.Trouble() != nil || f.Barred != nil || f.Nodes == 0 {
 				continue
 			}
 			group := fmt.Sprint(f.Group)
+			id := fmt.Sprintf("%s of %q", f.JobID, f.Namespace)
+			if other, ok := ids[group]; ok && other != id {
+				t.Errorf("%s: job %s, and another of its pods %s", c.name, id, other)
+			}
+			ids[group] = id
 			if n, ok := sizes[group]; ok && n != f.Nodes {
 				t.Errorf("%s: %d and %d nodes", c.name, n, f.Nodes)
 			}
