@@ -100,7 +100,7 @@ func FuzzServer(f *testing.F) {
 	addr := serve(f, s)
 	witness := raw(f, addr)
 	f.Fuzz(func(t *testing.T, kind byte, cut uint16, b []byte) {
-		_ = witness.SetDeadline(time.Now().Add(20 * time.Second))
+		_ = witness.SetDeadline(time.Now().Add(2 * time.Minute))
 		c, err := net.Dial("tcp", addr)
 		if err != nil {
 			t.Fatal(err)

@@ -63,7 +63,7 @@ func dial(t testing.TB, addr string) *Client {
 	return c
 }
 
-// raw opens a connection that says hello, and ends what it does after 20 s.
+// raw opens a connection that says hello, and ends what it does after two minutes.
 func raw(t testing.TB, addr string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
@@ -71,7 +71,7 @@ func raw(t testing.TB, addr string) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(2 * time.Minute))
 	mustWrite(t, c, hello)
 	return c
 }
