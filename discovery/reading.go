@@ -34,6 +34,8 @@ type Reading struct {
 	Sparse          bool     `json:"sparse"`
 	JobID           *string  `json:"jobID"`
 	Attempt         *int     `json:"attempt"`
+	Namespace       *string  `json:"namespace"` // of Kubernetes, where it is a part of the id under which the nodes meet
+	RdzvID          *string  `json:"rdzvID"`    // that id, unless flags say otherwise; the caller's to fill in
 	Framework       *string  `json:"framework"`
 
 	PerProcess       bool `json:"perProcess"`
@@ -58,7 +60,7 @@ func (f Finding) Reading(h job.Host) Reading {
 	out := Reading{
 		Rule: f.Rule, Nodes: f.nodes(), Rank: f.rank(), Prefer: known(f.Prefer), Port: positive(f.Port), PortIsExclusive: f.Taken,
 		FixPort: positive(f.FixPort), NProc: f.nproc(h), Role: text(f.Role), Index: known(f.Index), Hosts: f.Hosts, Servers: f.Servers,
-		Group: known(f.Group), Members: positive(f.Members), Sparse: f.Sparse, JobID: text(f.JobID), Attempt: known(f.Attempt),
+		Group: known(f.Group), Members: positive(f.Members), Sparse: f.Sparse, JobID: text(f.JobID), Attempt: known(f.Attempt), Namespace: text(f.Namespace),
 		Framework: text(f.Framework), PerProcess: f.PerProcess, ParkAfterSuccess: f.Park, ExitDecider: f.Decider,
 		Processes: positive(f.Processes), ProcessRank: known(f.ProcessRank), LocalRank: known(f.LocalRank),
 		Evidence: f.Evidence, Warn: []string{}, Warnings: []string{}, NotRun: wrong(f.Barred), Error: wrong(f.Trouble()),

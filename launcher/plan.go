@@ -422,14 +422,11 @@ func planEndpoint(c Config, found discovery.Finding, p *Plan) error {
 	if err != nil {
 		return err
 	}
-	if p.Process != nil && found.Nodes == 1 && c.Endpoint+c.MasterAddr == "" { // whatever the name of this node leads to
-		at.host = "127.0.0.1"
-	}
 	if c.WorkerPort == at.port {
 		return fail(job.ExitUsage, "give the workers another port, or leave that to muster",
 			"%s is also where the nodes meet (%s)", c.said("worker-port", c.WorkerPort), at.said)
 	}
-	p.Endpoint = job.Addr(net.JoinHostPort(at.host, strconv.Itoa(at.port)))
+	p.Endpoint = at.addr()
 	p.set(c, at.flag, string(p.Endpoint), found.Rule)
 	switch c.Serve {
 	case "yes":
@@ -463,6 +460,8 @@ type place struct {
 	said string // in the words of whoever did
 }
 
+func (at place) addr() job.Addr { return job.Addr(net.JoinHostPort(at.host, strconv.Itoa(at.port))) }
+
 func endpoint(c Config, found discovery.Finding) (place, error) {
 	switch {
 	case c.Endpoint != "" && c.MasterAddr != "":
@@ -478,8 +477,12 @@ func endpoint(c Config, found discovery.Finding) (place, error) {
 		host, err := discovery.Host(c.MasterAddr)
 		return place{host: host, port: cmp.Or(c.MasterPort, published(found), DefaultPort), flag: "master-addr", zero: true}.named(c, c.MasterAddr, err)
 	case found.Host != "":
-		return place{flag: "rdzv-endpoint", said: strings.Join(found.Evidence, ", "), zero: found.RankZero,
-			host: found.Host, port: cmp.Or(c.MasterPort, published(found), DefaultPort)}, nil
+		at := place{flag: "rdzv-endpoint", said: strings.Join(found.Evidence, ", "), zero: found.RankZero,
+			host: found.Host, port: cmp.Or(c.MasterPort, published(found), DefaultPort)}
+		if found.Nodes == 1 && c.asProcess(found) { // whatever the name of this node leads to
+			at.host = "127.0.0.1"
+		}
+		return at, nil
 	}
 	return place{}, fail(job.ExitUsage, "say "+cmp.Or(c.Dialect.Meet, "--rdzv-endpoint HOST:PORT")+", the same on all nodes", "%d nodes, but nothing says where they meet", max(c.Nodes, found.Nodes)+c.Spares)
 }
@@ -555,6 +558,23 @@ func planID(c Config, found discovery.Finding, p *Plan) error {
 		return fail(job.ExitUsage, fmt.Sprintf("give each job a name of its own, of at most %d characters", most), "%s cannot name a job: %s", said, why)
 	}
 	return nil
+}
+
+// Meets is the id under which nodes meet of which a platform tells, where no flag says otherwise; "": nothing says it, or this one meets nobody.
+func Meets(found discovery.Finding) string {
+	var c Config
+	var p Plan
+	alone := found.Nodes == 1 && found.Least == 0 && found.Servers == 0 && found.JobID == "" && !c.asProcess(found)
+	if found.Trouble() != nil || found.Barred != nil || found.Outside || found.Nested || alone {
+		return ""
+	}
+	if at, err := endpoint(c, found); err == nil {
+		p.Endpoint = at.addr()
+	}
+	if p.Endpoint == "" && found.JobID == "" || planID(c, found, &p) != nil {
+		return ""
+	}
+	return p.Spec.ID
 }
 
 // attemptMark is between a job's name and the number of the attempt at it. Both have at most maxMark characters, and an id maxID.

@@ -196,6 +196,28 @@ func TestJobIDOfAttempt(t *testing.T) {
 	}
 }
 
+// What muster discover shows is the id that muster run has.
+func TestMeets(t *testing.T) {
+	for _, env := range []string{
+		"MASTER_ADDR=m MASTER_PORT=1 WORLD_SIZE=2 RANK=1", "MASTER_ADDR=m WORLD_SIZE=2 RANK=1 PET_RDZV_ID=j MUSTER_ATTEMPT=3",
+		"SLURM_JOB_ID=7 SLURM_STEP_ID=2 SLURM_PROCID=0 SLURM_NODEID=0 SLURM_LOCALID=0 SLURM_STEP_NODELIST=ann,bob SLURM_STEP_NUM_NODES=2 SLURM_STEP_TASKS_PER_NODE=1(x2) SLURM_RESTART_COUNT=1",
+		"FLUX_JOB_ID=f FLUX_JOB_SIZE=4 FLUX_JOB_NNODES=1 FLUX_TASK_RANK=1 FLUX_TASK_LOCAL_ID=1",
+		"COORDINATOR_ADDRESS=j-worker-0 COORDINATOR_PORT=6666 NUM_PROCESSES=2 PROCESS_ID=1",
+	} {
+		c := config(t, env, nil)
+		p, err := NewPlan(c)
+		if id := Meets(discovery.Detect(c.Host)); err != nil || id != p.Spec.ID {
+			t.Errorf("%s: %q, not %q, %v", env, id, p.Spec.ID, err)
+		}
+	}
+	for _, env := range []string{"", "WORLD_SIZE=2", "K_MPI_JOB_ROLE=worker"} {
+		c := config(t, env, nil)
+		if id := Meets(discovery.Detect(c.Host)); id != "" {
+			t.Errorf("%s: %q", env, id)
+		}
+	}
+}
+
 // A job is found by its name, with or without namespace and attempt.
 func TestCalls(t *testing.T) {
 	for _, name := range []string{"a/j#2", "a/j", "j", "j#2"} {

@@ -21,6 +21,7 @@ import (
 	"github.com/muster-run/muster/discovery"
 	"github.com/muster-run/muster/framework"
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/launcher"
 	"github.com/muster-run/muster/topology"
 )
 
@@ -68,6 +69,9 @@ func discover(w io.Writer, h job.Host, asJSON bool) error {
 	found := discovery.Detect(h)
 	reading := found.Reading(h)
 	reading.Workers = workers(found, reading)
+	if id := launcher.Meets(found); id != "" {
+		reading.RdzvID = &id
+	}
 	stands, err := discovery.Stands(h, discovery.Said{Value: h.Getenv("MUSTER_PLACE"), By: "MUSTER_PLACE"}, discovery.Said{Value: h.Getenv("MUSTER_PLACE_FILE"), By: "MUSTER_PLACE_FILE"})
 	if err != nil {
 		return wrong("discover: %v", err)
@@ -277,7 +281,9 @@ func printReading(w io.Writer, found discovery.Finding, r discovery.Reading) err
 		{"the platform's group", shown(r.Members)},
 		{"group", shown(r.Group)},
 		{"job", shown(r.JobID)},
+		{"namespace", shown(r.Namespace)},
 		{"attempt", shown(r.Attempt)},
+		{"rdzv-id", shown(r.RdzvID)},
 		{"framework", shown(r.Framework)},
 		{"process", processOf(r)},
 		{"after success", yes(r.ParkAfterSuccess, "the platform starts it again")},

@@ -40,11 +40,13 @@ func TestDiscoverFiles(t *testing.T) {
 	for path, text := range map[string]string{
 		"root/etc/volcano/node.host": "big-node-0.big\nbig-node-1.big\n",
 		"empty":                      "",
-		"lines":                      "WORLD_SIZE=16\nNOTES=two\nlines\nMASTER_ADDR=m-master-0\r\nMASTER_PORT=23456\nRANK=1\nWORLD_SIZE=2\nHOSTNAME=m-worker-0\n",
-		"zeros":                      "LWS_LEADER_ADDRESS=a-0.a.ns\x00LWS_GROUP_SIZE=2\x00LWS_WORKER_INDEX=1\x00",
-		"poison":                     "KUBERNETES_SERVICE_HOST=10.0.0.1\nMASTER_PORT=tcp://10.1.2.3:80\n",
-		"tensorflow":                 `TF_CONFIG={"cluster":{"worker":["a:2222","b:2222"]},"task":{"type":"worker","index":0}}` + "\n",
-		"half":                       "WORLD_SIZE=4\nRANK=1\n",
+		"again":                      "KUBERNETES_SERVICE_HOST=10.0.0.1\nMASTER_ADDR=m-master-0\nMASTER_PORT=23456\nRANK=1\nWORLD_SIZE=2\nMUSTER_ATTEMPT=3\n",
+		"pod/var/run/secrets/kubernetes.io/serviceaccount/namespace": "llm\n",
+		"lines":      "WORLD_SIZE=16\nNOTES=two\nlines\nMASTER_ADDR=m-master-0\r\nMASTER_PORT=23456\nRANK=1\nWORLD_SIZE=2\nHOSTNAME=m-worker-0\n",
+		"zeros":      "LWS_LEADER_ADDRESS=a-0.a.ns\x00LWS_GROUP_SIZE=2\x00LWS_WORKER_INDEX=1\x00",
+		"poison":     "KUBERNETES_SERVICE_HOST=10.0.0.1\nMASTER_PORT=tcp://10.1.2.3:80\n",
+		"tensorflow": `TF_CONFIG={"cluster":{"worker":["a:2222","b:2222"]},"task":{"type":"worker","index":0}}` + "\n",
+		"half":       "WORLD_SIZE=4\nRANK=1\n",
 	} {
 		path = filepath.Join(dir, path)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -56,12 +58,14 @@ func TestDiscoverFiles(t *testing.T) {
 	}
 	for line, want := range map[string]string{
 		"--env-file empty --root root --hostname big-node-1 --gpus 4": `"rule":"volcano","nodes":2,"min":2,"max":2,"rank":1,`,
-		"--env-file lines":                           `"rule":"pytorchjob","nodes":2,"min":2,"max":2,"rank":1,`, // of WORLD_SIZE the operator's, which stands last
-		"--env-file zeros":                           `"rule":"lws","nodes":2,`,
-		"--env-file poison --hostname nb-0 --gpus 2": `"rule":"single","nodes":1,`,
+		"--env-file lines": `"rule":"pytorchjob","nodes":2,"min":2,"max":2,"rank":1,`, // of WORLD_SIZE the operator's, which stands last
+		"--env-file zeros": `"rule":"lws","nodes":2,`,
+		"--env-file again --root pod --hostname m-worker-0": `"jobID":null,"attempt":3,"namespace":"llm","rdzvID":"job-8d6ed3bc#3",`,
+		"--env-file poison --hostname nb-0 --gpus 2":        `"rule":"single","nodes":1,`,
 	} {
 		muster(t, dir, nil, append([]string{"discover", "--json"}, strings.Fields(line)...)...).ends(0, want)
 	}
+	muster(t, dir, nil, "discover", "--env-file", "again", "--root", "pod", "--hostname", "m-worker-0").ends(0, "namespace        llm\nattempt          3\nrdzv-id          job-8d6ed3bc#3\n")
 	muster(t, dir, nil, "discover", "--env-file", "half").ends(2, "muster run would refuse:", "WORLD_SIZE=4, RANK=1")
 	muster(t, dir, nil, "discover", "--env-file", "tensorflow", "--gpus", "8").ends(0, "workers here     1 for all GPUs\n")
 	muster(t, dir, nil, "discover", "--env-file", "tensorflow", "--gpus", "8", "--json").ends(0, `"nproc":8,"workers":1,`)
