@@ -141,9 +141,15 @@ func (m *meeting) serve(ctx context.Context, sure bool) error {
 			before.look(ctx, m, late)
 		}
 		if !sure || before.stays(m) {
-			switch err := m.findHere(ctx, late); {
+			until := late
+			if before.show != nil {
+				until = m.end // an agent of this job may be busy
+			}
+			switch err := m.findHere(ctx, until); {
 			case errors.Is(err, tcpstore.ErrNotStore):
 				late = time.Now() // unless he has just gone
+			case errors.Is(err, errVacant) && before.show != nil && time.Now().Before(m.end):
+				late = time.Now().Add(strangerTime) // as he has
 			case !errors.Is(err, errVacant):
 				return err
 			}

@@ -25,15 +25,14 @@ type predecessor struct {
 // comes after it.
 const orphanTime = time.Minute
 
-// look learns, once, whether whoever holds the port is a predecessor, and shows that this agent waits for it.
+// look learns whether whoever holds the port is a predecessor, and shows that this agent waits for it. Who has the job's claim is one, however long it takes
+// to answer, or for the first node to meet there; without claims it is asked, once.
 func (p *predecessor) look(ctx context.Context, m *meeting, late time.Time) {
-	if !p.asked {
-		p.asked = true
-		if port := portOf(m.port); m.meetsAt(ctx, m.hereabouts(), late) {
-			p.who = ports.Named(m.incumbents())
-			p.show = newWaiting(m.c.Log, m.desk, "waiting to host the meeting at port "+port)
-		}
+	if p.show == nil && (m.claimed() || !p.asked && m.meetsAt(ctx, m.hereabouts(), late)) {
+		p.who = ports.Named(m.incumbents())
+		p.show = newWaiting(m.c.Log, m.desk, "waiting to host the meeting at port "+portOf(m.port))
 	}
+	p.asked = true
 	if p.show != nil {
 		p.show.tick(fmt.Sprintf("another agent of this job still does%s", p.who))
 	}
@@ -64,6 +63,9 @@ func (p *predecessor) mayEnd(m *meeting, late *time.Time) bool {
 	}
 	return true
 }
+
+// claimed reports whether an agent of this job on this machine has the job's claim on the port.
+func (m *meeting) claimed() bool { return len(ports.Claimants(number(portOf(m.port)), m.spec.ID)) > 0 }
 
 // stays reports whether it hosts in the stead of an agent that was lost, as far as can be told, and goes on to do so: it has its first process, and nodes of
 // this job take each other's places. Then this one meets the others there.
