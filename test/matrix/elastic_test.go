@@ -36,7 +36,7 @@ func firstProcessKilled(s *stage) {
 // The machine of group rank 0 dies, which leads; the store is elsewhere.
 func leaderDies(s *stage) {
 	s.add(3)
-	s.start("--nnodes 2:3 --rdzv-endpoint h2:29400" + elastic)
+	s.start("--nnodes 2:3" + s.elsewhere() + elastic)
 	s.world(3)
 	s.die(s.hosts[0])
 	s.world(2)
@@ -46,7 +46,7 @@ func leaderDies(s *stage) {
 // The same, and while nobody knows yet what became of it, a worker is killed, and its peers fail of that: it may all have come of the loss.
 func leaderDiesThenAWorker(s *stage) {
 	s.add(3)
-	s.start("--nnodes 2:3 --rdzv-endpoint h2:29400" + elastic)
+	s.start("--nnodes 2:3" + s.elsewhere() + elastic)
 	s.world(3)
 	s.die(s.hosts[0])
 	s.says(s.hosts[1], "(h0): nothing heard for")
@@ -58,7 +58,7 @@ func leaderDiesThenAWorker(s *stage) {
 // The same as the first, when a member's agent has been replaced before: the new one knows the world, and the way to the store.
 func leaderDiesAfterAnHeir(s *stage) {
 	s.add(3)
-	s.start("--nnodes 2:3 --rdzv-endpoint h2:29400" + elastic)
+	s.start("--nnodes 2:3" + s.elsewhere() + elastic)
 	s.world(3)
 	s.kill(s.hosts[1], s.hosts[1].agent())
 	s.says(s.hosts[1], "took over from an agent that died")
@@ -74,7 +74,7 @@ func leaderDiesAfterAnHeir(s *stage) {
 // The container of group rank 0 is killed; the store is elsewhere.
 func leaderKilled(s *stage) {
 	s.add(3)
-	s.start("--nnodes 2:3 --rdzv-endpoint h2:29400" + elastic)
+	s.start("--nnodes 2:3" + s.elsewhere() + elastic)
 	s.world(3)
 	s.crash(s.hosts[0])
 	s.world(2)
@@ -144,11 +144,7 @@ func nodeCutOff(s *stage) {
 func leaderCutOffAmongMore(s *stage) {
 	s.add(3)
 	s.hosts[0].deaf = true
-	flags := "--nnodes 1:3" + elastic
-	if s.aside == nil {
-		flags += " --rdzv-endpoint h2:29400"
-	}
-	s.start(flags)
+	s.start("--nnodes 1:3" + elastic + s.elsewhere())
 	s.world(3)
 	s.cut(s.hosts[0])
 	s.world(2)

@@ -114,6 +114,14 @@ func (s *stage) meets() string {
 	return "etcd://etcd:2379"
 }
 
+// elsewhere is what has the nodes meet on another machine than the first one; over etcd they do.
+func (s *stage) elsewhere() string {
+	if s.aside != nil {
+		return ""
+	}
+	return " --rdzv-endpoint h2:29400"
+}
+
 // torchrun is the command line of a torchrun that polls its workers as often as the newest does. In 1.13 "no redirects", the
 // default, is an error under Python 3.11; to redirect a rank that is not there is none.
 func (s *stage) torchrun(flags []string) []string {
