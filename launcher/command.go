@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -170,6 +171,8 @@ func hintFor(name string) string {
 	switch {
 	case strings.HasPrefix(name, "-"):
 		return "flags of muster stand before the script"
+	case strings.Contains(name, "="):
+		return fmt.Sprintf("a variable stands before muster (%[1]s muster ...), or behind the program env (muster run -- env %[1]s ...)", name)
 	case strings.HasPrefix(name, "/"):
 		return ""
 	case strings.Contains(name, "/"):

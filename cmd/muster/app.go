@@ -14,6 +14,7 @@ import (
 	"github.com/muster-run/muster/dialect"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher"
+	"github.com/muster-run/muster/launcher/pid1"
 	"github.com/muster-run/muster/launcher/pid1/early"
 )
 
@@ -74,7 +75,7 @@ func commandLine(args []string) error {
 		if err, ok := dropIn(args[1:]); ok {
 			return err
 		}
-		return unknownCommand("muster", args[1], commands())
+		return noCommand(args[1])
 	}
 	return dispatch(c, args[2:])
 }
@@ -85,6 +86,19 @@ func find(all []*cli.Command, name string) *cli.Command {
 		return nil
 	}
 	return all[i]
+}
+
+// noCommand says of a word behind muster that is none of its own how a program of that name takes part in a job.
+func noCommand(name string) error {
+	_, notThere := pid1.LookPath(name, "", os.Environ())
+	switch err := unknownCommand("muster", name, commands()); {
+	case strings.Contains(name, "="):
+		return wrong("%[1]s is no command; a variable stands before muster (%[1]s muster ...), or behind the program env (muster run -- env %[1]s ...)", name)
+	case notThere != nil && strings.Contains(err.Error(), "did you mean"):
+		return err
+	default:
+		return wrong("unknown command %[1]q; muster --help lists them, and what starts a job of another program is: muster run -- %[1]s ...", name)
+	}
 }
 
 func unknownCommand(of, name string, all []*cli.Command) error {

@@ -36,6 +36,9 @@ func TestWrongUse(t *testing.T) {
 	}{
 		{"", "", 2, "muster COMMAND --help"},
 		{"rnu", "", 2, `unknown command "rnu"; did you mean muster run?`},
+		{"bash s.sh", "", 2, `unknown command "bash"; muster --help lists them, and what starts a job of another program is: muster run -- bash ...`},
+		{"OMP_NUM_THREADS=1 torchrun x.py", "", 2, "a variable stands before muster (OMP_NUM_THREADS=1 muster ...), or behind the program env (muster run -- env OMP_NUM_THREADS=1 ...)"},
+		{"env A=b torchrun x.py", "", 127, "or behind the program env (muster run -- env A=b ...)"},
 		{"store gte", "", 2, "did you mean muster store get?"},
 		{"run", "", 2, "nothing to run; for example: muster run train.py"},
 		{"run --nnods 2 true", "", 2, "unknown flag --nnods; did you mean --nnodes?"},
