@@ -11,7 +11,7 @@ var sizes = []string{
 	"WORLD_SIZE", "NNODES", "PET_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
 	"AWS_BATCH_JOB_NUM_NODES", "AZUREML_NODE_COUNT", "MLP_WORKER_NUM", "LWS_GROUP_SIZE", "JAX_NUM_PROCESSES",
 	"PADDLE_TRAINERS_NUM", "PADDLE_NNODES", "PADDLE_ELASTIC_NP", "LEPTON_JOB_TOTAL_WORKERS", "BATCH_NODE_COUNT", "HOST_NUM",
-	"MA_NUM_HOSTS", "MS_WORKER_NUM", "NODE_NUM", "DMLC_NUM_WORKER", sizeVariable, "FLUX_JOB_NNODES", "JSM_NAMESPACE_SIZE", "SKYPILOT_NUM_NODES", "PBS_NUM_NODES",
+	"MA_NUM_HOSTS", "MS_WORKER_NUM", "NODE_NUM", "DMLC_NUM_WORKER", sizeVariable, "FLUX_JOB_NNODES", "JSM_NAMESPACE_SIZE", "SKYPILOT_NUM_NODES", "PBS_NUM_NODES", "NUM_NODES",
 }
 
 // places are variables that number nodes or processes from 0: the second one proves that there is a first.
@@ -78,6 +78,13 @@ func halves(r *reader) (found []string) {
 	}
 	if ips := r.get("SKYPILOT_NODE_IPS"); len(strings.Fields(ips)) > 1 {
 		found = append(found, "SKYPILOT_NODE_IPS="+clip(strings.Join(strings.Fields(ips), " ")))
+	}
+	for _, name := range r.variables("VC_", "_HOSTS") {
+		list := r.get(name)
+		pods := strings.Split(list, ",")
+		if len(pods) > 1 && !slices.ContainsFunc(pods, func(pod string) bool { _, _, ok := ordinal(first(pod)); return !ok }) { // else it is somebody else's
+			found = append(found, fmt.Sprintf("%s=%s without %s_NUM", name, clip(list), strings.TrimSuffix(name, "_HOSTS")))
+		}
 	}
 	for _, name := range []string{"DMLC_TRACKER_URI", "DMLC_TRACKER_PORT"} {
 		if r.any(name) {

@@ -111,20 +111,24 @@ func (n *named) fresh(found []preflight.Finding) (all []preflight.Finding) {
 
 // clocks are those of a world's nodes, as the leader heard of them when they joined.
 type clocks struct {
-	joined int
+	joined map[int]bool            // by group rank
 	of     map[int]preflight.Clock // by group rank; nil: nobody has joined yet
 }
 
 // join takes down the clock of one more of a world's nodes. When all have joined it returns how those that are known differ, and true: an
 // agent of an older version does not tell its own.
 func (k *clocks) join(nodes []job.Node, e fleet.Event) ([]preflight.Finding, bool) {
-	if k.joined++; k.of == nil {
-		k.of = map[int]preflight.Clock{0: {}} // the leader's own is what they are held against
+	if k.of == nil {
+		k.joined, k.of = map[int]bool{}, map[int]preflight.Clock{0: {}} // the leader's own is what they are held against
 	}
+	if k.joined[e.Peer] {
+		return nil, false
+	}
+	k.joined[e.Peer] = true
 	if e.Clock != (fleet.Clock{}) {
 		k.of[e.Peer] = preflight.Clock(e.Clock)
 	}
-	if k.joined != len(nodes)-1 {
+	if len(k.joined) != len(nodes)-1 {
 		return nil, false
 	}
 	var who []job.Node

@@ -243,6 +243,8 @@ func TestRealLauncherInWorker(t *testing.T) {
 		ends(2, "accelerate in a worker would start workers in each of the job's 2")
 	muster(t, dir, nil, "run", "--nproc-per-node", "2", "--", "env", "python3", "-m", "torch.distributed.run", "x").
 		ends(2, "python -m torch.distributed.run in a worker would start workers", "(muster run -- python -m torch.distributed.run ...); MUSTER_BYPASS")
+	muster(t, dir, nil, "run", "--nproc-per-node", "2", "--", "sh", "-c", `python3 "$0" x | cat`, filepath.Join(dir, "torchrun")). // the pipe ends well
+																	ends(2, "exited with code 2: torchrun in a worker would start workers")
 	muster(t, dir, nil, "run", "--nproc-per-node", "2", "--", "env", "python3", "accelerate", "env").ends(0, "real ['env']")
 	muster(t, dir, nil, "run", "--nproc-per-node", "1", "--", "env", "python3", "torchrun", "x").ends(0, "real ['x']")
 	muster(t, dir, []string{bypass + "=1"}, "run", "--nproc-per-node", "2", "--", "env", "python3", "torchrun", "x").ends(0, "real ['x']")

@@ -50,12 +50,26 @@ def refuse_launcher():
         args = [os.fsdecode(a) for a in f.read().split(b"\0")[1:-1]]
     name = launcher(args)
     if name and several:
-        text = "muster: %s in a worker would start workers in each of the job's %s; let muster start it (muster run -- %s ...)"
+        text = "%s in a worker would start workers in each of the job's %s; let muster start it (muster run -- %s ...)"
         link = ", or make %s a link to muster" % name if name in LAUNCHERS else ""
-        os.write(2, (text % (name, os.environ["WORLD_SIZE"], name) + link + "; MUSTER_BYPASS=1 allows it\n").encode())
+        text = text % (name, os.environ["WORLD_SIZE"], name) + link + "; MUSTER_BYPASS=1 allows it"
+        os.write(2, b"muster: %s\n" % text.encode())
+        leave_refusal(text)
         os._exit(2)
     if name:
         os.execv(os.path.join(links, "muster"), ["muster", sys.executable or "python3"] + args)
+
+
+def leave_refusal(text):
+    """Leaves for the agent why a launcher was refused in this worker: what lies around it, a pipe or a program, may end well all the same."""
+    beside = os.path.dirname(os.environ.get("TORCHELASTIC_ERROR_FILE", ""))
+    if not beside:
+        return
+    try:
+        with open(os.path.join(beside, "refused.json"), "w") as f:
+            f.write('{"message": "%s"}' % text.replace("\\", "").replace('"', ""))
+    except OSError:
+        pass
 
 
 def launcher(args):
@@ -639,7 +653,10 @@ class Groups:
         """Notes, before a program destroys its groups, that they were in use: they may have come after the last look."""
         c10d = sys.modules["torch.distributed.distributed_c10d"]
         for pg in list(c10d._pg_names) if group is None else [group]:
-            self.met = self.met or pg.size() > 1 and pg._get_sequence_number_for_group() > 0
+            try:
+                self.met = self.met or pg.size() > 1 and pg._get_sequence_number_for_group() > 0
+            except Exception:
+                pass  # not every backend numbers its collectives
 
     def survey(self, c10d, groups):
         """Learns who the members of new groups are."""
