@@ -29,7 +29,7 @@ prepare: ## install what the tests need: Debian's PyTorch, PyPI's newest, and th
 test: prepare lint schemas random race ## everything: prepare, lint, random schedules, all tests with the race detector
 
 race: build ## all tests with the race detector, against what is prepared
-	CGO_ENABLED=1 go test -race -timeout 30m ./...
+	CGO_ENABLED=1 go test -race -timeout 1h ./...
 
 random: ## SCHEDULES (10000) random meetings, and as many random losses in running worlds, in simulated time: less than a minute
 	GOGC=400 go test ./rendezvous -run '^TestRandomMeetings$$' -meetings $(SCHEDULES) -count 1 -timeout 1h
