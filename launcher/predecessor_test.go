@@ -21,7 +21,9 @@ func TestPredecessorIsKnownByItsClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer claim.Close()
-	if before.look(t.Context(), m, time.Now()); before.show == nil {
-		t.Error("it is taken for another program")
+	for late := time.Now().Add(time.Minute); before.show == nil; before.look(t.Context(), m, time.Now()) { // again and again, as who is to host does
+		if time.Now().After(late) {
+			t.Fatal("it is taken for another program")
+		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/nccl"
 	"github.com/muster-run/muster/rendezvous"
+	"github.com/muster-run/muster/test/thread"
 	"github.com/muster-run/muster/topology"
 	"github.com/muster-run/muster/topology/fixture"
 )
@@ -244,10 +244,7 @@ func TestMisnamed(t *testing.T) {
 // An address that others reach is this machine's: what is not counts only where there is none. The machine is a network with one address.
 func TestNamed(t *testing.T) {
 	const mine, foreign = "192.0.2.7", ownName + "203.0.113.1, which it does not have, and Gloo would tell the others 127.0.0.1"
-	done := make(chan struct{})
-	go func() { // on a thread that ends with it
-		defer close(done)
-		runtime.LockOSThread()
+	thread.Own(func() {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			t.Error("a network of its own, which root may have:", err)
 			return
@@ -263,6 +260,5 @@ func TestNamed(t *testing.T) {
 		} {
 			a.check(t)
 		}
-	}()
-	<-done
+	})
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/test/thread"
 )
 
 // What a worker plays it does in its main thread, which is the one that is looked at; and no test gets that thread, which never ends
@@ -294,17 +295,6 @@ func TestWire(t *testing.T) {
 	}
 }
 
-// onOwnThread runs f on a thread that ends with it, so that f can change what else all threads share.
-func onOwnThread(f func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
-		f()
-	}()
-	<-done
-}
-
 // command runs a program in the namespaces of this thread.
 func command(t *testing.T, stdin string, argv ...string) {
 	t.Helper()
@@ -317,7 +307,7 @@ func command(t *testing.T, stdin string, argv ...string) {
 
 // A peer that a packet filter has cut off does not acknowledge, and is named; one to which nobody ever got through is, too.
 func TestCutOff(t *testing.T) {
-	onOwnThread(func() {
+	thread.Own(func() {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			t.Error("a network of its own:", err)
 			return
@@ -354,7 +344,7 @@ func TestWithoutNetlink(t *testing.T) {
 	a := play(t, "peer")
 	a.tell(l.Addr())
 	a.ready()
-	onOwnThread(func() {
+	thread.Own(func() {
 		forbidNetlink(t)
 		w := New("/")
 		sights, err := w.Look([]int{a.Process.Pid})
@@ -395,7 +385,7 @@ func forbidNetlink(t *testing.T) {
 func TestTraced(t *testing.T) {
 	a, w := play(t, "idle"), New("/")
 	a.ready()
-	onOwnThread(func() { // a tracer is a thread
+	thread.Own(func() { // a tracer is a thread
 		if err := unix.PtraceSeize(a.Process.Pid); err != nil {
 			t.Error(err)
 			return
@@ -415,7 +405,7 @@ func TestTraced(t *testing.T) {
 func TestFrozen(t *testing.T) {
 	a, w := play(t, "idle"), New("/")
 	a.ready()
-	onOwnThread(func() {
+	thread.Own(func() {
 		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 			t.Error("mounts of its own:", err)
 			return

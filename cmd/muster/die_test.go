@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/test/freeport"
+	"github.com/muster-run/muster/test/thread"
 )
 
 // A way is one way for a job to die: a script, and what must be known of its death, as the script's first comment says.
@@ -345,27 +345,19 @@ func farAway(t *testing.T, endpoint, delay string) string {
 
 // listenIn opens a listener in a network namespace.
 func listenIn(path, addr string) (net.Listener, error) {
-	type result struct {
-		ln  net.Listener
-		err error
-	}
-	done := make(chan result)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread, which is of no use any more, ends with us
-		ns, err := os.Open(path)
-		if err == nil {
-			defer ns.Close()
-			err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)
-		}
-		if err != nil {
-			done <- result{nil, err}
+	var ln net.Listener
+	var err error
+	thread.Own(func() {
+		var ns *os.File
+		if ns, err = os.Open(path); err != nil {
 			return
 		}
-		ln, err := net.Listen("tcp", addr)
-		done <- result{ln, err}
-	}()
-	r := <-done
-	return r.ln, r.err
+		defer ns.Close()
+		if err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err == nil {
+			ln, err = net.Listen("tcp", addr)
+		}
+	})
+	return ln, err
 }
 
 // longLine carries what is said between a connection and addr, each byte after a while, until one of them hangs up.
