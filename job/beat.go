@@ -19,6 +19,7 @@ type Beat struct {
 	Lanes   []Lane        `json:"lanes,omitempty"`
 	Limit   time.Duration `json:"limit,omitempty"` // the framework's own time-out of a collective; 0: not known
 	Second  uint8         `json:"sec,omitempty"`   // of the minute, by the clock on the wall, at whose beginning this was read, from 1; 0: it was read at another moment
+	Over    bool          `json:"over,omitempty"`  // its script is, and its interpreter on its way to the end; Mute says how
 	Mute    string        `json:"mute,omitempty"`  // why it tells nothing, or less than it could: "torch 1.13 has no recorder"
 
 	// What is seen from outside; nil: nobody looked, for it advances.
@@ -36,6 +37,7 @@ const (
 	FromHooks                       // calls of backward, optimizer steps and torch.distributed, entered and left
 	FromBeats                       // the program's own: muster beat
 	FromOutput                      // lines of output that match --progress-regex
+	Ready                           // none so far: the hook is there, and would tell of a collective
 )
 
 // A Lane is one process group as one rank sees it: how many of its collectives it has entered and how many are complete. All

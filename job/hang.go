@@ -24,6 +24,7 @@ type Culprit struct {
 	Halted bool     `json:"halted,omitempty"` // it cannot run: stopped, frozen, or in the kernel without end
 	Kernel bool     `json:"kernel,omitempty"` // the kernel does not let it go: state D
 	Looks  string   `json:"looks,omitempty"`  // "stopped, state T", "using the processor", …
+	Over   string   `json:"over,omitempty"`   // that its script has ended, and how, though the process has not: "its script is over"
 	Stack  []string `json:"stack,omitempty"`  // where its Python code is, the telling line first
 	File   string   `json:"file,omitempty"`   // that it reads or writes
 }
