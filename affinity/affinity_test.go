@@ -1,19 +1,16 @@
 package affinity
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/muster-run/muster/test/golden"
 	"github.com/muster-run/muster/topology"
 	"github.com/muster-run/muster/topology/fixture"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 const machines = "../topology/testdata/machines"
 
@@ -69,15 +66,7 @@ func TestGoldenMachines(t *testing.T) {
 			for _, mode := range strings.Fields(Modes()) {
 				got += fmt.Sprintf("# --bind %s\n%s\n", mode, shown(Choose(given(t, described(t, name), mode, 0))))
 			}
-			at := filepath.Join("testdata", name+".txt")
-			if *update {
-				if err := os.WriteFile(at, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if want, err := os.ReadFile(at); err != nil || string(want) != got {
-				t.Errorf("%v; got:\n%s", err, got)
-			}
+			golden.File(t, filepath.Join("testdata", name+".txt"), got)
 		})
 	}
 }

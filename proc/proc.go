@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/user"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -200,20 +199,20 @@ func userName(uid int) string {
 }
 
 func (r Root) path(pid int, file string) string {
-	return filepath.Join(string(r), strconv.Itoa(pid), file)
+	return string(r) + "/" + strconv.Itoa(pid) + "/" + file
 }
 
 // parseStat reads a line such as "12 (a (b) c) S 1 12 9 …". The name may hold anything, ") S" included,
 // so the fields are counted from the last parenthesis.
 func parseStat(line string) (Process, error) {
-	bad := fmt.Errorf("process table: strange line %.80q", line)
+	bad := func() (Process, error) { return Process{}, fmt.Errorf("process table: strange line %.80q", line) }
 	first, last := strings.IndexByte(line, '('), strings.LastIndexByte(line, ')')
 	if first < 0 || last < first {
-		return Process{}, bad
+		return bad()
 	}
-	f := strings.Fields(line[last+1:]) // f[0] is field 3 of the manual
+	f := strings.SplitN(strings.TrimSpace(line[last+1:]), " ", 21) // f[0] is field 3 of the manual, f[20] all that are not looked at
 	if len(f) < 20 || len(f[0]) != 1 {
-		return Process{}, bad
+		return bad()
 	}
 	p := Process{Name: line[first+1 : last], State: f[0][0]}
 	var errs [6]error
@@ -224,7 +223,7 @@ func parseStat(line string) (Process, error) {
 	p.Threads, errs[4] = strconv.Atoi(f[17])
 	p.Start, errs[5] = strconv.ParseUint(f[19], 10, 64)
 	if slices.ContainsFunc(errs[:], func(err error) bool { return err != nil }) {
-		return Process{}, bad
+		return bad()
 	}
 	return p, nil
 }

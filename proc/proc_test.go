@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/muster-run/muster/test/leak"
 )
 
 func TestParseStat(t *testing.T) {
@@ -288,7 +290,7 @@ func hunt(pid int) {
 	dead := make(chan error, 1)
 	go func() { dead <- ours.Wait() }()
 	r := Root("/proc")
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
 	left, err := r.Kill(ctx, Hunt{Find: func(all []Process) []Process {
 		return slices.DeleteFunc(all, func(p Process) bool { return p.PID != pid && p.PID != ours.Process.Pid })
@@ -309,5 +311,5 @@ func TestMain(m *testing.M) {
 		hunt(pid)
 		return
 	}
-	os.Exit(m.Run())
+	leak.Main(m)
 }
