@@ -23,26 +23,92 @@ type Client struct {
 	Own  bool // whoever listens must be this user: root would else run what another one says
 }
 
+// ErrGone says that no agent answers. Another one may in a moment, in the place of one that died.
+const (
+	ErrGone   = gone("it is being replaced, or gone")
+	errHungUp = gone("it hung up: it is ending, was replaced, or runs as another user; nobody knows whether it has heard")
+)
+
+type gone string
+
+func (g gone) Error() string        { return string(g) }
+func (g gone) Is(target error) bool { return target == ErrGone }
+
 // Ask sends a request and reads the answer into result, which may be nil. The agent's own errors come back as they are.
 func (c Client) Ask(ctx context.Context, r Request, result any) error {
+	t, err := c.talk(ctx, r)
+	if err != nil {
+		return err
+	}
+	defer t.conn.Close()
+	return t.answer(ctx, result)
+}
+
+// Await sends a request that is answered when something has come to pass. It returns when the agent has heard it, and tell does when that has
+// come to pass, with what Ask returns. tell is to be called.
+func (c Client) Await(ctx context.Context, r Request) (tell func(ctx context.Context, result any) error, err error) {
+	r.Wait = true
+	t, err := c.talk(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.answer(ctx, nil); err != nil {
+		t.conn.Close()
+		return nil, err
+	}
+	return func(ctx context.Context, result any) error {
+		defer t.conn.Close()
+		return t.answer(ctx, result)
+	}, nil
+}
+
+// A talk is a connection with a request on its way.
+type talk struct {
+	path  string
+	conn  *net.UnixConn
+	lines *bufio.Reader
+}
+
+func (c Client) talk(ctx context.Context, r Request) (*talk, error) {
 	conn, err := c.dial()
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("ask the agent at %s: it is being replaced, or gone", c.Path)
+		return nil, fmt.Errorf("ask the agent at %s: %w", c.Path, ErrGone)
 	}
 	if err != nil {
-		return fmt.Errorf("ask the agent at %s: %w", c.Path, err)
+		return nil, fmt.Errorf("ask the agent at %s: %w", c.Path, err)
 	}
-	defer conn.Close()
 	if uid, err := userOf(conn); c.Own && (err != nil || uid != os.Getuid()) {
-		return fmt.Errorf("the agent at %s is not this user's (%d) but user %d's: do it as that user", c.Path, os.Getuid(), uid)
+		conn.Close()
+		return nil, fmt.Errorf("the agent at %s is not this user's (%d) but user %d's: do it as that user", c.Path, os.Getuid(), uid)
 	}
-	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now()) })()
-	a, err := talk(conn, r)
+	t := &talk{c.Path, conn, bufio.NewReader(io.LimitReader(conn, maxAnswer))}
+	err = t.within(ctx, func() error {
+		line, err := json.Marshal(r)
+		if err == nil {
+			_, err = conn.Write(append(line, '\n'))
+		}
+		return err
+	})
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// answer reads a line of the agent's.
+func (t *talk) answer(ctx context.Context, result any) error {
+	var a answer
+	err := t.within(ctx, func() error {
+		line, err := t.lines.ReadBytes('\n')
+		if err != nil {
+			return err
+		}
+		return json.Unmarshal(line, &a)
+	})
 	switch {
-	case ctx.Err() != nil:
-		return fmt.Errorf("the agent at %s does not answer: %w", c.Path, context.Cause(ctx))
 	case err != nil:
-		return fmt.Errorf("ask the agent at %s: %w", c.Path, err)
+		return err
 	case a.Error != "":
 		return errors.New(a.Error)
 	case result == nil:
@@ -51,21 +117,19 @@ func (c Client) Ask(ctx context.Context, r Request, result any) error {
 	return json.Unmarshal(a.Result, result)
 }
 
-func talk(conn net.Conn, r Request) (a answer, err error) {
-	line, err := json.Marshal(r)
-	if err != nil {
-		return a, err
+// within does something at the connection until ctx ends.
+func (t *talk) within(ctx context.Context, do func() error) error {
+	defer context.AfterFunc(ctx, func() { t.conn.SetDeadline(time.Now()) })()
+	err := do()
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("the agent at %s does not answer: %w", t.path, context.Cause(ctx))
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		err = errHungUp
 	}
-	if _, err = conn.Write(append(line, '\n')); err == nil {
-		line, err = bufio.NewReader(io.LimitReader(conn, maxAnswer)).ReadBytes('\n')
-	}
-	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
-		return a, errors.New("it hung up: it is ending, was replaced, or runs as another user; nobody knows whether it has heard")
-	}
-	if err != nil {
-		return a, err
-	}
-	return a, json.Unmarshal(line, &a)
+	return fmt.Errorf("ask the agent at %s: %w", t.path, err)
 }
 
 func (c Client) dial() (*net.UnixConn, error) {

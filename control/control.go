@@ -1,7 +1,7 @@
 // Package control is the agent's unix socket, at which its own user asks how the job stands and acts on it.
 //
-// A client connects, sends one [Request] as a line of JSON, and reads one line: {"result": …} or {"error": "…"}. The
-// socket lies in the run's private directory; the agent answers nobody but its own user and root.
+// A client connects, sends one [Request] as a line of JSON, and reads one line: {"result": …} or {"error": "…"}. Who waits for something reads {} at once,
+// and that line when it has come to pass. The socket lies in the run's private directory; the agent answers nobody but its own user and root.
 package control
 
 import (
@@ -29,6 +29,7 @@ type Request struct {
 	Do   string `json:"do"`
 	Rank *int   `json:"rank,omitempty"` // a global rank, where one is meant
 	File string `json:"file,omitempty"` // a path, the same
+	Wait bool   `json:"wait,omitempty"` // the answer is something that is to come to pass
 }
 
 // answer is the line that comes back.
@@ -42,6 +43,7 @@ const (
 	maxRequest = 4 << 10
 	maxAnswer  = 64 << 20 // a bug report, the status of a hundred thousand nodes
 	maxClients = 16       // at once; the others wait
+	maxWaiters = 64       // beside them; the others are refused
 	readTime   = 2 * time.Second
 	allTime    = 15 * time.Second
 	lastTime   = 100 * time.Millisecond // once the agent ends

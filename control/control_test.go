@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/muster-run/muster/test/leak"
 )
 
 func TestMain(m *testing.M) {
@@ -35,7 +37,7 @@ func TestMain(m *testing.M) {
 		io.Copy(io.Discard, os.Stdin)
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	leak.Main(m)
 }
 
 // echo answers with the request's word.
@@ -299,5 +301,79 @@ func TestEnds(t *testing.T) {
 	s.Close()
 	if err := <-failed; err == nil {
 		t.Error("no error at the end")
+	}
+}
+
+// Those who wait for something hear of it when it has come to pass, if need be as the agent ends, and keep nobody else from being answered.
+func TestAwait(t *testing.T) {
+	passed, gone := make(chan struct{}), make(chan struct{})
+	s, c := listen(t, t.TempDir(), func(ctx context.Context, r Request) (any, error) {
+		switch r.Do {
+		case "it":
+			<-passed
+			return "it came to pass", nil
+		case "end":
+			<-ctx.Done()
+			return "the agent ends", nil
+		case "nothing":
+			<-ctx.Done()
+			close(gone)
+		}
+		return echo(ctx, r)
+	})
+	await := func(what string) func(context.Context, any) error {
+		t.Helper()
+		tell, err := c.Await(t.Context(), Request{Do: what})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tell
+	}
+	hears := func(tell func(context.Context, any) error, want string) {
+		t.Helper()
+		var got string
+		if err := tell(t.Context(), &got); err != nil || got != want {
+			t.Errorf("%q, %v; want %q", got, err, want)
+		}
+	}
+	var its []func(context.Context, any) error
+	for range maxClients + 1 {
+		its = append(its, await("it"))
+	}
+	var got string
+	if err := c.Ask(t.Context(), Request{Do: "hello"}, &got); err != nil || got != "hello" {
+		t.Errorf("while many wait: %q, %v", got, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := await("nothing")(ctx, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	<-gone // its handler heard that nobody waits any more
+	end := await("end")
+	close(passed)
+	for _, tell := range its {
+		hears(tell, "it came to pass")
+	}
+	s.Close()
+	hears(end, "the agent ends")
+	if _, err := c.Await(t.Context(), Request{Do: "it"}); !errors.Is(err, ErrGone) {
+		t.Errorf("%v", err)
+	}
+}
+
+// There is an end to how many may wait.
+func TestManyWait(t *testing.T) {
+	s, c := listen(t, t.TempDir(), func(ctx context.Context, _ Request) (any, error) { <-ctx.Done(); return nil, ctx.Err() })
+	for range maxWaiters {
+		tell, err := c.Await(t.Context(), Request{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tell(context.Background(), nil) // until then it stays
+	}
+	defer s.Close()
+	if _, err := c.Await(t.Context(), Request{}); err == nil || !strings.Contains(err.Error(), "others wait") {
+		t.Errorf("one more: %v", err)
 	}
 }

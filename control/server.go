@@ -26,6 +26,7 @@ type Server struct {
 	ctx    context.Context
 	stop   context.CancelFunc
 	all    sync.WaitGroup
+	wait   chan struct{} // has an element for each client that waits
 }
 
 // Listen opens the socket in dir, which belongs to this process alone, and serves it. What an agent left there that
@@ -44,7 +45,7 @@ func Listen(dir string, h Handler, log *slog.Logger) (*Server, error) {
 		ln.Close()
 		return nil, err
 	}
-	s := &Server{ln: ln, handle: h, log: log}
+	s := &Server{ln: ln, handle: h, log: log, wait: make(chan struct{}, maxWaiters)}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.all.Go(s.serve)
 	return s, nil
@@ -78,12 +79,13 @@ func (s *Server) serve() {
 			continue
 		}
 		s.all.Go(func() {
-			defer func() { <-room }()
+			leave := sync.OnceFunc(func() { <-room })
+			defer leave()
 			defer conn.Close()
 			conn.SetDeadline(time.Now().Add(allTime))
 			conn.SetReadDeadline(time.Now().Add(readTime))
 			defer context.AfterFunc(s.ctx, func() { conn.SetDeadline(time.Now().Add(lastTime)) })()
-			s.serveOne(conn)
+			s.serveOne(conn, leave)
 		})
 	}
 }
@@ -101,8 +103,8 @@ func (s *Server) refused(err error) bool {
 	}
 }
 
-// serveOne answers the request of one connection. Strangers and those who say nothing are hung up on.
-func (s *Server) serveOne(conn *net.UnixConn) {
+// serveOne answers the request of one connection. Strangers and those who say nothing are hung up on. Who waits is not in the others' way.
+func (s *Server) serveOne(conn *net.UnixConn, leave func()) {
 	if uid, err := userOf(conn); err != nil || uid != os.Getuid() && uid != 0 {
 		return
 	}
@@ -110,21 +112,48 @@ func (s *Server) serveOne(conn *net.UnixConn) {
 	if err == io.EOF && len(line) == 0 {
 		return // it only wanted to know whether anybody listens
 	}
-	data := s.reply(line, err)
+	var r Request
+	if err == nil {
+		err = json.Unmarshal(line, &r)
+	}
+	var data []byte
+	switch {
+	case err != nil:
+		data = inJSON(nil, fmt.Errorf("a request is one line of JSON of at most %d bytes: %w", maxRequest, err))
+	case r.Wait:
+		data = s.await(conn, r, leave)
+	default:
+		data = inJSON(s.handle(s.ctx, r))
+	}
 	if _, err := conn.Write(append(data, '\n')); err != nil {
 		s.log.Debug("control socket", "err", err)
 	}
 }
 
-func (s *Server) reply(line []byte, err error) []byte {
-	var r Request
-	if err == nil {
-		err = json.Unmarshal(line, &r)
+// await answers when what the client waits for has come to pass, or gives up when it hangs up.
+func (s *Server) await(conn *net.UnixConn, r Request, leave func()) []byte {
+	select {
+	case s.wait <- struct{}{}:
+		defer func() { <-s.wait }()
+	default:
+		return inJSON(nil, fmt.Errorf("%d others wait already", maxWaiters))
 	}
-	if err != nil {
-		return inJSON(nil, fmt.Errorf("a request is one line of JSON of at most %d bytes: %w", maxRequest, err))
+	leave()
+	if _, err := conn.Write([]byte("{}\n")); err != nil {
+		return nil
 	}
-	result, err := s.handle(s.ctx, r)
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	if s.ctx.Err() == nil {
+		conn.SetDeadline(time.Time{})
+	}
+	s.all.Go(func() {
+		conn.Read(make([]byte, 1)) // it has no more to say
+		cancel()
+	})
+	result, err := s.handle(ctx, r)
+	conn.SetReadDeadline(time.Now())
+	conn.SetWriteDeadline(time.Now().Add(lastTime))
 	return inJSON(result, err)
 }
 
