@@ -33,16 +33,18 @@ type Style struct {
 type Console struct {
 	out, err *screen
 	words    word // about log files
+	counts   counters
 }
 
 // NewConsole starts carrying to stdout and stderr, which may be the same file. Nothing else should write to them.
 func NewConsole(stdout, stderr *os.File, style Style) *Console {
 	// A write to a closed pipe at descriptor 1 or 2 is Go's one deadly error, unless somebody wants the signal.
 	ossignal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
-	c := &Console{out: newScreen(stdout, style)}
+	c := &Console{}
+	c.out = newScreen(stdout, style, &c.counts)
 	c.err, c.words.say = c.out, c.complain
 	if !same(stdout, stderr) { // lines of two writers to one pipe would mix
-		c.err = newScreen(stderr, style)
+		c.err = newScreen(stderr, style, &c.counts)
 		ours := c.Stderr()
 		c.out.died = func(err error) {
 			fmt.Fprintf(ours, "muster: nobody reads standard output any more (%v): what goes there is lost\n", err)
@@ -118,13 +120,13 @@ type screen struct {
 	barEvery time.Duration
 }
 
-func newScreen(f *os.File, style Style) *screen {
+func newScreen(f *os.File, style Style, counts *counters) *screen {
 	tty, pace := terminal(f), consolePace
 	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
 		pace = filePace // it has no reader
 	}
 	style.Color = style.Color && tty && !style.JSON
-	s := &screen{sink: newSink(patient{f}, "console", pace), style: style, barEvery: barInLog}
+	s := &screen{sink: newSink(patient{f}, "console", pace, &counts.unshown), style: style, barEvery: barInLog}
 	if tty {
 		s.barEvery = barOnTerminal
 	}

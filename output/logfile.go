@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 )
 
 // parts is into how many files the log of one stream is divided. The oldest goes when the newest is full.
@@ -17,15 +18,16 @@ const parts = 4
 // A logFile is the output of one stream on disk, byte by byte: name, and what was written before it in name.1 to name.3.
 // What goes wrong with it is said once and never the worker's problem.
 type logFile struct {
-	path  string
-	part  int64 // size of one file; 0: no limit
-	word  *word
-	f     *os.File
-	size  int64
-	last  byte // that was written
-	lost  int  // lines since then
-	spare []byte
-	queue *queue // the way to it
+	path   string
+	part   int64 // size of one file; 0: no limit
+	word   *word
+	f      *os.File
+	size   int64
+	last   byte           // that was written
+	lost   int            // lines since then
+	losses *atomic.Uint64 // lines, of all log files
+	spare  []byte
+	queue  *queue // the way to it
 }
 
 // A word is what the log files of one console have to say to people, each thing once.
@@ -35,10 +37,10 @@ type word struct {
 }
 
 // newLogFile makes dir/name.log and what carries to it. quota is what all of its parts may hold together; 0: no limit.
-func newLogFile(dir, name string, quota int64, w *word) *logFile {
-	l := &logFile{path: filepath.Join(dir, name+".log"), part: quota / parts, word: w}
+func newLogFile(dir, name string, quota int64, w *word, losses *atomic.Uint64) *logFile {
+	l := &logFile{path: filepath.Join(dir, name+".log"), part: quota / parts, word: w, losses: losses}
 	_ = l.create() // else at the first line, and then it is told
-	l.queue = newSink(l, "disk", filePace).newQueue(l.note)
+	l.queue = newSink(l, "disk", filePace, losses).newQueue(l.note)
 	return l
 }
 
@@ -83,7 +85,9 @@ func (l *logFile) Write(b []byte) (int, error) {
 		done += n
 	}
 	if err != nil {
-		l.lost += max(1, bytes.Count(b[done:], newline))
+		lines := max(1, bytes.Count(b[done:], newline))
+		l.lost += lines
+		l.losses.Add(uint64(lines))
 		l.word.fail.Do(func() {
 			l.word.say(fmt.Sprintf("a log cannot be written: %v; the workers go on, their lines are missing there", err))
 		})

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -41,7 +42,7 @@ func TestLogParts(t *testing.T) {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			var said heard
 			const quota = 40000
-			l := newLogFile(t.TempDir(), "stdout", quota, said.word())
+			l := newLogFile(t.TempDir(), "stdout", quota, said.word(), new(atomic.Uint64))
 			random := rand.New(rand.NewPCG(1, uint64(size)))
 			var all bytes.Buffer
 			for all.Len() < size {
@@ -74,7 +75,7 @@ func TestLogParts(t *testing.T) {
 // What never ends its line does not grow without end.
 func TestLogWithoutLines(t *testing.T) {
 	var said heard
-	l := newLogFile(t.TempDir(), "stderr", 1<<20, said.word())
+	l := newLogFile(t.TempDir(), "stderr", 1<<20, said.word(), new(atomic.Uint64))
 	block := bytes.Repeat([]byte("x"), 64<<10)
 	for range 160 {
 		l.put(block)
@@ -94,7 +95,7 @@ func TestLogWithoutLines(t *testing.T) {
 func TestLogGoesOn(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 2 {
-		l := newLogFile(dir, "stdout", 0, (&heard{}).word())
+		l := newLogFile(dir, "stdout", 0, (&heard{}).word(), new(atomic.Uint64))
 		l.put(fmt.Appendf(nil, "%d\n", i))
 		l.close()
 	}
@@ -116,7 +117,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	var said heard
 	w := said.word()
-	a, b := newLogFile(dir, "stdout", 0, w), newLogFile(dir, "stderr", 0, w)
+	a, b := newLogFile(dir, "stdout", 0, w, new(atomic.Uint64)), newLogFile(dir, "stderr", 0, w, new(atomic.Uint64))
 	line := []byte(strings.Repeat("x", 99) + "\n")
 	for range 1000 {
 		a.put(line)
@@ -154,7 +155,7 @@ func TestNoLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		l := newLogFile(file, "stdout", 0, w)
+		l := newLogFile(file, "stdout", 0, w, new(atomic.Uint64))
 		l.put([]byte("x\n"))
 		l.close()
 	}
@@ -177,7 +178,7 @@ func TestDiskPace(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				to := newSink(writerFunc(func(b []byte) (int, error) { time.Sleep(c.write); return len(b), nil }), "disk", filePace)
+				to := newSink(writerFunc(func(b []byte) (int, error) { time.Sleep(c.write); return len(b), nil }), "disk", filePace, new(atomic.Uint64))
 				q := to.newQueue(noteOf(plain{}))
 				began := time.Now()
 				for range 200 { // 20 MB

@@ -36,13 +36,14 @@ func (c *Console) Carry(l proc.Lines, pipes [2]*os.File) *Carrier {
 func (c *Console) open(s *stream, l proc.Lines, i int) {
 	screen, name := c.screen(i+stdout), streamNames[i+stdout]
 	s.out, s.form, s.barEvery = nowhere{}, none{}, screen.barEvery
+	s.bytes, s.lines = &c.counts.bytes[i], &c.counts.lines[i]
 	if l.Shown[i] {
 		s.out, s.form = screen.open(l, name)
 	}
 	_, asIs := s.form.(plain)
 	s.raw = l.Raw && asIs
 	if l.Filed[i] {
-		s.file = newLogFile(l.Dir, name, l.Quota, &c.words)
+		s.file = newLogFile(l.Dir, name, l.Quota, &c.words, &c.counts.unfiled)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -44,14 +45,15 @@ type sink struct {
 	died func(error) // is told once that the reader went away
 
 	mu      sync.Mutex
-	turns   []*queue      // those with something to write, in the order of their turns
-	free    [][]byte      // buffers to be used again
-	credit  time.Duration // the pace's account
-	behind  bool          // it does not keep up
-	began   time.Time     // of the write under way; zero: there is none
-	moved   time.Time     // end of the last write
-	dead    error         // the reader went away
-	lost    int           // lines
+	turns   []*queue       // those with something to write, in the order of their turns
+	free    [][]byte       // buffers to be used again
+	credit  time.Duration  // the pace's account
+	behind  bool           // it does not keep up
+	began   time.Time      // of the write under way; zero: there is none
+	moved   time.Time      // end of the last write
+	dead    error          // the reader went away
+	lost    int            // lines
+	losses  *atomic.Uint64 // the same, of all sinks of this kind
 	closing bool
 
 	work chan struct{} // something is there to do
@@ -74,8 +76,8 @@ type queue struct {
 	moved   chan struct{} // one of ours has been written
 }
 
-func newSink(to io.Writer, name string, p pace) *sink {
-	s := &sink{to: to, name: name, pace: p, credit: p.still, work: make(chan struct{}, 1), done: make(chan struct{})}
+func newSink(to io.Writer, name string, p pace, losses *atomic.Uint64) *sink {
+	s := &sink{to: to, name: name, pace: p, losses: losses, credit: p.still, work: make(chan struct{}, 1), done: make(chan struct{})}
 	s.died = func(error) {}
 	go s.run()
 	return s
@@ -92,7 +94,7 @@ func (q *queue) put(b []byte) []byte {
 	defer s.mu.Unlock()
 	q.wait(len(b))
 	if s.dead != nil || s.closing {
-		s.lost += bytes.Count(b, newline)
+		s.lose(bytes.Count(b, newline))
 		return b[:0]
 	}
 	q.drop(len(b))
@@ -104,6 +106,12 @@ func (q *queue) put(b []byte) []byte {
 	}
 	q.chunks = append(q.chunks, b)
 	return s.buffer()
+}
+
+// lose counts lines that nobody will see.
+func (s *sink) lose(lines int) {
+	s.lost += lines
+	s.losses.Add(uint64(lines))
 }
 
 var newline = []byte{'\n'}
@@ -168,7 +176,7 @@ func (q *queue) drop(n int) {
 		q.chunks = q.chunks[1:]
 		q.size -= len(b)
 		q.dropped += lines
-		q.sink.lost += lines
+		q.sink.lose(lines)
 		q.sink.recycle(b)
 	}
 }
@@ -235,7 +243,7 @@ func (s *sink) wrote(q *queue, chunk []byte, err error) (died bool) {
 	s.account(len(chunk))
 	q.writing = false
 	if err != nil {
-		s.lost += bytes.Count(chunk, newline) // about: part of it may have got through
+		s.lose(bytes.Count(chunk, newline)) // about: part of it may have got through
 		if !errors.Is(err, syscall.ENOSPC) {
 			died = s.dead == nil
 			s.dead = err
@@ -265,7 +273,7 @@ func (s *sink) discard() {
 
 func (q *queue) empty() {
 	for _, b := range q.chunks {
-		q.sink.lost += bytes.Count(b, newline)
+		q.sink.lose(bytes.Count(b, newline))
 	}
 	q.chunks, q.size = nil, 0
 }

@@ -35,6 +35,8 @@ type stream struct {
 	file     *logFile // nil: none
 	tail     *tail
 	seen     scanner
+	bytes    *atomic.Uint64 // of this stream of all workers
+	lines    *atomic.Uint64
 
 	partial []byte // of a line whose newline has not come
 	batch   []byte // lines for the console, built up and handed over
@@ -104,6 +106,8 @@ func (s *stream) carry() {
 
 // feed takes the next bytes.
 func (s *stream) feed(b []byte) {
+	s.bytes.Add(uint64(len(b)))
+	s.lines.Add(uint64(bytes.Count(b, newline)))
 	if s.file != nil {
 		s.file.put(b)
 	}

@@ -27,10 +27,10 @@ type testStream struct {
 func newTestStream(to *sink, prefix string, raw bool) testStream {
 	form := plain{prefix: []byte(prefix)}
 	q := to.newQueue(noteOf(form))
-	return testStream{&stream{out: q, form: form, raw: raw, tail: &tail{}, barEvery: time.Hour}, q}
+	return testStream{&stream{out: q, form: form, raw: raw, tail: &tail{}, barEvery: time.Hour, bytes: new(atomic.Uint64), lines: new(atomic.Uint64)}, q}
 }
 
-func newTestSink(to io.Writer) *sink { return newSink(to, "console", consolePace) }
+func newTestSink(to io.Writer) *sink { return newSink(to, "console", consolePace, new(atomic.Uint64)) }
 
 // carried returns what a console shows of parts, and the tail.
 func carried(t *testing.T, prefix string, raw bool, parts ...string) (string, []string) {
@@ -214,6 +214,23 @@ func TestTail(t *testing.T) {
 	a.add(bytes.Repeat([]byte(strings.Repeat("z", 10*tailLine)+"\n"), 100))
 	if len(a.buf) > 2*tailBytes {
 		t.Errorf("%d bytes", len(a.buf))
+	}
+}
+
+// What is kept begins with a whole line: nobody could tell that the end of a secret is one.
+func TestTailBeginsWithALine(t *testing.T) {
+	var a tail
+	line := "secret" + strings.Repeat("z", 1000) + "\n"
+	for range 1000 {
+		a.add([]byte(line))
+		for _, got := range a.lines() {
+			if got+"\n" != line {
+				t.Fatalf("%.20q, %d bytes", got, len(got))
+			}
+		}
+	}
+	if n := len(a.lines()); n != tailBytes/len(line) {
+		t.Errorf("%d lines", n)
 	}
 }
 

@@ -85,7 +85,10 @@ func (t *tail) keep(b []byte) {
 func (t *tail) lines() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	text := string(t.buf[max(0, len(t.buf)-tailBytes):])
+	text := string(t.buf)
+	if before := len(t.buf) - tailBytes; before > 0 { // what begins in the middle of a line may be the end of a secret
+		_, text, _ = strings.Cut(string(t.buf[before-1:]), "\n")
+	}
 	text = strings.ToValidUTF8(strings.TrimSuffix(text, "\n"), "\uFFFD")
 	if text == "" {
 		return nil

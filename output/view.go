@@ -73,21 +73,29 @@ func (nowhere) flush()              {}
 // records are lines for machines: an object each.
 type records struct {
 	from string // the fields that say whose lines they are
+	own  bool   // ours: what is an object already is shown as it is
 }
+
+// object is how the lines of the event log begin.
+var object = []byte(`{"schema":`)
 
 // recordsOf returns the view of a worker's stream, by its name: "stdout", "stderr".
 func recordsOf(l proc.Lines, node, stream string) records {
-	return records{fmt.Sprintf(`"rank":%d,"local_rank":%d,"node":%s,"stream":%q,`, l.Rank, l.LocalRank, appendText(nil, []byte(node)), stream)}
+	return records{fmt.Sprintf(`"rank":%d,"local_rank":%d,"node":%s,"stream":%q,`, l.Rank, l.LocalRank, appendText(nil, []byte(node)), stream), false}
 }
 
 // ourRecords is the view of what we say ourselves.
 func ourRecords(node string) records {
-	return records{fmt.Sprintf(`"node":%s,"stream":"muster",`, appendText(nil, []byte(node)))}
+	return records{fmt.Sprintf(`"node":%s,"stream":"muster",`, appendText(nil, []byte(node))), true}
 }
 
 func (r records) lines(out, b []byte) []byte {
 	head := r.head()
 	for line := range bytes.Lines(b) {
+		if r.own && bytes.HasPrefix(line, object) {
+			out = append(out, line...)
+			continue
+		}
 		out = append(appendText(append(out, head...), bytes.TrimSuffix(line, newline)), "}\n"...)
 	}
 	return out
