@@ -29,7 +29,7 @@ type Scene struct {
 type Suspect struct {
 	Beat   job.Beat
 	Tree   []int    // processes that it started
-	Stacks string   // what faulthandler wrote
+	Stacks string   // what the hook wrote, or faulthandler
 	Output []string // its last lines
 
 	Recorder   string // what PyTorch's flight recorders hold, as JSON

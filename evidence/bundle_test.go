@@ -195,6 +195,43 @@ func TestWriteTwice(t *testing.T) {
 	}
 }
 
+// A link that somebody planted in a directory that others share leads nowhere: neither one in the place of a directory, nor one in the place of a
+// file.
+func TestWriteBesideLinks(t *testing.T) {
+	b := Bundle{Job: "a", Node: "n", At: at, Pieces: []Piece{{Name: "x", Text: "evidence"}}}
+	const place = "a/round-0-20261122T001502Z/n"
+	for _, planted := range []string{"a", "a/round-0-20261122T001502Z", place, place + "/x"} {
+		dir, theirs := t.TempDir(), t.TempDir()
+		target := theirs
+		if planted == place+"/x" {
+			target = filepath.Join(theirs, "x")
+			if err := os.WriteFile(target, []byte("theirs"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, planted)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(target, filepath.Join(dir, planted)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Write(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "escapes") || !strings.Contains(err.Error(), dir) {
+			t.Errorf("%s: %v", planted, err)
+		}
+		files, err := os.ReadDir(theirs)
+		if err != nil || len(files) > 0 && (target == theirs || len(files) > 1 || text(t, target) != "theirs") {
+			t.Errorf("%s: %v, %v", planted, files, err)
+		}
+	}
+	linked := filepath.Join(t.TempDir(), "link") // what the user named may be one
+	if err := os.Symlink(t.TempDir(), linked); err != nil {
+		t.Fatal(err)
+	}
+	if to, err := b.Write(t.Context(), linked); err != nil || text(t, filepath.Join(to, "x")) != "evidence" {
+		t.Error(to, err)
+	}
+}
+
 // The evidence is to be kept where the job's data is, and that file system is dead.
 func TestWriteToTheDead(t *testing.T) {
 	dir := t.TempDir()

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/test/leak"
 )
 
 func TestExplain(t *testing.T) {
@@ -143,7 +144,7 @@ func TestMain(m *testing.M) {
 	case "hog":
 		hog()
 	default:
-		os.Exit(m.Run())
+		leak.Main(m)
 	}
 }
 

@@ -1,8 +1,9 @@
 package evidence
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/muster-run/muster/lazy"
 )
 
 // A Signature is what a known error text says about the death of the process that printed it.
@@ -73,7 +74,7 @@ const shortDeath = 5
 func split(tail []string) (before, death []string, raised bool) {
 	lines := make([]string, len(tail))
 	for i, line := range tail {
-		lines[i] = rankPrefix.ReplaceAllString(line, "")
+		lines[i] = rankPrefix().ReplaceAllString(line, "")
 	}
 	at := len(lines)
 	for i := len(lines) - 1; i >= 0; i-- {
@@ -93,7 +94,7 @@ func split(tail []string) (before, death []string, raised bool) {
 
 // rankPrefix is what torch puts before each line of a traceback: torch/distributed/distributed_c10d.py,
 // _get_exception_handler.
-var rankPrefix = regexp.MustCompile(`^\[rank\d+\]: ?`)
+var rankPrefix = lazy.Regexp(`^\[rank\d+\]: ?`)
 
 func begins(line string) bool {
 	return strings.HasPrefix(strings.TrimLeft(line, " "), "Traceback (most recent call last):")

@@ -77,7 +77,7 @@ func TestEveryRowHasASample(t *testing.T) {
 func shown(r row, samples map[string][2]string) bool {
 	for _, d := range samples {
 		for _, line := range tail(d[1]) {
-			if d[0] == r.kind && fits(rankPrefix.ReplaceAllString(line, ""), r.text) {
+			if d[0] == r.kind && fits(rankPrefix().ReplaceAllString(line, ""), r.text) {
 				return true
 			}
 		}

@@ -41,7 +41,7 @@ func (s Scene) ofWorker(w Suspect) []source {
 		return func() (string, error) { return text, nil }
 	}
 	list := []source{
-		{"stacks.txt", "the Python stacks of all its threads, by faulthandler", known(w.Stacks)},
+		{"stacks.txt", "the Python stacks of all its threads", known(w.Stacks)},
 		{"beat.json", "how far it said it was, and how it looked from outside", func() (string, error) {
 			text, err := json.MarshalIndent(w.Beat, "", "  ")
 			return string(text), err

@@ -2,16 +2,17 @@ package evidence
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/muster-run/muster/lazy"
 )
 
-// A Thread is one of a Python process's threads as faulthandler tells it.
+// A Thread is one of a Python process's threads as faulthandler tells it, and the hook in its words.
 type Thread struct {
 	ID      string  `json:"id"`                // hexadecimal
-	Name    string  `json:"name,omitempty"`    // from Python 3.14 on
+	Name    string  `json:"name,omitempty"`    // by the hook; by faulthandler from Python 3.14 on
 	Current bool    `json:"current,omitempty"` // it handled the signal; that need not be the main one
 	Frames  []Frame `json:"frames,omitempty"`  // the innermost first; none: it runs no Python
 }
@@ -31,17 +32,17 @@ const (
 
 // Lines of Python/traceback.c. The name of a thread stands there since 3.14; a line that is not known is "???".
 var (
-	threadLine = regexp.MustCompile(`^(Current thread|Thread) 0x([0-9a-f]+)(?: \[(.*)\])? \(most recent call first\):$`)
-	frameLine  = regexp.MustCompile(`^  File (?:"(.*)"|\?\?\?), line (\d+|\?\?\?) in (.*)$`)
+	threadLine = lazy.Regexp(`^(Current thread|Thread) 0x([0-9a-f]+)(?: \[(.*)\])? \(most recent call first\):$`)
+	frameLine  = lazy.Regexp(`^  File (?:"(.*)"|\?\?\?), line (\d+|\?\?\?) in (.*)$`)
 )
 
-// Stacks reads what Python's faulthandler wrote of all threads. If it wrote several times, the last time counts in which the main
+// Stacks reads what Python's faulthandler wrote of all threads, or the hook. If it wrote several times, the last time counts in which the main
 // thread is told of. Lines that are not known are passed over: the text may have been cut off.
 func Stacks(text string) []Thread {
 	var best, dump []Thread
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\r\n")
-		if m := threadLine.FindStringSubmatch(line); m != nil {
+		if m := threadLine().FindStringSubmatch(line); m != nil {
 			t := Thread{ID: m[2], Name: m[3], Current: m[1] != "Thread"}
 			if slices.ContainsFunc(dump, func(seen Thread) bool { return seen.ID == t.ID }) {
 				best, dump = better(best, dump), nil
@@ -50,7 +51,7 @@ func Stacks(text string) []Thread {
 				dump = append(dump, t)
 			}
 		}
-		if m := frameLine.FindStringSubmatch(line); m != nil && len(dump) > 0 {
+		if m := frameLine().FindStringSubmatch(line); m != nil && len(dump) > 0 {
 			number, _ := strconv.Atoi(m[2])
 			if t := &dump[len(dump)-1]; len(t.Frames) < maxFrames {
 				t.Frames = append(t.Frames, Frame{m[1], number, m[3]})
@@ -61,15 +62,23 @@ func Stacks(text string) []Thread {
 }
 
 func better(before, now []Thread) []Thread {
-	if _, ok := Main(now); !ok && len(before) > 0 {
+	if _, ok := running(now); !ok && len(before) > 0 {
 		return before
 	}
 	return now
 }
 
-// Main returns the thread that runs the script. It is the oldest and so told of last, if there are no more than 100; a dump is often
+// Main returns the thread that runs the script, or has run it. It is the oldest and so told of last, if there are no more than 100; a dump is often
 // written by another one, for the main thread of a process in state D cannot handle a signal.
 func Main(threads []Thread) (Thread, bool) {
+	if t, ok := running(threads); ok {
+		return t, true
+	}
+	return last(threads)
+}
+
+// running returns the thread that runs the script.
+func running(threads []Thread) (Thread, bool) {
 	for _, t := range slices.Backward(threads) {
 		if len(t.Frames) == 0 {
 			continue
@@ -81,6 +90,23 @@ func Main(threads []Thread) (Thread, bool) {
 	return Thread{}, false
 }
 
+// most is how many threads faulthandler tells of.
+const most = 100
+
+// last returns the oldest thread, if all are told of and it is none that Python or the hook started: the main one's script is over, and the
+// interpreter calls what is to be done at the end.
+func last(threads []Thread) (Thread, bool) {
+	if len(threads) == 0 || len(threads) >= most {
+		return Thread{}, false
+	}
+	t := threads[len(threads)-1]
+	if len(t.Frames) == 0 {
+		return t, false
+	}
+	first := t.Frames[len(t.Frames)-1]
+	return t, first.Func != "_bootstrap" && !strings.HasSuffix(first.File, "/_muster_hook.py")
+}
+
 // Place says where a Python process is, by its main thread: first the line that tells most, which is the innermost of the user's own
 // code, then all from the innermost on, at most as many lines as asked for. Without a main thread it is empty.
 func Place(threads []Thread, lines int) (place []string) {
@@ -89,6 +115,9 @@ func Place(threads []Thread, lines int) (place []string) {
 		return nil
 	}
 	telling := main.Telling()
+	if first := main.Frames[len(main.Frames)-1]; first.Func == "_shutdown" && strings.HasSuffix(first.File, "/threading.py") {
+		telling = awaited(threads, telling)
+	}
 	place = append(place, telling.String())
 	for _, f := range main.Frames {
 		if f != telling && len(place) < lines {
@@ -96,6 +125,16 @@ func Place(threads []Thread, lines int) (place []string) {
 		}
 	}
 	return place
+}
+
+// awaited is where a thread is for which the interpreter may wait before it ends: the oldest in the user's own code, if there is any.
+func awaited(threads []Thread, main Frame) Frame {
+	for _, t := range slices.Backward(threads) {
+		if i := slices.IndexFunc(t.Frames, Frame.own); i >= 0 {
+			return t.Frames[i]
+		}
+	}
+	return main
 }
 
 // Telling returns the innermost frame of the user's own code; if there is none, of a package that is neither Python's own nor PyTorch;
@@ -120,11 +159,11 @@ func (f Frame) String() string {
 	return fmt.Sprintf("%s:%d %s", file, f.Line, f.Func)
 }
 
-var libraries = regexp.MustCompile(`^.*/((?:site|dist)-packages|lib(?:64)?/python\d[\d.]*t?|python\d+\.zip)/`)
+var libraries = lazy.Regexp(`^.*/((?:site|dist)-packages|lib(?:64)?/python\d[\d.]*t?|python\d+\.zip)/`)
 
 // library parts the path of a file that was installed: the directory of packages, and the path in it.
 func (f Frame) library() (dir, inside string, ok bool) {
-	at := libraries.FindStringIndex(f.File)
+	at := libraries().FindStringIndex(f.File)
 	if at == nil {
 		return "", "", false
 	}

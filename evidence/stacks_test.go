@@ -1,15 +1,13 @@
 package evidence
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-)
 
-var update = flag.Bool("update", false, "rewrite the golden files")
+	"github.com/muster-run/muster/test/golden"
+)
 
 // Dumps of real trainings with PyTorch 1.13, 2.6 and 2.14, and of one without.
 func TestStacks(t *testing.T) {
@@ -29,19 +27,7 @@ func TestStacks(t *testing.T) {
 			fmt.Fprintf(&all, "\t%q current %v: %d frames, %v\n", thread.Name, thread.Current, len(thread.Frames), thread.Telling())
 		}
 	}
-	golden(t, "testdata/stacks/want", all.String())
-}
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if want := text(t, name); got != want {
-		t.Errorf("%s differs; `go test ./evidence -update`, and read the diff. Got:\n%s", name, got)
-	}
+	golden.File(t, "testdata/stacks/want", all.String())
 }
 
 // Several dumps in one file, cut off anywhere: the last one counts that tells of the main thread. That is not the one that handled

@@ -21,9 +21,10 @@ const writeLimit = 5 * time.Second
 func (b Bundle) Write(ctx context.Context, dir string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeLimit)
 	defer cancel()
-	to := filepath.Join(dir, plain(b.Job), fmt.Sprintf("round-%d-%s", b.Round, b.At.UTC().Format("20060102T150405Z")), plain(b.Node))
+	below := filepath.Join(plain(b.Job), fmt.Sprintf("round-%d-%s", b.Round, b.At.UTC().Format("20060102T150405Z")), plain(b.Node))
+	to := filepath.Join(dir, below)
 	done := make(chan error, 1)
-	go func() { done <- b.write(ctx, to) }()
+	go func() { done <- b.write(ctx, dir, below) }()
 	select {
 	case err := <-done:
 		return to, err
@@ -32,42 +33,59 @@ func (b Bundle) Write(ctx context.Context, dir string) (string, error) {
 	}
 }
 
-func (b Bundle) write(ctx context.Context, to string) error {
-	index := filepath.Join(to, "index.json")
-	taken, err := take(index)
-	if err != nil {
-		return fmt.Errorf("write evidence: %w", err)
-	}
-	if err = b.fill(ctx, to, taken); err == nil {
-		err = os.Rename(taken, index)
+// write follows no link that leads out of dir: there another user may have planted it, where he can write to dir, too.
+func (b Bundle) write(ctx context.Context, dir, to string) error {
+	err := os.MkdirAll(dir, 0o755)
+	if err == nil {
+		err = b.writeIn(ctx, dir, to)
 	}
 	if err != nil {
-		os.Remove(taken)
 		return fmt.Errorf("write evidence: %w", err)
 	}
 	return nil
 }
 
+func (b Bundle) writeIn(ctx context.Context, dir, to string) error {
+	in, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	index := filepath.Join(to, "index.json")
+	taken, err := take(in, index)
+	if err != nil {
+		return fmt.Errorf("in %s: %w", dir, err)
+	}
+	if err = b.fill(ctx, in, to, taken); err == nil {
+		err = in.Rename(taken, index)
+	}
+	if err != nil {
+		in.Remove(taken)
+		return fmt.Errorf("in %s: %w", dir, err)
+	}
+	return nil
+}
+
 // take makes the file in which an index is written, if nobody else has it.
-func take(index string) (string, error) {
+func take(in *os.Root, index string) (string, error) {
 	name := index + ".new"
-	if err := os.MkdirAll(filepath.Dir(index), 0o755); err != nil {
+	if err := in.MkdirAll(filepath.Dir(index), 0o755); err != nil {
 		return "", err
 	}
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	f, err := in.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return "", err
 	}
 	f.Close()
-	if _, err := os.Lstat(index); err == nil {
-		os.Remove(name)
+	if _, err := in.Lstat(index); err == nil {
+		in.Remove(name)
 		return "", &os.PathError{Op: "create", Path: index, Err: fs.ErrExist}
 	}
 	return name, nil
 }
 
 // fill writes everything, the index last.
-func (b Bundle) fill(ctx context.Context, to, index string) error {
+func (b Bundle) fill(ctx context.Context, in *os.Root, to, index string) error {
 	for _, p := range b.Pieces {
 		if p.Text == "" {
 			continue
@@ -75,7 +93,7 @@ func (b Bundle) fill(ctx context.Context, to, index string) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err := put(filepath.Join(to, plainPath(p.Name)), p.Text); err != nil {
+		if err := put(in, filepath.Join(to, plainPath(p.Name)), p.Text); err != nil {
 			return err
 		}
 	}
@@ -83,7 +101,7 @@ func (b Bundle) fill(ctx context.Context, to, index string) error {
 	if err != nil {
 		return err
 	}
-	return put(index, string(text)+"\n")
+	return put(in, index, string(text)+"\n")
 }
 
 // index is b with sizes in place of texts.
@@ -103,11 +121,11 @@ func (b Bundle) index() any {
 	}{b, entries}
 }
 
-func put(name, text string) error {
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+func put(in *os.Root, name, text string) error {
+	if err := in.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(name, []byte(text), 0o644)
+	return in.WriteFile(name, []byte(text), 0o644)
 }
 
 // plainPath is the name of a piece as a path that leads nowhere else.
