@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"unicode"
+
+	"github.com/muster-run/muster/job"
 )
 
 // A Mask hides secrets in what is passed on to other people: the values of variables whose names speak of secrets, wherever
@@ -69,33 +71,66 @@ var userinfo = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(://[^\s/:@"']*):([^\s@"']+)@`)
 })
 
-// A pattern is a secret that is known by what stands before it, or by its form; $1 stays.
+// A pattern is a secret that is known by what stands before it, or by its form; $1 stays. A guess hides what may as well be
+// none: in training, tokens are words.
 type pattern struct {
-	form *regexp.Regexp
-	with string
+	form  *regexp.Regexp
+	with  string
+	guess bool
 }
 
-// patterns are compiled when they are needed, in a bug report, and not in each start of the program.
+// patterns are compiled when they are needed, for a failure or a bug report, and not in each start of the program.
 var patterns = sync.OnceValue(func() []pattern {
 	return []pattern{
-		{userinfo(), "$1:" + masked + "@"},
-		{regexp.MustCompile(`(-----BEGIN [A-Z ]*PRIVATE KEY-----)[^-]*`), "$1" + masked},
-		{regexp.MustCompile(`(?i)\b((?:bearer|basic)\s+)[\w.~+/=-]{6,}`), "$1" + masked},
-		{regexp.MustCompile(`(?i)((?:token|secret|password|passwd|passphrase|credentials?|(?:api|access|private|auth|account)[_-]?key)["']?\s*[=:]\s*["']?)[^\s"',;&]+`), "$1" + masked},
+		{form: userinfo(), with: "$1:" + masked + "@"},
+		{form: regexp.MustCompile(`(-----BEGIN [A-Z ]*PRIVATE KEY-----)[^-]*`), with: "$1" + masked},
+		{form: regexp.MustCompile(`(?i)\b(bearer\s+)[\w.~+/=-]{6,}`), with: "$1" + masked},
+		{form: regexp.MustCompile(`(?i)\b(basic\s+)[\w.~+/=-]{6,}`), with: "$1" + masked, guess: true},
+		{form: regexp.MustCompile(`(?i)((?:token|secret|password|passwd|passphrase|credentials?|(?:api|access|private|auth|account)[_-]?key)["']?\s*[=:]\s*["']?)[^\s"',;&]+`), with: "$1" + masked, guess: true},
 		// Hugging Face, GitHub, GitLab, OpenAI and Anthropic, Slack, npm, AWS, and any JSON web token (RFC 7519).
-		{regexp.MustCompile(`\b(?:hf_|gh[opsur]_|github_pat_|glpat-|sk-|xox[abeoprs]-|npm_)[\w-]{8,}`), masked},
-		{regexp.MustCompile(`\b(?:AKIA|ASIA)[0-9A-Z]{12,}`), masked},
-		{regexp.MustCompile(`\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*`), masked},
+		{form: regexp.MustCompile(`\b(?:hf_|gh[opsur]_|github_pat_|glpat-|sk-|xox[abeoprs]-|npm_)[\w-]{8,}`), with: masked},
+		{form: regexp.MustCompile(`\b(?:AKIA|ASIA)[0-9A-Z]{12,}`), with: masked},
+		{form: regexp.MustCompile(`\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*`), with: masked},
 	}
 })
 
 // Text returns text without the secrets.
 func (m Mask) Text(text string) string {
+	return m.hide(text, true)
+}
+
+func (m Mask) hide(text string, guess bool) string {
 	text = m.values.Replace(text)
 	for _, p := range patterns() {
-		text = p.form.ReplaceAllString(text, p.with)
+		if guess || !p.guess {
+			text = p.form.ReplaceAllString(text, p.with)
+		}
 	}
 	return text
+}
+
+// maxSaid bounds what of a line is looked at for secrets.
+const maxSaid = 64 << 10
+
+// Line is Line without the secrets in what a worker said. They are hidden first, for of half a secret nobody could tell that it is one, and again
+// when the control characters are gone that parted one.
+func (m Mask) Line(text string, n int) string {
+	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
+	return Line(m.hide(Plain(m.hide(text[:min(len(text), maxSaid)], false)), false), n)
+}
+
+// Failure hides the secrets in what a worker said of its end, which is told to far more people than read its log: a
+// termination log stands in the cluster's own records. It does not guess, for that is also what explains the failure.
+func (m Mask) Failure(f *job.Failure) {
+	f.Exception = m.hide(f.Exception, false)
+	f.Tail = slices.Clone(f.Tail)
+	for i := range f.Tail {
+		f.Tail[i] = m.hide(f.Tail[i], false)
+	}
+	f.Evidence = slices.Clone(f.Evidence)
+	for i := range f.Evidence {
+		f.Evidence[i].Text = m.hide(f.Evidence[i].Text, false)
+	}
 }
 
 // Environ returns an environment without the secrets, a line for each variable.

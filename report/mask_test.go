@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/muster-run/muster/job"
 )
 
 func TestSecretName(t *testing.T) {
@@ -45,6 +47,21 @@ func TestMaskText(t *testing.T) {
 		if got := m.Text(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
+	}
+}
+
+// What a worker said of its end is hidden where it is a secret, and stays where it only sounds like one.
+func TestMaskFailure(t *testing.T) {
+	tail := []string{"login with tok-12345", "token: <unk>, n_token=4096, basic operations", "Bearer abc.def-ghi"}
+	f := job.Failure{Exception: "HTTPError: https://me:xyz@host", Tail: tail, Evidence: []job.Evidence{{Kind: "x", Text: "it has hf_abcdefghij"}}}
+	NewMask([]string{"A_TOKEN=tok-12345"}).Failure(&f)
+	got := strings.Join(append([]string{f.Exception, f.Evidence[0].Text}, f.Tail...), "\n")
+	want := "HTTPError: https://me:[masked]@host\nit has [masked]\nlogin with [masked]\n" + tail[1] + "\nBearer [masked]"
+	if got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+	if tail[0] != "login with tok-12345" {
+		t.Error("the worker's own lines were changed, which others may read")
 	}
 }
 

@@ -28,6 +28,7 @@ type Ending struct {
 	Stalls []Stall // of a job that was only observed
 
 	Stragglers []job.Straggler // of the last round, as far as this node knows
+	Spent      job.Account     // where the job's time went, as this node knows it
 	Before     []string        // what was found of this machine that may stop or slow a job
 	During     []string        // what broke of machines during it
 
@@ -52,6 +53,7 @@ type verdict struct {
 	Ranks        []rank    `json:"ranks,omitempty"`
 	Stalls       []stall   `json:"standstills,omitempty"`
 
+	Spent      *job.Account    `json:"ledger,omitempty"`
 	Stragglers []job.Straggler `json:"stragglers,omitempty"`
 	Before     []string        `json:"preflight,omitempty"`
 	During     []string        `json:"health,omitempty"`
@@ -117,8 +119,8 @@ type round struct {
 	First   *failure `json:"first,omitempty"`
 }
 
-// outcome is the coarsest word: what became of the job.
-func outcome(v job.Verdict) string {
+// Outcome is the coarsest word: what became of the job.
+func Outcome(v job.Verdict) string {
 	switch {
 	case v.OK():
 		return "succeeded"
@@ -145,6 +147,9 @@ func (e Ending) JSON() []byte {
 	if len(e.Nodes) > 0 {
 		v.Node = &e.Node
 	}
+	if len(e.Spent.Laps) > 0 {
+		v.Spent = &e.Spent
+	}
 	v.Job, v.Host, v.Nodes, v.WorldSize, v.Version = e.Job, e.Host, len(e.Nodes), e.World, e.Version
 	v.Began, v.Ended = stamp(e.Began), stamp(e.Ended)
 	data, _ := json.MarshalIndent(v, "", "  ") // plain values: cannot fail
@@ -166,7 +171,7 @@ func (e Ending) ranks() (all []rank) {
 
 // short is what fits into last words, without the sentence.
 func short(v job.Verdict) verdict {
-	return verdict{Schema: Schema, Outcome: outcome(v), ExitCode: v.Code, Origin: v.Origin, Class: v.Class, Hint: v.Hint, First: brief(v.First)}
+	return verdict{Schema: Schema, Outcome: Outcome(v), ExitCode: v.Code, Origin: v.Origin, Class: v.Class, Hint: v.Hint, First: brief(v.First)}
 }
 
 // brief is a failure without what the sentence says.

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +8,7 @@ import (
 	"time"
 
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/test/golden"
 )
 
 func TestWords(t *testing.T) {
@@ -50,15 +50,15 @@ func TestJSON(t *testing.T) {
 		Job: "j1", Host: "ann", Node: 1, Nodes: []string{"bob", "ann"}, World: 4, Began: at, Ended: at.Add(time.Minute), Version: "v1",
 		Ranks: []job.Ended{{Rank: 3, LocalRank: 1, Group: 1, PID: 4711, Exit: job.Exit{Code: 1}}, {Rank: 2, Group: 1, PID: 7, Exit: job.Exit{Signal: 15, Sent: true}}},
 	}
-	golden(t, "failed.json", e.JSON())
-	golden(t, "succeeded.json", Ending{Verdict: job.Verdict{Class: job.Succeeded, Sentence: "all well"}, Node: -1}.JSON())
+	golden.File(t, "testdata/failed.json", e.JSON())
+	golden.File(t, "testdata/succeeded.json", Ending{Verdict: job.Verdict{Class: job.Succeeded, Sentence: "all well"}, Node: -1}.JSON())
 }
 
 func TestOutcome(t *testing.T) {
 	for want, v := range map[string]job.Verdict{
 		"succeeded": {Class: job.Succeeded}, "stopped": {Code: 143, Class: job.Preempted}, "failed": {Code: 1, Class: job.Failed},
 	} {
-		if got := outcome(v); got != want {
+		if got := Outcome(v); got != want {
 			t.Errorf("%+v is %s, want %s", v, got, want)
 		}
 	}
@@ -88,25 +88,6 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-var update = flag.Bool("update", false, "rewrite the golden files")
-
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got) != string(want) {
-		t.Errorf("%s:\n%s\nwant\n%s", name, got, want)
-	}
-}
-
 // The form of a status is a promise: docs/control.md describes it. What people read is short, also of a large world.
 func TestStatus(t *testing.T) {
 	at, node := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), 1
@@ -119,14 +100,20 @@ func TestStatus(t *testing.T) {
 			{Rank: 3, LocalRank: 1, PID: 21, State: "exited with code 0", Exit: &job.Exit{}},
 		},
 		Causes: []string{"rank 0 on bob exited with code 3: \x1b[31mred"}, Rounds: []StatusRound{{0, "rank 1 on bob was killed"}, {1, "told to restart"}},
+		HTTP: "http://ann:8080/", Ranks: []StatusRank{{Rank: 0, State: RankFailed, Note: "exited with code 3"}, {Rank: 1, State: RankStops, Step: 7}, {Rank: 2, Node: 1, State: RankStopped}, {Rank: 3, Node: 1, State: RankStopped}},
 		Stragglers: []job.Straggler{{Rank: 1, Node: "bob", Lost: 0.6, Last: 0.957, Step: 118 * time.Millisecond, Waits: 0.031, Others: 0.62}},
 	}
-	golden(t, "status.json", s.JSON())
+	golden.File(t, "testdata/status.json", s.JSON())
+	s.Spent = &job.Account{Laps: []job.Lap{{Detect: time.Millisecond, Stop: 120 * time.Millisecond}, {Round: 1, Meet: 11 * time.Millisecond, Load: 6 * time.Second, Train: time.Hour}}}
 	text := s.Text(at.Add(2 * time.Minute))
 	text += "----\n" + Status{Job: "j2", Phase: Meeting, Since: at, Waits: "1 of 2 nodes here"}.Text(at.Add(time.Second))
 	big := Status{Job: "j3", Phase: Running, Since: at, Node: &node, World: 2000, Nodes: make([]StatusNode, 1000)}
 	big.Nodes[1].Name, big.Nodes[7] = "me", StatusNode{Name: "seven", Gone: true}
-	golden(t, "status.txt", []byte(text+"----\n"+big.Text(at)))
+	for rank := range 2000 {
+		big.Ranks = append(big.Ranks, StatusRank{Rank: rank, Node: rank / 2, State: RankBlocked})
+	}
+	big.Ranks[77].State = RankHung
+	golden.File(t, "testdata/status.txt", []byte(text+"----\n"+big.Text(at)))
 }
 
 // The form of torchrun's error file is torch's promise.

@@ -20,9 +20,10 @@ const StatusSchema = "muster.status/1"
 type Status struct {
 	Schema  string    `json:"schema"`
 	Job     string    `json:"job"`
-	Host    string    `json:"host"`   // this node's name
-	PID     int       `json:"pid"`    // the agent's
-	Version string    `json:"muster"` // of the muster binary
+	Host    string    `json:"host"`           // this node's name
+	PID     int       `json:"pid"`            // the agent's
+	HTTP    string    `json:"http,omitempty"` // where its status page is, for people; "": on its socket alone
+	Version string    `json:"muster"`         // of the muster binary
 	Began   time.Time `json:"began_at"`
 
 	Phase string    `json:"phase"`               // one of the phases below
@@ -36,13 +37,16 @@ type Status struct {
 	Round       int            `json:"round"`           // rounds before this one
 	MaxRestarts int            `json:"max_restarts"`    // that failures may be followed by
 	Workers     []StatusWorker `json:"workers,omitempty"`
+	Ranks       []StatusRank   `json:"ranks,omitempty"`        // by rank: of all nodes as node 0 knows them, else of this one
 	Causes      []string       `json:"causes,omitempty"`       // what went wrong in this round, as far as this agent heard
 	Rounds      []StatusRound  `json:"rounds,omitempty"`       // how those before ended; node 0 alone knows
 	Message     string         `json:"message,omitempty"`      // how the job ends, once that is known
 	Stall       string         `json:"stall,omitempty"`        // what was said last of a standstill that lasts
-	Alarms      int            `json:"false_alarms,omitempty"` // standstills of this world that were called a hang, and were none
+	Alarms      int            `json:"false_alarms,omitempty"` // standstills that were called a hang, and were none
 	Suspects    string         `json:"suspects,omitempty"`     // machines that failed jobs before, and what place their nodes have; the node that led the meeting alone knows
 	Clashes     []string       `json:"clashes,omitempty"`      // time-outs of the framework that do not go with ours; node 0 alone knows
+
+	Spent *job.Account `json:"ledger,omitempty"` // where the job's time went, as far as this node knows
 
 	Health []string `json:"health,omitempty"` // what broke of machines during the job, the last few
 
@@ -76,12 +80,50 @@ type StatusWorker struct {
 	Rank      int       `json:"rank"`
 	LocalRank int       `json:"local_rank"`
 	PID       int       `json:"pid"`
-	State     string    `json:"state"`                  // running, or how it ended
-	Step      uint64    `json:"step,omitempty"`         // of training, as far as they can be counted
-	Beats     string    `json:"heartbeats,omitempty"`   // where they come from: recorder, hooks, beats; none, and why
-	Exit      *job.Exit `json:"exit,omitempty"`         // nil: it runs
-	CPU       float64   `json:"cpu_seconds,omitempty"`  // of the worker itself, without its children
-	Memory    int64     `json:"memory_bytes,omitempty"` // resident, the same
+	State     string    `json:"state"`                   // running, or how it ended
+	Step      uint64    `json:"step,omitempty"`          // of training, as far as they can be counted
+	Beats     string    `json:"heartbeats,omitempty"`    // where they come from: recorder, hooks, beats; none, and why
+	Quiet     *float64  `json:"quiet_seconds,omitempty"` // since when it tells of no progress; nil: it never did, or runs no more
+	Exit      *job.Exit `json:"exit,omitempty"`          // nil: it runs
+	CPU       float64   `json:"cpu_seconds,omitempty"`   // of the worker itself, without its children
+	Memory    int64     `json:"memory_bytes,omitempty"`  // resident, the same
+}
+
+// StatusRank is one rank of the world, as far as this node knows of it.
+type StatusRank struct {
+	Rank  int    `json:"rank"`
+	Node  int    `json:"node"`           // group rank
+	State string `json:"state"`          // one of those below
+	Step  uint64 `json:"step,omitempty"` // of training, as far as they can be counted
+	Note  string `json:"note,omitempty"` // how it ended, or what else is to be said of it
+}
+
+// The states of a rank, the calm ones first.
+const (
+	RankWaits     = "waiting"   // its worker is not started
+	RankRuns      = "running"   // or so is assumed of it
+	RankStops     = "stopping"  // it was told to
+	RankStopped   = "stopped"   // nothing is left of it
+	RankDone      = "done"      // it ended well
+	RankBlocked   = "blocked"   // the world stands still, and it waits for another one
+	RankStraggles = "straggler" // the others wait for it while training goes on
+	RankSilent    = "silent"    // nothing is heard of its node
+	RankSuspect   = "suspect"   // the world stands still, perhaps because of it
+	RankHung      = "hung"      // the world hangs because of it
+	RankLost      = "lost"      // its node is gone
+	RankFailed    = "failed"    // it ended badly
+)
+
+// RankStates are all of them.
+var RankStates = []string{RankWaits, RankRuns, RankStops, RankStopped, RankDone, RankBlocked, RankStraggles, RankSilent, RankSuspect, RankHung, RankLost, RankFailed}
+
+// Troubled reports whether a person should look at a rank in this state.
+func Troubled(state string) bool {
+	switch state {
+	case RankStraggles, RankSilent, RankSuspect, RankHung, RankLost, RankFailed:
+		return true
+	}
+	return false
 }
 
 // StatusRound is a round that is over.
@@ -108,6 +150,7 @@ func (s Status) Text(now time.Time) string {
 			b.WriteString(Plain(what+text) + "\n")
 		}
 	}
+	said("page: ", s.HTTP)
 	said("ranks: ", s.Order)
 	said("waits for: ", s.Waits)
 	said("", s.Message)
@@ -127,6 +170,9 @@ func (s Status) Text(now time.Time) string {
 	}
 	for _, r := range s.Rounds {
 		said(fmt.Sprintf("round %d ended: ", r.Round), r.Message)
+	}
+	if _, back, had := s.Recovery(); had && s.Message == "" {
+		said("", back)
 	}
 	b.WriteString(s.nodes() + s.workers())
 	return b.String()
@@ -158,15 +204,24 @@ func (s Status) nodes() string {
 	if slices.ContainsFunc(s.Nodes, func(n StatusNode) bool { return n.Place != "" }) {
 		head, place = "\tPLACE", func(n StatusNode) string { return "\t" + cmp.Or(Plain(n.Place), "-") }
 	}
+	said, troubled := func(int) string { return "" }, map[int]bool{}
+	for _, r := range s.Ranks {
+		troubled[r.Node] = troubled[r.Node] || Troubled(r.State)
+	}
+	if len(s.Ranks) > 0 {
+		of := s.ranks()
+		head += "\tRANKS"
+		said = func(node int) string { return "\t" + cmp.Or(of[node], "-") }
+	}
 	return table(func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "\nNODE\tNAME\tSTATE"+head)
 		plain := 0
 		for i, n := range s.Nodes {
-			if n.state() == "" && len(s.Nodes) > manyNodes && i != *s.Node {
+			if n.State() == "" && len(s.Nodes) > manyNodes && i != *s.Node && !troubled[i] {
 				plain++
 				continue
 			}
-			fmt.Fprintf(w, "%d\t%s\t%s%s\n", i, Plain(n.Name), cmp.Or(n.state(), "-"), place(n))
+			fmt.Fprintf(w, "%d\t%s\t%s%s%s\n", i, Plain(n.Name), cmp.Or(n.State(), "-"), place(n), said(i))
 		}
 		if plain > 0 {
 			fmt.Fprintf(w, "and %d nodes of which there is nothing to say\n", plain)
@@ -174,7 +229,42 @@ func (s Status) nodes() string {
 	})
 }
 
-func (n StatusNode) state() string {
+// ranks is how those of each node stand: "0-7 running", or "0-7: rank 3 hung, 7 blocked".
+func (s Status) ranks() map[int]string {
+	said := map[int]string{}
+	for first := 0; first < len(s.Ranks); {
+		end, n := first, map[string]int{}
+		var who, calm []string
+		for ; end < len(s.Ranks) && s.Ranks[end].Node == s.Ranks[first].Node; end++ {
+			r := s.Ranks[end]
+			n[r.State]++
+			switch {
+			case Troubled(r.State) && len(who) < manyNodes:
+				who = append(who, fmt.Sprintf("rank %d %s", r.Rank, r.State))
+			case !Troubled(r.State) && n[r.State] == 1:
+				calm = append(calm, r.State)
+			}
+		}
+		text := fmt.Sprint(s.Ranks[first].Rank)
+		if end-first > 1 {
+			text += fmt.Sprintf("-%d", s.Ranks[end-1].Rank)
+		}
+		if len(n) == 1 {
+			text += " " + s.Ranks[first].State
+		} else {
+			for _, state := range calm {
+				who = append(who, fmt.Sprintf("%d %s", n[state], state))
+			}
+			text += ": " + strings.Join(who, ", ")
+		}
+		said[s.Ranks[first].Node] = text
+		first = end
+	}
+	return said
+}
+
+// State is what is to be said of a node; "": nothing.
+func (n StatusNode) State() string {
 	switch {
 	case n.Gone:
 		return "gone"
