@@ -5,19 +5,22 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/muster-run/muster/lazy"
 )
 
 // maxErrorFile bounds what is read of a file that a script wrote, in bytes.
 const maxErrorFile = 1 << 20
 
 // Exception says in a line what a worker's script failed of, as far as it said so: in its error file, else in the
-// Python traceback among its last lines of output. errorDir is that of its Place.
+// Python traceback among its last lines of output. errorDir is that of its Place; "": there is none.
 func (f Framework) Exception(errorDir string, local int, tail []string) string {
-	if text := Recorded(errorFile(errorDir, local)); text != "" {
-		return text
+	if errorDir != "" {
+		if text := Recorded(errorFile(errorDir, local)); text != "" {
+			return text
+		}
 	}
 	return traceback(tail)
 }
@@ -49,26 +52,26 @@ func Recorded(path string) string {
 }
 
 // exceptionLine is how Python ends a traceback: the exception's name, and its text if it has any.
-var exceptionLine = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*(: |$)`)
+var exceptionLine = lazy.Regexp(`^[A-Za-z_][A-Za-z0-9_.]*(: |$)`)
 
 // prefixed is what torch puts before each line of a traceback once there is a process group
 // (torch/distributed/distributed_c10d.py, init_process_group).
-var prefixed = regexp.MustCompile(`^\[rank\d+\]: ?`)
+var prefixed = lazy.Regexp(`^\[rank\d+\]: ?`)
 
 // unparsed is how Python begins to tell of a script that is not Python: no frame, for nothing ran (CPython
 // Lib/traceback.py, TracebackException).
-var unparsed = regexp.MustCompile(`^  File ".*", line \d+$`)
+var unparsed = lazy.Regexp(`^  File ".*", line \d+$`)
 
 // traceback returns the line that ends the last Python traceback among lines. Lines of standard output may stand
 // anywhere between those of the traceback.
 func traceback(lines []string) string {
 	found, inside := "", false
 	for _, text := range lines {
-		text = prefixed.ReplaceAllString(text, "")
+		text = prefixed().ReplaceAllString(text, "")
 		switch {
-		case strings.HasPrefix(text, "Traceback (most recent call last):"), unparsed.MatchString(text):
+		case strings.HasPrefix(text, "Traceback (most recent call last):"), unparsed().MatchString(text):
 			inside = true
-		case inside && exceptionLine.MatchString(text):
+		case inside && exceptionLine().MatchString(text):
 			found, inside = text, false
 		}
 	}

@@ -1,17 +1,14 @@
 package framework
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/test/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // twoByTwo is a world of two nodes with two slots each, seen by the second.
 func twoByTwo(group int) Place {
@@ -39,9 +36,9 @@ func nothing(string) (string, bool) { return "", false }
 // parameter servers.
 func TestEnvOfEveryRank(t *testing.T) {
 	for _, f := range frameworks {
-		golden(t, f.Name+".want", environments(f, twoByTwo))
+		golden.File(t, filepath.Join("testdata", f.Name+".want"), environments(f, twoByTwo))
 		if f.Servers {
-			golden(t, f.Name+"-ps.want", environments(f, served))
+			golden.File(t, filepath.Join("testdata", f.Name+"-ps.want"), environments(f, served))
 		}
 	}
 }
@@ -195,23 +192,6 @@ func TestGuess(t *testing.T) {
 		if got := strings.Join(Guess([]byte(c.script)), " "); got != c.want {
 			t.Errorf("%q: %q, want %q", c.script, got, c.want)
 		}
-	}
-}
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s differs (run with -update to see the diff):\n%s", path, got)
 	}
 }
 

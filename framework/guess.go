@@ -2,25 +2,26 @@ package framework
 
 import (
 	"bytes"
-	"regexp"
 	"slices"
+
+	"github.com/muster-run/muster/lazy"
 )
 
 // imported is how a script names a framework. Libraries on top of PyTorch count for it.
-var imported = regexp.MustCompile(`(?m)^[ \t]*(?:import[ \t]+(?:[\w. \t]+,[ \t]*)*|from[ \t]+)(torch|accelerate|deepspeed|lightning|pytorch_lightning|` +
+var imported = lazy.Regexp(`(?m)^[ \t]*(?:import[ \t]+(?:[\w. \t]+,[ \t]*)*|from[ \t]+)(torch|accelerate|deepspeed|lightning|pytorch_lightning|` +
 	`transformers|torchvision|torchaudio|timm|diffusers|peft|trl|composer|megatron|fairscale|jax|tensorflow|paddle)\b`)
 
 // horovodImport is how a script says that it is Horovod's, whatever else it imports: not where it tries whether there is one.
-var horovodImport = regexp.MustCompile(`(?m)^(?:import|from)[ \t]+horovod\b`)
+var horovodImport = lazy.Regexp(`(?m)^(?:import|from)[ \t]+horovod\b`)
 
 // Guess returns the frameworks other than the default of which a Python script may be, by what it imports; none where it
 // imports PyTorch: then the others are for something beside the training, as TensorFlow often is for its data or its log files.
 func Guess(script []byte) (likely []string) {
 	script = code(script)
-	if horovodImport.Match(script) {
+	if horovodImport().Match(script) {
 		return []string{horovodRun.Name}
 	}
-	for _, m := range imported.FindAllSubmatch(script, -1) {
+	for _, m := range imported().FindAllSubmatch(script, -1) {
 		name := string(m[1])
 		if !slices.Contains(Names(), name) || name == Default {
 			return nil

@@ -21,11 +21,12 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/muster-run/muster/lazy"
 )
 
 // A World is how many workers each node has, in the order of ranks.
@@ -217,13 +218,13 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) (status int, val
 const elastic = "worker_addresses"
 
 // scoped is the name of a scope.
-var scoped = regexp.MustCompile(`^(global|local_node-|cross_)([0-9]{0,8})(_process_set_hash_[0-9a-f]{1,16})?$`)
+var scoped = lazy.Regexp(`^(global|local_node-|cross_)([0-9]{0,8})(_process_set_hash_[0-9a-f]{1,16})?$`)
 
 // named begins the key of the name of a rank's host.
 const named = "rank_"
 
 // keyed is a key in a scope.
-var keyed = regexp.MustCompile(`^(` + named + `)?(0|[1-9][0-9]{0,8})$`)
+var keyed = lazy.Regexp(`^(rank_)?(0|[1-9][0-9]{0,8})$`)
 
 // parse returns what a request is about, and how many ranks there are in that scope. None but those of this world are served.
 func (s *Server) parse(r *http.Request) (at place, ranks int, err error) {
@@ -235,14 +236,14 @@ func (s *Server) parse(r *http.Request) (at place, ranks int, err error) {
 	if at.scope == elastic {
 		return at, s.World.size(), nil
 	}
-	name := scoped.FindStringSubmatch(at.scope)
+	name := scoped().FindStringSubmatch(at.scope)
 	if name == nil || (name[1] == "global") != (name[2] == "") {
 		return at, 0, errors.New("there is no such scope: is HOROVOD_HOSTNAME another than muster gave?")
 	}
 	if ranks = s.ranks(name[1], name[2]); ranks == 0 {
 		return at, 0, errors.New("this world has no such scope")
 	}
-	key := keyed.FindStringSubmatch(at.key)
+	key := keyed().FindStringSubmatch(at.key)
 	if key == nil {
 		return at, 0, errors.New("a key is the number of a rank")
 	}
