@@ -1,19 +1,16 @@
 package nccl
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/test/golden"
 	"github.com/muster-run/muster/topology"
 	"github.com/muster-run/muster/topology/fixture"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 const machines = "../topology/testdata/machines"
 
@@ -92,28 +89,11 @@ func TestGoldenMachines(t *testing.T) {
 			got := "# one node\n" + shown(Choose(given(m, "", 1))) +
 				"\n# four nodes\n" + shown(Choose(given(m, route, 4))) +
 				"\n# 64 nodes, NCCL 2.25.1, in a container that may not place memory\n" + shown(Choose(old))
-			golden(t, name+".txt", got)
+			golden.File(t, filepath.Join("testdata", name+".txt"), got)
 		})
 	}
 	files, err := filepath.Glob(machines + "/*.txt")
 	if err != nil || len(files) != len(routes) {
 		t.Errorf("%d machines are described, and %d are looked at (%v)", len(files), len(routes), err)
-	}
-}
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s differs (-update, and read the diff):\n%s", file, got)
 	}
 }

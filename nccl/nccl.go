@@ -19,6 +19,7 @@ type Given struct {
 	Container Container
 	World     World
 	TopoFile  string // where a topology is, or will be, written for NCCL to read; "": nowhere
+	Logs      string // the directory of this run's log files; "": there are none
 	Sealed    bool   // the container's seccomp filter denies calls that place memory on NUMA nodes
 }
 

@@ -40,6 +40,8 @@ var rules = []rule{
 	{"NCCL_MNNVL_ENABLE", sockets, (*facts).noMNNVL, "NCCL: troubleshooting, MNNVL"},
 	{"NCCL_P2P_DISABLE", gpus, (*facts).noPeers, "huggingface/accelerate: GeForce RTX 40 before driver 550.40.07"},
 	{"NCCL_DEBUG", gpus, (*facts).debug, "NCCL: NCCL_DEBUG"},
+	{"TORCH_NCCL_DUMP_ON_TIMEOUT", gpus, (*facts).dump, "PyTorch: ProcessGroupNCCL.hpp, TORCH_NCCL_DUMP_ON_TIMEOUT"},
+	{"TORCH_NCCL_DEBUG_INFO_TEMP_FILE", gpus, (*facts).dumpFile, "PyTorch: FlightRecorder, TORCH_FR_DUMP_TEMP_FILE"},
 }
 
 // handsOff is who chooses for the fabric, as a sentence: the vendor's plugin, which sets what it needs, and may refuse what others set. ask
@@ -100,13 +102,28 @@ func (f *facts) gib() (value, why string) {
 
 // topoFile tells NCCL what a virtual machine hides.
 func (f *facts) topoFile() (value, why string) {
-	switch {
-	case f.gpus[0].Vendor != "nvidia" || f.Machine.Veiled() == nil || f.Container.Mapped:
+	switch missing := f.Machine.Missing(); {
+	case f.Container.Mapped:
 		return "", ""
+	case f.gpus[0].Vendor == "nvidia" && len(missing) > 0:
+		return "", fmt.Sprintf("machines of this kind have an adapter at %s, and the kernel shows none there: the topology that is known of them does not fit, and GPUDirect stays off", list(missing))
+	case f.gpus[0].Vendor != "nvidia" || f.Machine.Veiled() == nil:
+		return "", f.flat()
 	case f.TopoFile == "":
 		return "", "there is nowhere to write it, and without it GPUs seem to be far from their adapters: GPUDirect stays off"
 	}
 	return f.TopoFile, "this virtual machine does not show which GPU and adapter share a PCIe switch: without it GPUDirect stays off"
+}
+
+// flat says of a virtual machine of which no topology is known that it hides how near GPUs and adapters are; "" of any other.
+func (f *facts) flat() string {
+	near := slices.ContainsFunc(f.gpus, func(g topology.GPU) bool {
+		return g.Memory >= 0 || slices.ContainsFunc(f.rails, func(r topology.Rail) bool { return topology.Relate(g.PCI, r.HCA.PCI) <= topology.PXB }) // Grace needs no switch
+	})
+	if near || !f.Machine.Processor.Virtual || f.transport != "ib" && f.transport != "roce" {
+		return ""
+	}
+	return "this virtual machine shows no PCIe switch that a GPU and an adapter share, and its topology is not known here: GPUDirect stays off unless its provider has a topology file to name"
 }
 
 // interfaces are those that NCCL would choose among: it passes over Docker's and libvirt's own bridges.
@@ -389,6 +406,22 @@ func (f *facts) noPeers() (value, why string) {
 
 func (f *facts) debug() (value, why string) {
 	return "WARN", "the cause of a failure is in the worker's output"
+}
+
+// dump is off by default before PyTorch 2.9 or so.
+func (f *facts) dump() (value, why string) {
+	return "1", "what PyTorch's flight recorder holds is kept when its own time-out ends a job"
+}
+
+// dumpFile is where. PyTorch appends the rank.
+func (f *facts) dumpFile() (value, why string) {
+	if f.Logs == "" {
+		return "", ""
+	}
+	if newer, set := f.Getenv("TORCH_FR_DUMP_TEMP_FILE"); set {
+		return "", "TORCH_FR_DUMP_TEMP_FILE=" + newer + ", its newer name, counts"
+	}
+	return f.Logs + "/nccl_trace_rank_", "beside the log files: /tmp is gone with its container"
 }
 
 // broken names the nodes that lack adapters, or where all are alike the adapters like those for training that cannot be used.

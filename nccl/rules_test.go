@@ -96,6 +96,11 @@ func TestRules(t *testing.T) {
 		{name: "RoCE by IPv6 alone", machine: v6, want: "NCCL_IB_ADDR_FAMILY=AF_INET6"},
 		{name: "InfiniBand, 31 nodes", machine: dgx, edit: func(g *Given) { g.World.Nodes = 31 }, want: "-NCCL_IB_TIMEOUT"},
 		{name: "InfiniBand, 32 nodes", machine: dgx, edit: func(g *Given) { g.World.Nodes = 32 }, want: "NCCL_IB_TIMEOUT=22"},
+		{name: "log files", machine: dgx, edit: func(g *Given) { g.World.Nodes, g.Logs = 1, "/logs/run-1" }, want: "TORCH_NCCL_DUMP_ON_TIMEOUT=1 TORCH_NCCL_DEBUG_INFO_TEMP_FILE=/logs/run-1/nccl_trace_rank_"},
+		{name: "no log files", machine: dgx, edit: func(g *Given) { g.World.Nodes = 1 }, want: "TORCH_NCCL_DUMP_ON_TIMEOUT=1 -TORCH_NCCL_DEBUG_INFO_TEMP_FILE"},
+		{name: "the dump's newer name", machine: dgx, edit: func(g *Given) {
+			g.Logs, g.Getenv = "/logs", func(name string) (string, bool) { return "/x", name == "TORCH_FR_DUMP_TEMP_FILE" }
+		}, want: "-TORCH_NCCL_DEBUG_INFO_TEMP_FILE"},
 		{name: "a node alone", machine: dgx, edit: func(g *Given) { g.World.Nodes = 1 }, want: "NCCL_DEBUG=WARN -NCCL_IB_HCA -GLOO_SOCKET_IFNAME"},
 		{name: "memory that cannot be placed", machine: dgx, edit: func(g *Given) { g.Sealed, g.Container.Version = true, Version{2, 24, 3} }, want: "NCCL_CUMEM_HOST_ENABLE=0"},
 		{name: "the same, and NCCL copes", machine: dgx, edit: func(g *Given) { g.Sealed, g.Container.Version = true, Version{2, 26, 5} }, want: "-NCCL_CUMEM_HOST_ENABLE"},

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/test/golden"
 	"github.com/muster-run/muster/topology"
 	"github.com/muster-run/muster/topology/fixture"
 )
@@ -74,6 +75,17 @@ func TestVariants(t *testing.T) {
 			want: []string{"-NCCL_IB_GID_INDEX=3", "+NCCL_IB_GID_INDEX=7"}},
 		{name: "no DMI", machine: "azure-nd96isr-h100-v5", text: func(s string) string { return withoutLines(s, "dmi ") },
 			want: []string{"-NCCL_TOPO_FILE=/run/muster/topology.xml", "-this virtual machine does not show…"}},
+		{name: "a virtual machine that lost an adapter", machine: "azure-nd96isr-h100-v5", text: func(s string) string {
+			return withoutLines(withoutLines(withoutLines(s, "hca mlx5_ib2 "), "port mlx5_ib2 "), "gid mlx5_ib2 ")
+		}, want: []string{
+			"-NCCL_TOPO_FILE=/run/muster/topology.xml", "-this virtual machine does not show…",
+			"-NCCL_IB_HCA==mlx5_ib0,mlx5_ib1,mlx5_ib2,…", "-UCX_NET_DEVICES=mlx5_ib0:1,mlx5_ib1:1,mlx5_ib2:1,…", "+NCCL_IB_HCA==mlx5_ib0,mlx5_ib1,mlx5_ib3,…", "+UCX_NET_DEVICES=mlx5_ib0:1,mlx5_ib1:1,mlx5_ib3:1,…",
+			"+left alone: NCCL_TOPO_FILE: not set, for machines of this kind have an adapter at 0103:00:00.0, and the kernel shows none there: …",
+		}},
+		{name: "a virtual machine that is not known", machine: "kvm-8xh100-flat", text: func(s string) string { return s + hypervisor },
+			want: []string{"+left alone: NCCL_TOPO_FILE: not set, for this virtual machine shows no PCIe switch that a GPU and an adapter share, and its topology is not known here: GPUDirect stays off…"}},
+		{name: "a virtual machine that shows its switches", machine: "oci-bm.gpu.h100.8", text: func(s string) string { return s + hypervisor }},
+		{name: "a virtual machine of Grace's", machine: "gb200-nvl72-tray", text: func(s string) string { return s + hypervisor }},
 		{name: "a GPU of another container", machine: "dgx-h100", text: func(s string) string { return s }, without: "dev/nvidia3"},
 		{name: "an adapter without its device", machine: "dgx-h100", text: func(s string) string { return s }, without: "dev/infiniband/uverbs0",
 			want: lost0("no /dev/infiniband/uverbs0 in this container")},
@@ -97,6 +109,9 @@ func TestVariants(t *testing.T) {
 		})
 	}
 }
+
+// hypervisor has the CPUs say that they are a virtual machine's.
+const hypervisor = "\nfile proc/cpuinfo \"flags : fpu hypervisor lm\"\n"
 
 func withoutLines(text, start string) string {
 	lines := slices.DeleteFunc(strings.Split(text, "\n"), func(l string) bool { return strings.HasPrefix(l, start) })
@@ -159,7 +174,7 @@ func behindOneSwitch(t *testing.T, m topology.Machine, gpu, nic string) {
 }
 
 func TestGoldenTopology(t *testing.T) {
-	golden(t, "azure-nd96isr-h100-v5.xml", string(Topology(machineOf(t, described(t, "azure-nd96isr-h100-v5")))))
+	golden.File(t, "testdata/azure-nd96isr-h100-v5.xml", string(Topology(machineOf(t, described(t, "azure-nd96isr-h100-v5")))))
 	if text := Topology(machineOf(t, described(t, "dgx-h100"))); text != nil {
 		t.Errorf("a machine that hides nothing has a topology:\n%s", text)
 	}

@@ -30,10 +30,17 @@ func (m Machine) Rails() (all []Rail) {
 }
 
 // Compute is the ports that are for training, without those for storage and management: of the usable ones the fastest, InfiniBand before
-// Ethernet; of these, where some GPU has one behind its own PCIe switches, those that are the nearest to a GPU.
+// Ethernet; of these, where some GPU has one behind its own PCIe switches, those that are the nearest to a GPU. Ports behind GPUs' switches that carry
+// more together than the fastest ones, which no GPU has there, come before these: storage may have newer adapters than training has.
 func (m Machine) Compute() []Rail {
 	usable := slices.DeleteFunc(m.Rails(), func(r Rail) bool { return !r.Port.Usable })
-	fast := fastest(usable)
+	fast := m.fastest(usable)
+	if !m.local(fast) {
+		behind := slices.DeleteFunc(m.Rails(), func(r Rail) bool { return !m.local([]Rail{r}) })
+		if own := m.fastest(slices.DeleteFunc(slices.Clone(behind), func(r Rail) bool { return !r.Port.Usable })); carry(own, behind) > carry(fast, fast) {
+			fast = own
+		}
+	}
 	var near []Rail
 	local := false
 	for _, g := range m.GPUs {
@@ -52,32 +59,62 @@ func (m Machine) Compute() []Rail {
 	})
 }
 
-// fastest are the ports of the best rate; one of the same card whose link has lost lanes counts as the others do. Without InfiniBand
+// carry is what ports would bring together, in Gb/s, with those of all that are of the same cards, and may be down.
+func carry(ports, all []Rail) (sum float64) {
+	var best float64
+	for _, r := range ports {
+		best = max(best, r.Port.Rate)
+	}
+	for _, r := range all {
+		if slices.ContainsFunc(ports, func(p Rail) bool { return sameCard(p.HCA, r.HCA) }) {
+			sum += best
+		}
+	}
+	return sum
+}
+
+// fastest are the ports of the best rate; one of the same card whose link has lost lanes or speed counts as the others do. Without InfiniBand
 // and Ethernet it is all ports of EFA, whose rate says nothing.
-func fastest(ports []Rail) []Rail {
+func (m Machine) fastest(ports []Rail) []Rail {
 	efa := func(r Rail) bool { return r.HCA.EFA() }
 	verbs := slices.DeleteFunc(slices.Clone(ports), func(r Rail) bool {
 		return efa(r) || r.Port.Layer != "InfiniBand" && r.Port.Layer != "Ethernet"
 	})
 	if len(verbs) == 0 {
-		return slices.DeleteFunc(ports, func(r Rail) bool { return !efa(r) })
+		return slices.DeleteFunc(slices.Clone(ports), func(r Rail) bool { return !efa(r) })
 	}
 	var best float64
 	for _, r := range verbs {
 		best = max(best, r.Port.Rate)
 	}
-	top := slices.DeleteFunc(slices.Clone(verbs), func(r Rail) bool { return r.Port.Rate < best*0.9 })
+	top := slices.DeleteFunc(slices.Clone(verbs), func(r Rail) bool { return r.Port.Rate < best*0.9 && !r.untold() })
 	if i := slices.IndexFunc(top, func(r Rail) bool { return r.Port.Layer == "InfiniBand" }); i >= 0 {
 		top = slices.DeleteFunc(top, func(r Rail) bool { return r.Port.Layer != "InfiniBand" })
 	}
+	local := m.local(top)
 	return slices.DeleteFunc(verbs, func(r Rail) bool {
-		return !slices.ContainsFunc(top, func(t Rail) bool { return t.Name() == r.Name() || narrowed(r, t) })
+		return !slices.ContainsFunc(top, func(t Rail) bool { return t.Name() == r.Name() || narrowed(r, t) }) && !(local && m.slowed(r, top))
 	})
 }
+
+// untold reports whether nobody knows a port's rate: a kernel that is older than the card's speed calls it SDR, which no card of today has of its own.
+func (r Rail) untold() bool { return r.Port.Layer == "InfiniBand" && r.Port.Speed == "SDR" }
 
 // narrowed reports whether r is what t is, but for fewer lanes: 200 Gb/sec (2X NDR) beside 400 Gb/sec (4X NDR).
 func narrowed(r, t Rail) bool {
 	return sameCard(r.HCA, t.HCA) && r.Port.Layer == t.Port.Layer && r.Port.Speed != "" && r.Port.Speed == t.Port.Speed && r.Port.Lanes < t.Port.Lanes
+}
+
+// slowed reports whether r is a GPU's own as those of top are others', and its link came up slower: 200 Gb/sec (4X HDR) beside 400 Gb/sec (4X NDR).
+func (m Machine) slowed(r Rail, top []Rail) bool {
+	if !slices.ContainsFunc(top, func(t Rail) bool { return sameCard(r.HCA, t.HCA) && r.Port.Layer == t.Port.Layer }) {
+		return false
+	}
+	return slices.ContainsFunc(m.GPUs, func(g GPU) bool {
+		relation := Relate(g.PCI, r.HCA.PCI)
+		nearest, left := nearestTo(g, top)
+		return relation <= PXB && (relation < left || relation == left && slices.ContainsFunc(nearest, func(n Rail) bool { return sameSlot(n.HCA, r.HCA) }))
+	})
 }
 
 func sameCard(a, b HCA) bool {
@@ -102,6 +139,9 @@ func (m Machine) ForTraining(r Rail) bool {
 		return slices.ContainsFunc(m.GPUs, func(g GPU) bool { return g.Visible && Relate(g.PCI, r.HCA.PCI) <= PXB })
 	}
 	alike := slices.ContainsFunc(compute, func(c Rail) bool { return sameCard(c.HCA, r.HCA) })
+	if !m.local(compute) && m.cutOff(compute, r) {
+		return true
+	}
 	if !alike || slices.ContainsFunc(compute, func(c Rail) bool { return sameSlot(c.HCA, r.HCA) }) {
 		return false
 	}
@@ -127,6 +167,44 @@ func (m Machine) ForTraining(r Rail) bool {
 		return !slices.ContainsFunc(users, func(g GPU) bool { return Relate(g.PCI, c.HCA.PCI) <= Relate(g.PCI, r.HCA.PCI) })
 	})
 	return len(left) < len(users) && (farthest == PXB || r.Port.Layer == "InfiniBand") // Ethernet that nobody uses is common
+}
+
+// cutOff reports whether a port that cannot be used is one of those that most GPUs of this container have behind their switches, while none that can be
+// used is there: their fabric is down, and what is left is storage's.
+func (m Machine) cutOff(compute []Rail, r Rail) bool {
+	if r.Port.Layer == "Ethernet" && compute[0].Port.Layer == "InfiniBand" { // that nobody uses is common
+		return false
+	}
+	gpus, cut, own := 0, 0, false
+	for _, g := range m.GPUs {
+		if !g.Visible {
+			continue
+		}
+		gpus++
+		if slices.ContainsFunc(m.Rails(), func(o Rail) bool { return sameCard(o.HCA, r.HCA) && Relate(g.PCI, o.HCA.PCI) <= PXB }) {
+			cut++
+			own = own || Relate(g.PCI, r.HCA.PCI) <= PXB
+		}
+	}
+	return own && 2*cut > gpus
+}
+
+// Bare are the GPUs of this container that have no port for training behind their PCIe switches, where most have one.
+func (m Machine) Bare() (gpus []GPU) {
+	compute, all := m.Compute(), 0
+	for _, g := range m.GPUs {
+		if !g.Visible {
+			continue
+		}
+		all++
+		if _, relation := nearestTo(g, compute); relation > PXB {
+			gpus = append(gpus, g)
+		}
+	}
+	if 2*len(gpus) >= all {
+		return nil
+	}
+	return gpus
 }
 
 // Spare reports whether a port that cannot be used is like those for training, and yet no GPU misses it; of a machine without any that can

@@ -70,6 +70,11 @@ func (t tree) hcas(devices []PCI, nets []Net) (all []HCA) {
 		if at == (Address{}) {
 			at = addressIn(home)
 		}
+		if on := path.Base(t.link(path.Join(home, "device"))); strings.Count(on, ":") == 2 {
+			if _, err := ParseAddress(on); err != nil {
+				t.note("%s/device: %v", dir, err)
+			}
+		}
 		h := HCA{
 			Name: name, PCI: PCI{Address: at, NUMA: -1, Path: []string{at.String()}}, Kind: word(t.line(dir + "/node_type")),
 			Type: t.line(dir + "/hca_type"), Board: t.line(dir + "/board_id"), Firmware: t.line(dir + "/fw_ver"), GUID: t.line(dir + "/node_guid"),

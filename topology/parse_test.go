@@ -2,6 +2,8 @@ package topology
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -171,6 +173,29 @@ func TestNatural(t *testing.T) {
 	slices.SortFunc(names, natural)
 	if got := strings.Join(names, " "); got != "ib mlx5_1 mlx5_2 mlx5_02 mlx5_10 rdmap79s0 rdmap113s0" && got != "ib mlx5_1 mlx5_02 mlx5_2 mlx5_10 rdmap79s0 rdmap113s0" {
 		t.Error(got)
+	}
+}
+
+// What is no PCI address, or class, is told of wherever it stands.
+func TestMalformed(t *testing.T) {
+	r := expanded(t, described(t, "workstation-1gpu"))
+	for name, text := range map[string]string{
+		"sys/bus/pci/devices/zzzz:00:00.0/class": "0x030200", "sys/bus/pci/devices/0000:02:00.8/class": "0x030200", "sys/bus/pci/devices/0000:03:00.0/class": "banana",
+		"proc/driver/nvidia/gpus/00000000:0g:00.0/information": "Model: x", "sys/class/infiniband/mlx5_0/node_type": "1: CA",
+	} {
+		write(t, r, name, text+"\n")
+	}
+	if err := os.Symlink("../../../devices/pci0000:00/0000:0x:00.0", filepath.Join(string(r), "sys/class/infiniband/mlx5_0/device")); err != nil {
+		t.Fatal(err)
+	}
+	m := probed(t, r)
+	for _, want := range []string{
+		"sys/bus/pci/devices: \"zzzz:00:00.0\" is no PCI address", "sys/bus/pci/devices: \"0000:02:00.8\" is no PCI address", "sys/bus/pci/devices/0000:03:00.0/class: \"banana\" is no PCI class",
+		"proc/driver/nvidia/gpus: \"00000000:0g:00.0\" is no PCI address", "sys/class/infiniband/mlx5_0/device: \"0000:0x:00.0\" is no PCI address",
+	} {
+		if !slices.ContainsFunc(m.Unknown, func(u string) bool { return strings.HasPrefix(u, want) }) {
+			t.Errorf("nothing says %s: %q", want, m.Unknown)
+		}
 	}
 }
 

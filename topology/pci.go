@@ -113,8 +113,12 @@ func (t tree) pci() []PCI {
 
 func (t tree) function(a Address, name string) (PCI, bool) {
 	dir := pciDevices + "/" + name
-	class, ok := t.number(dir + "/class")
+	text := t.line(dir + "/class")
+	class, ok := parseNumber(text)
 	if !ok || class < 0 || class > 0xffffff {
+		if text != "" {
+			t.note("%s/class: %s is no PCI class", dir, quote(text))
+		}
 		return PCI{}, false
 	}
 	p := PCI{Address: a, Class: uint32(class), Vendor: t.id(dir + "/vendor"), Device: t.id(dir + "/device"), NUMA: -1}
@@ -143,9 +147,15 @@ func (t tree) complete(p PCI) PCI {
 		p.Driver = ""
 	}
 	p.Virtual = t.link(dir+"/physfn") != ""
-	p.Link = Link{Speed: speed(t.line(dir + "/current_link_speed")), MaxSpeed: speed(t.line(dir + "/max_link_speed"))}
-	p.Link.Width, p.Link.MaxWidth = t.lanes(dir+"/current_link_width"), t.lanes(dir+"/max_link_width")
+	p.Link = t.pcieLink(dir)
 	return p
+}
+
+func (t tree) pcieLink(dir string) Link {
+	return Link{
+		Speed: speed(t.line(dir + "/current_link_speed")), MaxSpeed: speed(t.line(dir + "/max_link_speed")),
+		Width: t.lanes(dir + "/current_link_width"), MaxWidth: t.lanes(dir + "/max_link_width"),
+	}
 }
 
 // name is the function's own: it has one at 0000:00:00.0, too.

@@ -137,6 +137,11 @@ func (m *Machine) answer(q question, text string) error {
 	for line := range strings.Lines(clean([]byte(text))) {
 		words := strings.Split(line, ",")
 		a, err := ParseAddress(strings.TrimSpace(words[0]))
+		if err != nil && len(words) == len(q.fields)+1 {
+			if odd := fmt.Sprintf("nvidia-smi: %v", err); len(m.Unknown) < maxNotes && !slices.Contains(m.Unknown, odd) {
+				m.Unknown = append(m.Unknown, odd)
+			}
+		}
 		if err != nil || len(words) != len(q.fields)+1 {
 			continue
 		}

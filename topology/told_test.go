@@ -3,6 +3,7 @@ package topology
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -95,6 +96,19 @@ func TestAskInVain(t *testing.T) {
 		if asked != c.asked || len(m.Unknown) != 1 || !strings.Contains(m.Unknown[0], c.unknown) {
 			t.Errorf("%s: asked %d times, unknown %q", c.name, asked, m.Unknown)
 		}
+	}
+}
+
+// A line of a GPU that is at no address is told of, once, and the others' count.
+func TestAskOdd(t *testing.T) {
+	m := twoGPUs()
+	m.Ask(func(args ...string) (string, error) {
+		fields := strings.Count(args[0], ",")
+		return "00000000:1G:00.0" + strings.Repeat(", lost", fields) + "\n00000000:1B:00.0" + strings.Repeat(", x", fields) + "\n", nil
+	}, func(error) bool { return false })
+	odd := slices.DeleteFunc(slices.Clone(m.Unknown), func(u string) bool { return !strings.Contains(u, "1G:00.0\" is no PCI address") })
+	if len(odd) != 1 || m.GPUs[0].Told.MIG != "x" {
+		t.Errorf("unknown %q, %+v", m.Unknown, m.GPUs[0].Told)
 	}
 }
 

@@ -61,6 +61,33 @@ func TestVariants(t *testing.T) {
 			want: []string{"+hca mlx5_0: rate 100 2X HDR…", "-hca mlx5_0: rate 200 4X HDR…"},
 		},
 		{
+			name: "half the speed", machine: "dgx-h100",
+			text: func(t testing.TB, s string) string {
+				return fixture.Edit(t, s, port0, "400 Gb/sec (4X NDR)", "200 Gb/sec (4X HDR)")
+			},
+			want: []string{"+hca mlx5_0: rate 200 4X HDR…", "-hca mlx5_0: rate 400 4X NDR…"},
+		},
+		{
+			name: "storage's adapters are newer than those for training", machine: "dgx-h100",
+			text: func(t testing.TB, s string) string {
+				for _, n := range []string{"1", "7"} {
+					s = fixture.Edit(t, s, "port mlx5_"+n+" 1 ", "200 Gb/sec (4X HDR)", "800 Gb/sec (4X XDR)")
+				}
+				return s
+			},
+			want: []string{"+hca mlx5_1: rate 800 4X XDR…", "-hca mlx5_1: rate 200 4X HDR…", "+hca mlx5_7: rate 800 4X XDR…", "-hca mlx5_7: rate 200 4X HDR…"},
+		},
+		{
+			name: "a kernel that is older than the cards", machine: "dgx-h100",
+			text: func(t testing.TB, s string) string {
+				for _, n := range []int{0, 3, 4, 5, 6, 9, 10, 11} {
+					s = fixture.Edit(t, s, fmt.Sprintf("port mlx5_%d 1 ", n), "400 Gb/sec (4X NDR)", "10 Gb/sec (4X SDR)")
+				}
+				return s
+			},
+			want: oldKernel(),
+		},
+		{
 			name: "a counter at its end", machine: "dgx-h100",
 			text: func(t testing.TB, s string) string { return fixture.Edit(t, s, port0, "down=0", "down=255") },
 		},
@@ -186,6 +213,27 @@ func write(t testing.TB, r Root, name, text string) {
 func gidChanges() (all []string) {
 	for i := range 5 {
 		all = append(all, fmt.Sprintf("-hca mlx5_bond_%d: gids [{0 …", i), fmt.Sprintf("+hca mlx5_bond_%d: gids [{4 …", i))
+	}
+	return all
+}
+
+// An adapter for training stays one though all but a few of its kind are down, and storage's are newer.
+func TestMostDown(t *testing.T) {
+	s := described(t, "dgx-h100")
+	for _, n := range []string{"1", "7"} {
+		s = fixture.Edit(t, s, "port mlx5_"+n+" 1 ", "200 Gb/sec (4X HDR)", "800 Gb/sec (4X XDR)")
+	}
+	for _, n := range []string{"0", "3", "4", "5", "6", "9"} {
+		s = fixture.Edit(t, s, "port mlx5_"+n+" 1 ", "4: ACTIVE", "1: DOWN")
+	}
+	if got := Names(probed(t, expanded(t, s)).Compute()); !slices.Equal(got, []string{"mlx5_10", "mlx5_11"}) {
+		t.Error(got)
+	}
+}
+
+func oldKernel() (all []string) {
+	for _, n := range []int{0, 3, 4, 5, 6, 9, 10, 11} {
+		all = append(all, fmt.Sprintf("-hca mlx5_%d: rate 400 4X NDR…", n), fmt.Sprintf("+hca mlx5_%d: rate 10 4X SDR…", n))
 	}
 	return all
 }

@@ -33,22 +33,39 @@ var veiledMachines = []veiled{
 
 // Veiled is which GPU and which adapter are neighbours though the kernel does not show it. It is nil unless the machine is exactly
 // one that is known: a topology file with a device that is not there would be worse than none.
-func (m Machine) Veiled() (pairs []Pairing) {
+func (m Machine) Veiled() []Pairing {
+	pairs, missing := m.paired()
+	if len(missing) > 0 {
+		return nil
+	}
+	return pairs
+}
+
+// Missing is where such a machine has adapters, and the kernel shows none, though it shows all of its GPUs.
+func (m Machine) Missing() []string {
+	_, missing := m.paired()
+	return missing
+}
+
+// paired are the neighbours of a machine that is known, and where adapters of it are not there; nothing of any other machine.
+func (m Machine) paired() (pairs []Pairing, missing []string) {
 	i := slices.IndexFunc(veiledMachines, func(v veiled) bool { return v.platform == m.Platform() })
 	if i < 0 || len(m.GPUs) != len(veiledMachines[i].pairs) {
-		return nil
+		return nil, nil
 	}
 	for _, g := range m.GPUs {
 		k := slices.IndexFunc(veiledMachines[i].pairs, func(p veiledPair) bool { return p.gpu == g.PCI.Address.Domain })
 		if k < 0 {
-			return nil
+			return nil, nil
 		}
 		p := veiledMachines[i].pairs[k]
-		h := slices.IndexFunc(m.HCAs, func(h HCA) bool { return h.PCI.Address == Address{Domain: p.hca} })
+		at := Address{Domain: p.hca}
+		h := slices.IndexFunc(m.HCAs, func(h HCA) bool { return h.PCI.Address == at })
 		if h < 0 {
-			return nil
+			missing = append(missing, at.String())
+			continue
 		}
 		pairs = append(pairs, Pairing{GPU: g.Index, HCA: m.HCAs[h].Name, Node: p.node})
 	}
-	return pairs
+	return pairs, missing
 }

@@ -3,18 +3,16 @@ package view
 import (
 	"encoding/xml"
 	"errors"
-	"flag"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/muster-run/muster/test/golden"
 	"github.com/muster-run/muster/topology"
 	"github.com/muster-run/muster/topology/fixture"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // probed is a machine by the name of its description.
 func probed(t testing.TB, name string) topology.Machine {
@@ -50,26 +48,12 @@ func TestGolden(t *testing.T) {
 				if err := show(&b, m); err != nil {
 					t.Fatal(err)
 				}
-				golden(t, name+end, b.String())
+				golden.File(t, filepath.Join("testdata", name+end), b.String())
 				if end == ".svg" {
 					wellFormed(t, b.String())
 				}
 			}
 		})
-	}
-}
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil || got != string(want) {
-		t.Errorf("%s differs (%v); `make golden`, and read the diff. Got:\n%s", path, err, got)
 	}
 }
 
