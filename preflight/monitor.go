@@ -15,11 +15,12 @@ import (
 // A Monitor looks at what may break during a job. Each of its looks says what has changed since the one before it; a finding that passes takes
 // one back. It is for one goroutine at a time: some files take their time where firmware has died.
 type Monitor struct {
-	host  Host
-	ports []watched
-	lanes map[int]int       // of each GPU, by its index
-	told  map[string]string // of nvidia-smi's findings, by GPU
-	log   int               // the kernel's, from its end on; -1: it cannot be read
+	host      Host
+	ports     []watched
+	lanes     map[int]int       // of each GPU, by its index
+	told      map[string]string // of nvidia-smi's findings, by GPU
+	countable [][]string        // of each port, the counters that can be read; nil: nobody has tried
+	log       int               // the kernel's, from its end on; -1: it cannot be read
 }
 
 // A watched is a port by which the job trains, as it was at the last look.
@@ -30,10 +31,10 @@ type watched struct {
 	counters [counted]tally
 }
 
-// A tally is one counter: what it was at first, and when it was told of last.
+// A tally is one counter: what it was at the last look, by how much it has grown since the job began, and by how much when it was told of last.
 type tally struct {
-	known      bool
-	last, told int
+	known             bool
+	last, grown, told int
 }
 
 const counted = 4
@@ -91,13 +92,15 @@ func (w *Monitor) Ports() (all []Finding) {
 	for i := range w.ports {
 		p := &w.ports[i]
 		now := w.host.Root.Port(p.HCA, p.Port.Number)
+		if now.Why != p.why && now.Why == "" { // as fast as it was, or not
+			all = append(all, pass("%s is active again", p.Name())...)
+			p.why = ""
+		}
 		switch {
 		case now.Why != p.why && now.Why != "":
 			r := p.Rail
 			r.Port = now
 			all = append(all, found(Fail, "what goes through it waits or fails, and all nodes wait for that", portCure(r), "%s: %s", p.Name(), now.Why)...)
-		case now.Why != p.why:
-			all = append(all, pass("%s is active again", p.Name())...)
 		case now.Why == "" && now.Rate < p.rate && !p.HCA.EFA():
 			all = append(all, found(Warn, "each collective runs at the pace of this port", "look at its cable, its switch port and its transceiver", "%s: %g Gb/s, %g before", p.Name(), now.Rate, p.rate)...)
 		case now.Why == "" && now.Rate > p.rate && p.rate > 0 && !p.HCA.EFA():
@@ -120,10 +123,10 @@ func (w *Monitor) Counters() (all []Finding) {
 			if n == nil {
 				continue
 			}
-			if grown := *n - t.last; t.known && grown > 0 {
-				t.told += grown
-				if t.told == grown || t.told >= 2*(t.told-grown) {
-					all = append(all, found(Warn, counts[j].means, "look at its cable, its transceiver and its switch port", "%s: %s: %d more during the job", p.Name(), counts[j].what, t.told)...)
+			if more := *n - t.last; t.known && more > 0 {
+				if t.grown += more; t.grown >= 2*t.told {
+					t.told = t.grown
+					all = append(all, found(Warn, counts[j].means, "look at its cable, its transceiver and its switch port", "%s: %s: %d more during the job", p.Name(), counts[j].what, t.grown)...)
 				}
 			}
 			t.known, t.last = true, *n

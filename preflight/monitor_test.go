@@ -66,6 +66,14 @@ func TestMonitor(t *testing.T) {
 		{port + "state", "4: ACTIVE", "pass hca: mlx5_3 is active again\n"},
 		{port + "rate", "200 Gb/sec (2X NDR)", "warn hca: mlx5_3: 200 Gb/s, 400 before\n"},
 		{port + "rate", "400 Gb/sec (4X NDR)", "pass hca: mlx5_3: 400 Gb/s again\n"},
+		{port + "state", "2: INIT", "fail hca: mlx5_3: INIT: the link is up, but no subnet manager has set the port up\n"},
+		{port + "rate", "200 Gb/sec (2X NDR)", ""},
+		{port + "state", "4: ACTIVE", "pass hca: mlx5_3 is active again\nwarn hca: mlx5_3: 200 Gb/s, 400 before\n"},
+		{port + "rate", "400 Gb/sec (4X NDR)", "pass hca: mlx5_3: 400 Gb/s again\n"},
+		{port + "counters/link_error_recovery", "1", "warn hca-errors: mlx5_3: its link had to recover: 1 more during the job\n"},
+		{port + "counters/link_error_recovery", "2", "warn hca-errors: mlx5_3: its link had to recover: 2 more during the job\n"},
+		{port + "counters/link_error_recovery", "3", ""},
+		{port + "counters/link_error_recovery", "4", "warn hca-errors: mlx5_3: its link had to recover: 4 more during the job\n"},
 		{port + "counters/symbol_error", "10", "warn hca-errors: mlx5_3: symbol errors: 10 more during the job\n"},
 		{port + "counters/symbol_error", "15", ""},
 		{port + "counters/symbol_error", "40", "warn hca-errors: mlx5_3: symbol errors: 40 more during the job\n"},
@@ -88,7 +96,7 @@ func TestMonitor(t *testing.T) {
 		{"ecc.errors", id + ", Enabled, 0", ""},
 		{"remapped_rows", id + ", No, No", ""},
 		{"ecc.errors", id + ", Enabled, 2", "warn gpu-memory: GPU0: 2 uncorrected errors of memory since its driver was loaded\n"},
-		{"remapped_rows", id + ", Yes, No", "warn gpu-memory: GPU0 is to be reset, to remap a row of its memory\n"},
+		{"remapped_rows", id + ", Yes, No", "fail gpu-memory: GPU0 is to be reset, to remap a row of its memory\n"},
 		{"remapped_rows", id + ", No, Yes", "fail gpu-memory: GPU0 could not remap a row of its memory\n"},
 	} {
 		answers[c.query] = c.answer + "\n"

@@ -48,10 +48,29 @@ func hcas(h Host, n Need) (all []Finding) {
 			all = append(all, found(Warn, "nothing goes through it, which is well only if nothing should", portCure(r), "%s: %s", r.Name(), r.Port.Why)...)
 		}
 	}
+	if all == nil {
+		all = absent(m)
+	}
 	if all == nil && len(compute) > 0 {
 		return pass("the ports of %s are active", plural(len(compute), "adapter"))
 	}
 	return all
+}
+
+// absent are adapters that the kernel does not show at all, as far as the machine's other parts tell.
+func absent(m topology.Machine) []Finding {
+	const means, hint = "its GPU sends through another one's adapter, and all nodes wait for this one", "see the host's kernel log, and whether lspci shows it there: it may have fallen off the bus, or its driver may not run"
+	if at := m.Missing(); len(at) > 0 {
+		return found(Warn, means, hint, "machines of this kind have an adapter at %s, and the kernel shows none there", some(at))
+	}
+	var names []string
+	for _, g := range m.Bare() {
+		names = append(names, gpuName(g.Index))
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return found(Warn, means, hint, "%s: no adapter for training is behind its PCIe switches, as one is behind those of most GPUs", some(names))
 }
 
 // misaligned are the adapters that are near the GPUs of a container with a part of the machine, which was given as many others.

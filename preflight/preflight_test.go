@@ -2,7 +2,6 @@ package preflight
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -13,11 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-run/muster/test/golden"
 	"github.com/muster-run/muster/topology"
 	"github.com/muster-run/muster/topology/fixture"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 const machines = "../topology/testdata/machines/"
 
@@ -53,21 +51,31 @@ func TestMachines(t *testing.T) {
 		name := filepath.Base(file)
 		t.Run(name, func(t *testing.T) {
 			got := strings.Join(checked(t, fixture.Tree(t, described(t, strings.TrimSuffix(name, ".txt")))), "\n") + "\n"
-			path := filepath.Join("testdata", name)
-			if *update {
-				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err, "(go test ./preflight -update)")
-			}
-			if got != string(want) {
-				t.Errorf("got\n%swant\n%s", got, want)
-			}
+			golden.File(t, filepath.Join("testdata", name), got)
 		})
 	}
+}
+
+// linked is a machine of GPUs with so many NVLinks between each other, as nvidia-smi says it.
+func linked(links [][]int) Host {
+	var m topology.Machine
+	for i, row := range links {
+		g := topology.GPU{Index: i, Vendor: "nvidia", Visible: true}
+		for k, n := range row {
+			if n > 0 {
+				g.Links = append(g.Links, topology.Peer{Index: k, Kind: "nvlink", Links: n})
+			}
+		}
+		m.GPUs = append(m.GPUs, g)
+	}
+	return Host{Machine: m}
+}
+
+// without is a description without the lines that have one of these words.
+func without(s string, words ...string) string {
+	return strings.Join(slices.DeleteFunc(strings.Split(s, "\n"), func(l string) bool {
+		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(l, w) })
+	}), "\n")
 }
 
 // nets are six fast interfaces on a machine.
@@ -106,6 +114,25 @@ func TestVariants(t *testing.T) {
 		{name: "a quarter of the lanes of a port", machine: "dgx-h100", want: []string{"fail hca-rate: mlx5_0: 100 Gb/s over 1 lane of 4, others 400"}, text: func(t testing.TB, s string) string {
 			return fixture.Edit(t, s, port0, "400 Gb/sec (4X NDR)", "100 Gb/sec (1X NDR)")
 		}},
+		{name: "a port at half the speed", machine: "dgx-h100", want: []string{"warn hca-rate: mlx5_0: 200 Gb/s, others 400: each collective"}, text: func(t testing.TB, s string) string {
+			return fixture.Edit(t, s, port0, "400 Gb/sec (4X NDR)", "200 Gb/sec (4X HDR)")
+		}},
+		{name: "a port at a quarter of the speed", machine: "oci-bm.gpu.h100.8", want: []string{"fail hca-rate: mlx5_0: 50 Gb/s, others 200"}, text: func(t testing.TB, s string) string {
+			return fixture.Edit(t, s, port0, "200 Gb/sec (4X HDR)", "50 Gb/sec (4X QDR)")
+		}},
+		{name: "no subnet manager for anybody", machine: "dgx-h100", want: []string{
+			"fail hca: mlx5_0: INIT: the link is up", "fail hca: mlx5_3: INIT", "fail hca: mlx5_4: INIT", "fail hca: mlx5_5: INIT", "fail hca: mlx5_6: INIT", "fail hca: mlx5_9: INIT",
+			"fail hca: mlx5_10: INIT", "fail hca: mlx5_11: INIT", "warn hca: mlx5_2: DOWN, Disabled", "warn hca: mlx5_8: DOWN, Disabled",
+		}, text: func(t testing.TB, s string) string {
+			for _, n := range []int{0, 3, 4, 5, 6, 9, 10, 11} {
+				s = fixture.Edit(t, s, fmt.Sprintf("port mlx5_%d 1 ", n), "4: ACTIVE", "2: INIT")
+			}
+			return s
+		}},
+		{name: "an adapter that fell off the bus", machine: "dgx-h100", want: []string{"warn hca: GPU0: no adapter for training is behind its PCIe switches, as one is behind those of most GPUs: "},
+			text: func(t testing.TB, s string) string { return without(s, "mlx5_0 ", "0000:18:00.0") }},
+		{name: "an adapter that a virtual machine lost", machine: "azure-nd96isr-h100-v5", want: []string{"warn hca: machines of this kind have an adapter at 0103:00:00.0, and the kernel shows none there: "},
+			text: func(t testing.TB, s string) string { return without(s, "mlx5_ib2 ", "0103:00:00.0") }},
 		{name: "a counter at its end", machine: "dgx-h100", want: []string{"warn hca-errors: mlx5_0: a counter of errors stands at its end"}, text: func(t testing.TB, s string) string {
 			return fixture.Edit(t, s, port0, "down=0", "down=255")
 		}},
@@ -168,6 +195,14 @@ func TestVariants(t *testing.T) {
 		{name: "some memory may be locked", machine: "dgx-h100", text: limits("Max locked memory         1073741824           1073741824           bytes"), want: []string{"warn memlock: 1 GiB of memory may be locked"}},
 		{name: "few open files", machine: "dgx-h100", text: limits("Max open files            1024                 4096                 files"), want: []string{"warn nofile: a process may open 4096 files"}},
 		{name: "an endless stack", machine: "dgx-h100", text: limits("Max stack size            unlimited            unlimited            bytes"), want: []string{"warn stack: the stack is unlimited"}},
+		{name: "errors of PCIe", machine: "dgx-h100", text: func(t testing.TB, s string) string {
+			at := "sys/bus/pci/devices/0000:43:00.0/aer_dev_"
+			return file(at+"fatal", "Undefined 0\\nDLP 2\\nTOTAL_ERR_FATAL 2\\n")(t, file(at+"nonfatal", "Undefined 0\\nTOTAL_ERR_NONFATAL 0\\n")(t, s))
+		}, want: []string{"warn pcie: GPU1 (0000:43:00.0): 2 fatal errors of PCIe since the machine runs: "}},
+		{name: "errors of an adapter's PCIe", machine: "dgx-h100", text: file("sys/bus/pci/devices/0000:40:00.0/aer_dev_nonfatal", "CmpltTO 1\\nTOTAL_ERR_NONFATAL 1\\n"),
+			want: []string{"warn pcie: mlx5_3 (0000:40:00.0): 1 nonfatal error of PCIe since the machine runs: "}},
+		{name: "errors of memory of AMD's", machine: "azure-nd96isr-mi300x-v5", text: file("sys/bus/pci/devices/0031:00:00.0/ras/umc_err_count", "ue: 3\\nce: 17\\n"),
+			want: []string{"fail gpu-memory: GPU2: 3 uncorrected errors of memory since its driver was loaded: "}},
 		{name: "NUMA balancing", machine: "dgx-h100", text: file("proc/sys/kernel/numa_balancing", "1"), want: []string{"warn numa-balancing: kernel.numa_balancing is 1 on a machine of 2 NUMA nodes"}},
 		{name: "few ports", machine: "dgx-h100", text: file("proc/sys/net/ipv4/ip_local_port_range", "60000 61000\n"), want: []string{"warn ports: 1001 ports for outgoing connections (60000 to 61000)"}},
 		{name: "another library than the driver's", machine: "dgx-h100", text: file("usr/lib/x86_64-linux-gnu/libcuda.so.550.54.15", ""), want: []string{"fail driver: the kernel's driver is 570.133.20, the library 550.54.15: CUDA fails"}},
@@ -334,9 +369,16 @@ func TestLive(t *testing.T) {
 		{gpuMemory, Host{Machine: gpus}, "unknown nvidia-smi says nothing"},
 		{gpuMemory, Host{Machine: told(func(t *topology.Told) { t.Uncorrected = new(int) })}, "pass no uncorrected"},
 		{gpuMemory, Host{Machine: told(func(t *topology.Told) { t.Uncorrected = &one })}, "warn GPU1: 1 uncorrected error of memory"},
-		{gpuMemory, Host{Machine: told(func(t *topology.Told) { t.RemapPending = "Yes" })}, "warn GPU1 is to be reset"},
+		{gpuMemory, Host{Machine: told(func(t *topology.Told) { t.RemapPending = "Yes" })}, "fail GPU1 is to be reset"},
 		{gpuMemory, Host{Machine: told(func(t *topology.Told) { t.RemapFailed = "Yes" })}, "fail GPU1 could not remap"},
 		{gpuMemory, Host{Machine: told(func(t *topology.Told) { t.Used = 40000 })}, "warn GPU1: 40000 MiB of memory are taken"},
+		{persistence, Host{Machine: told(func(t *topology.Told) { t.Persistence = "Disabled" })}, "warn persistence mode is off on GPU1"},
+		{persistence, Host{Machine: told(func(t *topology.Told) { t.Persistence = "Enabled" })}, ""},
+		{nvlinks, linked([][]int{{0, 18, 18, 17}, {18, 0, 18, 17}, {18, 18, 0, 17}, {17, 17, 17, 0}}), "fail GPU3 has 17 NVLinks, others 18"},
+		{nvlinks, linked([][]int{{0, 18, 18, 0}, {18, 0, 18, 0}, {18, 18, 0, 0}, {0, 0, 0, 0}}), "fail GPU3 has 0 NVLinks, others 18"},
+		{nvlinks, linked([][]int{{0, 18, 18}, {18, 0, 18}, {18, 18, 0}}), "pass each GPU has 18 NVLinks"},
+		{nvlinks, linked([][]int{{0, 12, 0, 0}, {12, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}}), ""}, // a pair with a bridge
+		{nvlinks, linked([][]int{{0, 0, 0}, {0, 0, 0}, {0, 0, 0}}), ""},
 		{gpuClocks, Host{Machine: told(func(t *topology.Told) { t.Throttled = 0x4 | 0x40 })}, "warn GPU1 is slowed down: too hot, by the hardware"},
 		{gpuClocks, Host{Machine: told(func(t *topology.Told) { t.Throttled = 0x4 | 0x1 })}, ""},
 		{gpuMode, Host{Machine: told(func(t *topology.Told) { t.Compute = "Prohibited" })}, "fail GPU1 is in the compute mode Prohibited"},
@@ -346,6 +388,8 @@ func TestLive(t *testing.T) {
 		{xid, log(59*time.Minute, "NVRM: Xid (PCI:0000:1b:00): 79, pid=1234, GPU has fallen off the bus."), "fail GPU0 (0000:1b:00): Xid 79, 59m0s ago"},
 		{xid, log(20*time.Hour, "NVRM: Xid (PCI:0000:1b:00): 79, pid=1234, GPU has fallen off the bus."), "warn GPU0 (0000:1b:00): Xid 79, 20h0m0s ago"},
 		{xid, log(time.Minute, "NVRM: Xid (PCI:0000:df:00): 79, pid=1234, GPU has fallen off the bus."), "pass"},
+		{xid, log(time.Minute, "NVRM: Xid (PCI:0000:1b:00): 95, pid=1234, Uncontained"), "fail GPU0 (0000:1b:00): Xid 95"},
+		{xid, log(time.Minute, "NVRM: Xid (PCI:0000:1b:00): 63, pid=1234, Row remapper"), "warn GPU0 (0000:1b:00): Xid 63"},
 		{xid, log(time.Hour, "NVRM: Xid (PCI:0000:1b:00): 31, pid=1234, MMU fault"), "pass the kernel's log has no fatal Xid"},
 		{xid, log(25*time.Hour, "NVRM: Xid (PCI:0000:1b:00): 79, pid=1234"), "pass"},
 		{xid, log(time.Minute, "nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30"), "fail 0000:05:00.0: Xid 20034"},
@@ -421,4 +465,31 @@ func FuzzCheck(f *testing.F) {
 		}
 		checked(t, dir)
 	})
+}
+
+// A library of an older driver that LD_LIBRARY_PATH leads to is what CUDA fails of; one of a newer driver is what CUDA's compat directory is for.
+func TestCompat(t *testing.T) {
+	for _, c := range []struct{ path, library, want string }{
+		{"/usr/local/cuda/compat:/opt/x", "usr/local/cuda/compat/libcuda.so.550.54.15", "fail LD_LIBRARY_PATH leads to /usr/local/cuda/compat first, a library of the driver 550.54.15; the kernel's is 570.133.20"},
+		{"/opt/x::relative:/usr/local/cuda/compat/", "usr/local/cuda/compat/libcuda.so.570.99", "fail LD_LIBRARY_PATH leads to /usr/local/cuda/compat/ first"},
+		{"/usr/local/cuda/compat", "usr/local/cuda/compat/libcuda.so.580.65.06", "pass driver and library are 570.133.20"},
+		{"/opt/x", "usr/local/cuda/compat/libcuda.so.550.54.15", "pass driver and library are 570.133.20"},
+		{"/usr/local/cuda/compat", "usr/local/cuda/compat/libcuda.so.1", "pass driver and library are 570.133.20"},
+	} {
+		dir := t.TempDir()
+		for _, name := range []string{c.library, "usr/lib/x86_64-linux-gnu/libcuda.so.570.133.20"} {
+			if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, name), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m := topology.Machine{GPUs: []topology.GPU{{Vendor: "nvidia", Visible: true}}}
+		m.NVIDIA.Driver = "570.133.20"
+		got := driver(Host{Machine: m, Root: topology.Root(dir), Getenv: func(name string) string { return map[string]string{"LD_LIBRARY_PATH": c.path}[name] }}, Need{})
+		if len(got) != 1 || !strings.HasPrefix(fmt.Sprint(got[0].Result, " ", got[0].Found), c.want) {
+			t.Errorf("%+v: %+v", c, got)
+		}
+	}
 }

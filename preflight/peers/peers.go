@@ -21,6 +21,7 @@ type Node struct {
 	Faults    []string          `json:"faults"`    // what it found of itself
 	Torch     bool              `json:"torch"`     // it has PyTorch
 	GPUs      int               `json:"gpus"`      // that PyTorch's processes may use, a whole one each
+	Again     bool              `json:"again"`     // it measures again what seems slow, which older ones do not
 }
 
 func (n Node) String() string { return fmt.Sprintf("%s (node %d)", n.Name, n.Rank) }
@@ -34,6 +35,15 @@ type Pair struct {
 	Back    float64       `json:"back_mbps"`
 	Skew    time.Duration `json:"skew_ns"` // of B's clock, ahead of A's, as precise as Latency
 	Error   string        `json:"error,omitempty"`
+	Times   int           `json:"times,omitempty"` // how often it was measured, if that was more than once: the best counts
+}
+
+// A Measured is what came of all pairs.
+type Measured struct {
+	Nodes     []Node
+	Pairs     []Pair
+	Meanwhile float64  // Mb/s that others carried, in the median, while some were measured again; 0: none were
+	Doubts    []string // what was found at first, and was not so when it was measured again
 }
 
 // Rounds pairs n nodes so that none is in two pairs of a round and, with as many rounds as there can be, each meets each other:
@@ -69,30 +79,132 @@ const (
 	lame    = 0.25                   // of the other direction's bandwidth, of which half may be chance
 )
 
-// Judge names the nodes and pairs that are slow or broken, a sentence each, and what differs between nodes, which may be meant.
-func Judge(nodes []Node, pairs []Pair) (faults, differences []string) {
-	j := judgement{nodes: nodes, pairs: pairs, bad: map[int]bool{}}
-	for _, n := range nodes {
-		for _, f := range n.Faults {
-			j.say("%v: %s", n, f)
+// What seems slow is measured so many times, in so many turns of so many rounds each, and of a node that many of its pairs, the fastest.
+const (
+	mostTimes   = 3
+	mostTurns   = 6 // what is left of a node that is not slow may still seem to be a slow way
+	roundsAgain = 4
+	mostAgain   = 2
+)
+
+// again are the pairs to be measured once more, in rounds: those on which claims rest, and beside them others, which tell whether all has become slower.
+func (m Measured) again() (rounds [][][2]int) {
+	j := judged(m)
+	var busy []map[int]bool // the nodes of each round
+	seat := func(r int, p Pair) bool {
+		if busy[r][p.A] || busy[r][p.B] {
+			return false
+		}
+		busy[r][p.A], busy[r][p.B] = true, true
+		rounds[r] = append(rounds[r], [2]int{p.A, p.B})
+		return true
+	}
+	doubtful := map[[2]int]bool{}
+	for _, c := range j.claims {
+		for _, p := range c.on {
+			if doubtful[[2]int{p.A, p.B}] {
+				continue
+			}
+			doubtful[[2]int{p.A, p.B}] = true
+			for r := range roundsAgain {
+				if p.Times >= mostTimes {
+					break
+				}
+				if r == len(rounds) {
+					rounds, busy = append(rounds, nil), append(busy, map[int]bool{})
+				}
+				if seat(r, p) {
+					break
+				}
+			}
 		}
 	}
+	for r := range rounds {
+		for _, p := range m.Pairs {
+			if p.Error == "" && !doubtful[[2]int{p.A, p.B}] && !j.bad[p.A] && !j.bad[p.B] {
+				seat(r, p)
+			}
+		}
+	}
+	return rounds
+}
+
+// better takes what is better of a second measurement. One that failed says nothing: the first one did not.
+func (p *Pair) better(again Pair) {
+	p.Times = max(p.Times, 1) + 1
+	if again.Error != "" {
+		return
+	}
+	p.Forth, p.Back = max(p.Forth, again.Forth), max(p.Back, again.Back)
+	if again.Latency < p.Latency {
+		p.Latency, p.Skew = again.Latency, again.Skew
+	}
+}
+
+// Judge names the nodes and pairs that are slow or broken, a sentence each, and what differs between nodes, which may be meant.
+func Judge(m Measured) (faults, differences []string) {
+	own := judgement{}
+	for _, n := range m.Nodes {
+		for _, f := range n.Faults {
+			own.say("%v: %s", n, f)
+		}
+	}
+	j := judged(m)
+	j.clocks()
+	faults, j.faults = append(own.faults, j.faults...), nil
+	j.differ()
+	return faults, j.faults
+}
+
+// judged is what the pairs tell of nodes and ways.
+func judged(m Measured) *judgement {
+	j := &judgement{nodes: m.Nodes, pairs: m.Pairs, meanwhile: m.Meanwhile, bad: map[int]bool{}}
 	j.unreached()
 	j.slowNodes("sends", func(p Pair, rank int) float64 { return pick(p.A == rank, p.Forth, p.Back) })
 	j.slowNodes("receives", func(p Pair, rank int) float64 { return pick(p.A == rank, p.Back, p.Forth) })
 	j.slowPairs()
 	j.latePairs()
-	j.clocks()
-	faults, j.faults = j.faults, nil
-	j.differ()
-	return faults, j.faults
+	return j
 }
 
 type judgement struct {
-	nodes  []Node
-	pairs  []Pair
-	bad    map[int]bool // nodes that were named: what their pairs measure says nothing of others
-	faults []string
+	nodes     []Node
+	pairs     []Pair
+	meanwhile float64
+	bad       map[int]bool // nodes that were named: what their pairs measure says nothing of others
+	faults    []string
+	claims    []claim // of these, those that rest on how fast something was once
+}
+
+// A claim is a fault that chance may have made.
+type claim struct {
+	who  string // and what of it
+	says string
+	on   []Pair // what it rests on
+}
+
+// claim says what may be chance.
+func (j *judgement) claim(who string, on []Pair, format string, args ...any) {
+	j.say(format, args...)
+	j.claims = append(j.claims, claim{who, j.faults[len(j.faults)-1], on})
+}
+
+// withdrawn are what was claimed and is claimed no more, as doubts.
+func withdrawn(before, after []claim) (doubts []string) {
+	for _, c := range before {
+		if !slices.ContainsFunc(after, func(a claim) bool { return a.who == c.who }) {
+			doubts = append(doubts, "nobody is sure: at first "+c.says+"; and when it was measured again that was not so, as on busy machines")
+		}
+	}
+	return doubts
+}
+
+// likely is what is usual: no more than what others carried while those who seem slow were measured again.
+func (j *judgement) likely(usual float64) float64 {
+	if j.meanwhile > 0 {
+		return min(usual, j.meanwhile)
+	}
+	return usual
 }
 
 func pick(first bool, a, b float64) float64 {
@@ -142,11 +254,13 @@ func (j *judgement) slowNodes(does string, speed func(p Pair, rank int) float64)
 			best[n.Rank] = max(best[n.Rank], speed(p, n.Rank))
 		}
 	}
-	usual := median(slices.DeleteFunc(slices.Clone(best), func(b float64) bool { return b == 0 }))
+	usual := j.likely(median(slices.DeleteFunc(slices.Clone(best), func(b float64) bool { return b == 0 })))
 	for rank, b := range best {
 		if b > 0 && b < slow*usual && len(j.nodes) > 2 {
 			j.bad[rank] = true
-			j.say("%s %s at %s, to or from whomever; others at %s", j.name(rank), does, bits(b), bits(usual))
+			on := j.of(rank)
+			slices.SortStableFunc(on, func(p, q Pair) int { return cmp.Compare(speed(q, rank), speed(p, rank)) })
+			j.claim(fmt.Sprint(does, rank), on[:min(len(on), mostAgain)], "%s %s at %s, to or from whomever; others at %s", j.name(rank), does, bits(b), bits(usual))
 		}
 	}
 }
@@ -163,10 +277,10 @@ func (j *judgement) slowPairs() {
 			all = append(all, p.Forth, p.Back)
 		}
 	}
-	usual := median(all)
+	usual := j.likely(median(all))
 	for _, p := range j.pairs {
 		if p.Error == "" && !j.bad[p.A] && !j.bad[p.B] && min(p.Forth, p.Back) < slow*usual {
-			j.say("between %s and %s go %s and back %s; %s are usual", j.name(p.A), j.name(p.B), bits(p.Forth), bits(p.Back), bits(usual))
+			j.claim(fmt.Sprint("slow", p.A, p.B), []Pair{p}, "between %s and %s go %s and back %s; %s are usual", j.name(p.A), j.name(p.B), bits(p.Forth), bits(p.Back), bits(usual))
 		}
 	}
 }
@@ -179,7 +293,7 @@ func (j *judgement) lamePairs() {
 			from, to, speed, other = p.B, p.A, p.Back, p.Forth
 		}
 		if p.Error == "" && speed < lame*other {
-			j.say("from %s to %s go %s, the other way %s", j.name(from), j.name(to), bits(speed), bits(other))
+			j.claim(fmt.Sprint("lame", p.A, p.B), []Pair{p}, "from %s to %s go %s, the other way %s", j.name(from), j.name(to), bits(speed), bits(other))
 		}
 	}
 }
@@ -192,12 +306,12 @@ func (j *judgement) latePairs() {
 			all, speeds = append(all, float64(p.Latency)), append(speeds, p.Forth, p.Back)
 		}
 	}
-	carried := median(speeds)
+	carried := j.likely(median(speeds))
 	usual := time.Duration(median(all))
 	for _, p := range j.pairs {
 		queued := j.bad[p.A] || j.bad[p.B] || len(j.nodes) > 2 && min(p.Forth, p.Back) < slow*carried // which takes time, too
 		if p.Error == "" && !queued && p.Latency > late*usual && p.Latency > usual+lateMin {
-			j.say("from %s to %s it takes %v; %v are usual", j.name(p.A), j.name(p.B), p.Latency.Round(time.Microsecond), usual.Round(time.Microsecond))
+			j.claim(fmt.Sprint("late", p.A, p.B), []Pair{p}, "from %s to %s it takes %v; %v are usual", j.name(p.A), j.name(p.B), p.Latency.Round(time.Microsecond), usual.Round(time.Microsecond))
 		}
 	}
 }

@@ -45,7 +45,7 @@ func TestRounds(t *testing.T) {
 // world is n nodes and all pairs of them, as they should be but for what edit does.
 func world(n int, edit func(nodes []Node, p *Pair)) (nodes []Node, pairs []Pair) {
 	for i := range n {
-		nodes = append(nodes, Node{Rank: i, Name: fmt.Sprintf("n%d", i), Facts: map[string]string{"driver": "570"}})
+		nodes = append(nodes, Node{Rank: i, Name: fmt.Sprintf("n%d", i), Facts: map[string]string{"driver": "570"}, Again: true})
 	}
 	for _, round := range Rounds(n, n) {
 		for _, p := range round {
@@ -130,7 +130,8 @@ func TestJudge(t *testing.T) {
 		{"its own fault", 4, func(nodes []Node, _ *Pair) { nodes[3].Faults = []string{"shm: too small"} }, []string{"n3 (node 3): shm: too small"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			faults, differences := Judge(world(c.n, c.edit))
+			nodes, pairs := world(c.n, c.edit)
+			faults, differences := Judge(Measured{Nodes: nodes, Pairs: pairs})
 			got := slices.Concat(faults, differences)
 			if len(got) != len(c.want) {
 				t.Fatalf("%q, want %q", got, c.want)
@@ -210,12 +211,12 @@ func TestMeasure(t *testing.T) {
 			if rank == 0 {
 				plan.Seen = func(_ []Node, round []Pair) { rounds = append(rounds, round) }
 			}
-			n, p, err := Measure(ctx, s, self, size, plan)
+			m, err := Measure(ctx, s, self, size, plan)
 			if err != nil {
 				t.Error(rank, err)
 			}
 			if rank == 0 {
-				nodes, pairs = n, p
+				nodes, pairs = m.Nodes, m.Pairs
 			}
 		})
 	}
@@ -223,8 +224,10 @@ func TestMeasure(t *testing.T) {
 	if len(nodes) != size || len(pairs) != size*(size-1)/2 {
 		t.Fatalf("%d nodes, %d pairs", len(nodes), len(pairs))
 	}
-	if len(rounds) != size-1 || !slices.Equal(slices.Concat(rounds...), pairs) {
-		t.Errorf("seen as they came: %+v", rounds)
+	for r, round := range rounds { // of so short a time some may have to be measured again
+		if r < size-1 && len(round) != size/2 || slices.ContainsFunc(round, func(p Pair) bool { return (p.Times > 1) != (r >= size-1) }) {
+			t.Errorf("seen as they came: %+v", rounds)
+		}
 	}
 	for _, p := range pairs {
 		if p.B == 2 {
@@ -236,6 +239,113 @@ func TestMeasure(t *testing.T) {
 		if p.Error == "" && (p.Forth <= 0 || p.Back <= 0 || p.Latency <= 0 || p.Skew > time.Second || p.Skew < -time.Second) {
 			t.Errorf("%+v", p)
 		}
+	}
+}
+
+// Who seems slow is measured again, beside others, and is not blamed if that was chance.
+func TestAgain(t *testing.T) {
+	const size = 6
+	slow := func(at func(p Pair, time int) bool) func(p Pair, time int) Pair {
+		return func(p Pair, n int) Pair {
+			p.Latency, p.Forth, p.Back = 50*time.Microsecond, 9000, 9100
+			if at(p, n) {
+				p.Forth, p.Back = 900, 910
+			}
+			return p
+		}
+	}
+	for _, c := range []struct {
+		name           string
+		measure        func(p Pair, time int) Pair // for that time
+		faults, doubts []string
+	}{
+		{"nobody is slow", slow(func(Pair, int) bool { return false }), nil, nil},
+		{"a slow node", slow(func(p Pair, _ int) bool { return p.B == 3 || p.A == 3 }), []string{"n3 (node 3) sends at 910 Mb/s", "n3 (node 3) receives at 910 Mb/s"}, nil},
+		{"a slow way", slow(func(p Pair, _ int) bool { return p.A == 1 && p.B == 4 }), []string{"between n1 (node 1) and n4 (node 4) go 900 Mb/s"}, nil},
+		{"a way that was slow once", slow(func(p Pair, time int) bool { return p.A == 1 && p.B == 4 && time == 0 }), nil, []string{"nobody is sure: at first between n1 (node 1) and n4 (node 4) go 900 Mb/s"}},
+		{"a node that was slow twice", slow(func(p Pair, time int) bool { return p.B == 5 && time < 2 }), nil,
+			[]string{"nobody is sure: at first n5 (node 5) sends at 910 Mb/s", "nobody is sure: at first n5 (node 5) receives at 900 Mb/s"}},
+		{"machines that got busy", slow(func(p Pair, time int) bool { return p.A == 1 && p.B == 4 || time > 0 }), nil, []string{"nobody is sure: at first between n1 (node 1) and n4 (node 4)"}},
+		{"what fails the second time", func(p Pair, time int) Pair {
+			if p = slow(func(p Pair, _ int) bool { return p.A == 1 && p.B == 4 })(p, time); time > 0 {
+				p = Pair{A: p.A, B: p.B, Error: "i/o timeout"}
+			}
+			return p
+		}, []string{"between n1 (node 1) and n4 (node 4) go 900 Mb/s"}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			nodes, pairs := world(size, func(_ []Node, p *Pair) { *p = c.measure(Pair{A: p.A, B: p.B}, 0) })
+			s := &memory{values: map[string][]byte{}, numbers: map[string]int64{}, changed: make(chan struct{})}
+			var m Measured
+			var all sync.WaitGroup
+			for rank := range size {
+				all.Go(func() {
+					mine := Measured{Nodes: nodes}
+					if rank == 0 {
+						mine.Pairs = pairs
+					}
+					times := map[[2]int]int{}
+					p := part{store: s, self: rank, nodes: nodes, measure: func(p Pair) Pair {
+						times[[2]int{p.A, p.B}]++
+						return c.measure(p, times[[2]int{p.A, p.B}])
+					}}
+					if err := p.again(t.Context(), &mine); err != nil {
+						t.Error(err)
+					}
+					if rank == 0 {
+						m = mine
+					}
+				})
+			}
+			all.Wait()
+			faults, _ := Judge(m)
+			for what, two := range map[string][2][]string{"faults": {faults, c.faults}, "doubts": {m.Doubts, c.doubts}} {
+				if !slices.EqualFunc(two[0], two[1], strings.HasPrefix) {
+					t.Errorf("%s %q, want %q", what, two[0], two[1])
+				}
+			}
+		})
+	}
+}
+
+// With a node of an older release nobody waits for what it does not do.
+func TestNotAgain(t *testing.T) {
+	nodes, pairs := world(4, func(nodes []Node, p *Pair) {
+		nodes[2].Again = false
+		if p.B == 3 {
+			p.Forth = 10
+		}
+	})
+	s := &memory{values: map[string][]byte{}, numbers: map[string]int64{}, changed: make(chan struct{})}
+	m := Measured{Nodes: nodes, Pairs: pairs}
+	p := part{store: s, nodes: nodes, measure: func(p Pair) Pair { t.Errorf("%+v is measured again", p); return p }}
+	if err := p.again(t.Context(), &m); err != nil || len(s.values) > 0 {
+		t.Errorf("%v; it left %q", err, s.values)
+	}
+	if faults, _ := Judge(m); len(faults) != 1 {
+		t.Error(faults)
+	}
+}
+
+// In no round of those that are measured again a node is in two pairs, and of many slow nodes there are few.
+func TestRoundsAgain(t *testing.T) {
+	nodes, pairs := world(64, func(_ []Node, p *Pair) {
+		if p.A%2 == 0 && p.B%2 == 0 {
+			p.Forth, p.Back = 10, 10
+		}
+	})
+	rounds := Measured{Nodes: nodes, Pairs: pairs}.again()
+	for _, round := range rounds {
+		in := map[int]bool{}
+		for _, p := range round {
+			if in[p[0]] || in[p[1]] {
+				t.Errorf("%v", round)
+			}
+			in[p[0]], in[p[1]] = true, true
+		}
+	}
+	if len(rounds) == 0 || len(rounds) > roundsAgain {
+		t.Errorf("%d rounds", len(rounds))
 	}
 }
 

@@ -8,7 +8,8 @@ import (
 )
 
 // An all-reduce of all nodes is as slow as its slowest, and fails with its first. So it is made by pairs, twice: in the first round by neighbours; in the
-// second, whoever was slow or failed is with somebody who was neither. Who is so with both is the one.
+// second, whoever was slow or failed is with somebody who was neither. Who is so with both is the one. Where somebody is slow both rounds are made again, for on a busy
+// machine that may be chance.
 
 // A Seat is a node's place in a group's all-reduce.
 type Seat struct {
@@ -54,11 +55,11 @@ func (r Reduced) Speed() float64 {
 	return r.Outcomes[0].Mbps
 }
 
-// Reduce takes one node's part in both rounds: every node of the job calls it at once. Rank 0 learns what came of them, and of each when it is over.
+// Reduce takes one node's part in all rounds: every node of the job calls it at once. Rank 0 learns what came of them, and of each when it is over.
 func Reduce(ctx context.Context, s Store, rank, size int, run Reducer, seen func(round []Reduced)) (rounds [][]Reduced, err error) {
 	groups := neighbours(size)
 	for n := 0; len(groups) > 0; n++ {
-		at := Seat{Size: 1}
+		var at Seat
 		for i, g := range groups {
 			if j := slices.Index(g, rank); j >= 0 {
 				at = Seat{fmt.Sprintf("muster/peers/reduce/%d/%d/", n, i), j, len(g)}
@@ -69,7 +70,10 @@ func Reduce(ctx context.Context, s Store, rank, size int, run Reducer, seen func
 			waited = true
 			return together(ctx, s, -2-2*n, size)
 		}
-		out := run(ctx, at, ready)
+		var out Outcome
+		if at.Size > 0 {
+			out = run(ctx, at, ready)
+		}
 		if !waited { // it never began, and others wait
 			if err := ready(); err != nil {
 				return nil, err
@@ -86,8 +90,15 @@ func Reduce(ctx context.Context, s Store, rank, size int, run Reducer, seen func
 			rounds = append(rounds, round)
 			seen(round)
 			next := [][]int{}
-			if n == 0 {
+			switch {
+			case n == 0:
 				next = regrouped(round)
+			case n == 1 && len(slowReduced(rounds)) > 0, n == 2:
+				for _, r := range rounds[n-1] {
+					if r.Failed() == "" { // which takes its time, and is no chance
+						next = append(next, r.Nodes)
+					}
+				}
 			}
 			if err := put(ctx, s, "groups", n, next); err != nil {
 				return nil, err
@@ -189,11 +200,52 @@ func Untold(nodes int, rounds [][]Reduced) string {
 	return ""
 }
 
-// JudgeReduced names the nodes that are slow or fail in all-reduces with whomever, a sentence each, and groups of which nobody knows who it is.
-func JudgeReduced(nodes []Node, rounds [][]Reduced) (faults []string) {
-	j := judgement{nodes: nodes}
+// JudgeReduced names the nodes that are slow or fail in all-reduces with whomever, a sentence each, and groups of which nobody knows who it is. Doubts are what
+// was so at first, and was not so again.
+func JudgeReduced(nodes []Node, rounds [][]Reduced) (faults, doubts []string) {
+	j := judgedReduced(nodes, settled(rounds))
+	if len(rounds) > 2 {
+		doubts = withdrawn(judgedReduced(nodes, rounds[:2]).claims, j.claims)
+	}
+	return j.faults, doubts
+}
+
+// slowReduced are the claims that rest on the speed of the first two rounds.
+func slowReduced(rounds [][]Reduced) []claim {
+	most := 0
+	for _, r := range rounds[0] {
+		most = max(most, slices.Max(r.Nodes))
+	}
+	return judgedReduced(make([]Node, most+1), rounds).claims
+}
+
+// settled are two rounds of four: who seemed slow has the better of both speeds, and others the worse, for perhaps all had become slower meanwhile.
+func settled(rounds [][]Reduced) [][]Reduced {
+	if len(rounds) < 4 {
+		return rounds
+	}
+	all := slices.Concat(rounds[:2]...)
+	both := [][]Reduced{slices.Clone(rounds[0]), slices.Clone(rounds[1])}
+	for n, among := range [][]Reduced{rounds[0], all} {
+		for i, r := range both[n] {
+			k := slices.IndexFunc(rounds[2+n], func(o Reduced) bool { return slices.Equal(o.Nodes, r.Nodes) })
+			if k < 0 { // it failed
+				continue
+			}
+			again := rounds[2+n][k]
+			switch faster := again.Speed() > r.Speed(); {
+			case again.Failed() != "" || faster == bad(r, among):
+				both[n][i] = again
+			}
+		}
+	}
+	return both
+}
+
+func judgedReduced(nodes []Node, rounds [][]Reduced) *judgement {
+	j := &judgement{nodes: nodes}
 	if len(rounds) == 0 {
-		return nil
+		return j
 	}
 	suspects, others := suspected(rounds[0])
 	if len(rounds) == 1 {
@@ -202,7 +254,7 @@ func JudgeReduced(nodes []Node, rounds [][]Reduced) (faults []string) {
 				j.say("%s", j.reduced(r, rounds[0])+j.alone(rounds[0]))
 			}
 		}
-		return j.faults
+		return j
 	}
 	all := slices.Concat(rounds...) // the second one alone may have none that is well
 	for _, r := range rounds[1] {
@@ -215,12 +267,14 @@ func JudgeReduced(nodes []Node, rounds [][]Reduced) (faults []string) {
 		case len(guilty) == 1 && innocent && r.Failed() != "":
 			j.say("%s fails in an all-reduce with whomever: %s", j.name(guilty[0]), r.Failed())
 		case len(guilty) == 1 && innocent:
-			j.say("%s makes all-reduces slow with whomever: %s; others have %s", j.name(guilty[0]), bits(r.Speed()), bits(usual(all)))
-		default:
+			j.claim(fmt.Sprint("slow", guilty), nil, "%s makes all-reduces slow with whomever: %s; others have %s", j.name(guilty[0]), bits(r.Speed()), bits(usual(all)))
+		case r.Failed() != "":
 			j.say("%s", j.reduced(r, all))
+		default:
+			j.claim(fmt.Sprint("slow", r.Nodes), nil, "%s", j.reduced(r, all))
 		}
 	}
-	return j.faults
+	return j
 }
 
 // alone is who it is where all nodes are one group, or that nobody knows; "": they are several groups.

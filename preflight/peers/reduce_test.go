@@ -109,7 +109,10 @@ func TestReduce(t *testing.T) {
 		}, []string{"the all-reduce of n1 (node 1) and n2 (node 2) has 50 Mb/s; others have 9 Gb/s"}},
 	} {
 		nodes, rounds := played(t, c.n, c.part)
-		got := JudgeReduced(nodes, rounds)
+		got, doubts := JudgeReduced(nodes, rounds)
+		if len(doubts) > 0 {
+			t.Errorf("%d nodes: doubts %q", c.n, doubts)
+		}
 		if slices.Sort(got); len(got) != len(c.want) {
 			t.Errorf("%d nodes: %q, not %q; %+v", c.n, got, c.want, rounds)
 			continue
@@ -118,6 +121,40 @@ func TestReduce(t *testing.T) {
 			if !strings.HasPrefix(got[i], want) {
 				t.Errorf("%d nodes: %q, not %q", c.n, got[i], want)
 			}
+		}
+	}
+}
+
+// Who was slow for once is not blamed, be it that all were slow meanwhile; who is slow in all four rounds is.
+func TestReducedAgain(t *testing.T) {
+	speeds := func(all ...float64) (rounds [][]Reduced) { // of two groups in each round
+		groups := [][2][]int{{{0, 1}, {2, 3}}, {{0, 2}, {1, 3}}}
+		for i := 0; i < len(all); i += 2 {
+			var round []Reduced
+			for k, g := range groups[i/2%2] {
+				round = append(round, Reduced{Nodes: g, Outcomes: []Outcome{{Mbps: all[i+k]}, {Mbps: all[i+k]}}})
+			}
+			rounds = append(rounds, round)
+		}
+		return rounds
+	}
+	for _, c := range []struct {
+		rounds         [][]Reduced
+		faults, doubts int
+	}{
+		{speeds(907, 1819, 355, 241), 2, 0},
+		{speeds(907, 1819, 355, 241, 1500, 1400, 1200, 800), 0, 2}, // as once measured on a busy machine
+		{speeds(907, 1819, 355, 241, 800, 900, 1200, 500), 0, 2},   // all got slower
+		{speeds(50, 9000, 9000, 50, 50, 9000, 9000, 50), 1, 0},
+		{speeds(50, 9000, 9000, 50, 50, 9000, 9000, 8000), 0, 1},
+		{speeds(50, 9000, 9000, 50, 9000, 9000, 9000, 50), 1, 1}, // a way
+	} {
+		var nodes []Node
+		for rank := range 4 {
+			nodes = append(nodes, Node{Rank: rank, Name: "n"})
+		}
+		if faults, doubts := JudgeReduced(nodes, c.rounds); len(faults) != c.faults || len(doubts) != c.doubts {
+			t.Errorf("%+v: faults %q, doubts %q", c.rounds, faults, doubts)
 		}
 	}
 }
