@@ -24,7 +24,7 @@ var accelerate = Dialect{
 }
 
 func parseAccelerate(h job.Host, _ string, args []string) (r Request, err error) {
-	l, err := accelerateOptions.parse(args)
+	l, err := accelerateOptions().parse(args)
 	if err != nil {
 		return r, err
 	}
@@ -202,8 +202,11 @@ func (s *settings) meeting(r *Request) error {
 	if ip.value != "" && several {
 		r.set("master-addr", ip.value, ip.from)
 	}
-	if s.number("main_process_port") > 0 { // 0 is a free one, as always in muster
+	switch {
+	case s.number("main_process_port") > 0:
 		r.set("master-port", port.value, port.from)
+	case port.value != "": // a free one, as always in muster
+		r.Free = port.from + " 0"
 	}
 	return nil
 }

@@ -61,6 +61,8 @@ func (s *settings) open(h job.Host) error {
 		return nil
 	case err != nil && ok && errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s %s: there is no such file; paths are relative to the working directory", named.as, file)
+	case err != nil && ok:
+		return fmt.Errorf("%s: %w", named.as, err)
 	case err != nil:
 		return fmt.Errorf("accelerate's configuration: %w", err)
 	}
@@ -68,7 +70,18 @@ func (s *settings) open(h job.Host) error {
 	if s.keys, err = readKeys(data, filepath.Ext(file) == ".json"); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
+	s.repeated(s.keys, "")
 	return nil
+}
+
+// repeated tells of keys that stand in the file more than once.
+func (s *settings) repeated(keys []key, in string) {
+	for _, k := range keys {
+		if k.over > 0 {
+			s.notes = append(s.notes, fmt.Sprintf("%s%s stands in %s twice: of lines %d and %d the later one counts", in, k.name, s.file, k.over, k.line))
+		}
+		s.repeated(k.keys, k.name+".")
+	}
 }
 
 // defaultFile is where accelerate config writes; "" if nobody can tell.

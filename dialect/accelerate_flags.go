@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // An arg is one of accelerate's settings. Most are a flag as well as a key of a map in its configuration file.
@@ -250,7 +251,7 @@ var accelerateRefusals = []refusal{
 var settled = slices.Concat(accelerateArgs, dynamoArgs, deepspeedArgs, fsdpArgs, megatronArgs, fp8Args, parallelArgs)
 
 // accelerateOptions are all that accelerate launch takes, and what it took once.
-var accelerateOptions = func() (o options) {
+var accelerateOptions = sync.OnceValue(func() (o options) {
 	o.spellings = true
 	for _, a := range settled {
 		o.known = append(o.known, a.option())
@@ -262,7 +263,7 @@ var accelerateOptions = func() (o options) {
 		o.known = append(o.known, r.option)
 	}
 	return o
-}()
+})
 
 // named gives each arg a variable: a prefix and its own name.
 func named(prefix string, args []arg) []arg {

@@ -54,6 +54,7 @@ type Request struct {
 	// Others are the nodes beside this one that the launcher would start by ssh; none: each is started by somebody else.
 	Others []string
 	Notes  []string
+	Free   string // a port of 0 of which the launcher's words say it on one node, for all that they tell; "": there is none
 	Meet   string // what says where the nodes meet, in the launcher's words; "": as muster's do
 	Hint   string // what to do where the platform says another number of nodes
 	Help   bool   // only how to use it is asked for

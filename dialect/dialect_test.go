@@ -1,7 +1,6 @@
 package dialect
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,9 +8,8 @@ import (
 	"testing"
 
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/test/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // host is a machine with nothing on it but these variables and files.
 func host(name string, env, files map[string]string) job.Host {
@@ -45,7 +43,7 @@ func TestLines(t *testing.T) {
 					fmt.Fprintf(&got, "$ %s\n%s\n", line, told(strings.Fields(line)))
 				}
 			}
-			golden(t, strings.TrimSuffix(file, ".lines")+".want", got.String())
+			golden.File(t, strings.TrimSuffix(file, ".lines")+".want", got.String())
 		})
 	}
 }
@@ -102,22 +100,6 @@ func told(words []string) string {
 	}
 	fmt.Fprintf(&b, "  command %q script=%v template=%v local-rank=%q\n", r.Command, r.Script, r.Template, r.LocalRank)
 	return b.String()
-}
-
-func golden(t *testing.T, file, got string) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(want) != got {
-		t.Errorf("%s differs; run with -update and read the diff:\n%s", file, got)
-	}
 }
 
 func TestOf(t *testing.T) {

@@ -43,7 +43,7 @@ type In struct {
 func InShell(h job.Host, argv []string) (In, bool) {
 	r := reading{Host: h, seen: map[string]bool{}, variables: map[string]*variable{}}
 	inner := command(plain(argv))
-	alone := len(argv) > 1 && filepath.Base(argv[0]) == "env" && !strings.HasPrefix(argv[1], "-") && !given.MatchString(argv[1])
+	alone := len(argv) > 1 && filepath.Base(argv[0]) == "env" && !strings.HasPrefix(argv[1], "-") && !given().MatchString(argv[1])
 	wrapped := !alone && len(inner) > 0 && len(inner) < len(argv) && filepath.Base(inner[0].text) != "muster"
 	switch {
 	case wrapped && r.launches(&text{}, inner):

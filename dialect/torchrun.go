@@ -118,7 +118,10 @@ func torchrunMeeting(l line, r *Request) error {
 			return err
 		}
 	}
-	if ok && port.value != "0" {
+	switch {
+	case ok && port.value == "0":
+		r.Free = port.as + " 0"
+	case ok:
 		r.set("master-port", port.value, port.as)
 	}
 	return nil

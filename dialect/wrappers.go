@@ -2,8 +2,9 @@ package dialect
 
 import (
 	"path/filepath"
-	"regexp"
 	"strings"
+
+	"github.com/muster-run/muster/lazy"
 )
 
 // A wrapper is a program, or a word of the shell, that runs the command behind it.
@@ -42,7 +43,7 @@ var wrappers = map[string]wrapper{
 var condaRun = wrapper{word: "run", letters: "np", words: "--name --prefix --cwd"}
 
 // given matches a variable that is set for a command.
-var given = regexp.MustCompile(`^[A-Za-z_]\w*=`)
+var given = lazy.Regexp(`^[A-Za-z_]\w*=`)
 
 // command is what is run in the end, whatever stands before it; nothing where that runs nothing.
 func command(fields []field) []field {
@@ -68,7 +69,7 @@ func (w wrapper) behind(fields []field) []field {
 		switch {
 		case arg == "--":
 			return fields[min(1+w.takes, len(fields)):]
-		case given.MatchString(arg):
+		case given().MatchString(arg):
 		case !strings.HasPrefix(arg, "-") || arg == "-":
 			return fields[min(w.takes, len(fields)):]
 		case strings.HasPrefix(arg, "--"):

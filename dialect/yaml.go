@@ -6,18 +6,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/muster-run/muster/lazy"
 )
 
 // A key is one of a configuration file, with what it holds.
 type key struct {
 	name string
 	line int
+	over int      // the line of one of the same name before it, which counts for nothing; 0: there is none
 	text string   // a scalar, as Python's str() writes it
 	none bool     // it is null
 	list []string // a list of scalars; nil: it is none
@@ -73,14 +75,20 @@ func jsonLine(data []byte, err error) error {
 	return fmt.Errorf("line %d: %w", 1+bytes.Count(data[:at.Offset], []byte("\n")), err)
 }
 
-// keysOf are those of a map.
+// keysOf are those of a map. Of one name the last one counts, in the place of the first, as Python has it.
 func keysOf(n *yaml.Node, maps bool) ([]key, error) {
-	keys := []key{}
+	keys, places := []key{}, map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k := key{name: n.Content[i].Value, line: n.Content[i].Line}
 		if err := k.hold(n.Content[i+1], maps); err != nil {
 			return nil, fmt.Errorf("line %d: %s %w", k.line, k.name, err)
 		}
+		if at, before := places[k.name]; before {
+			k.over = keys[at].line
+			keys[at] = k
+			continue
+		}
+		places[k.name] = len(keys)
 		keys = append(keys, k)
 	}
 	return keys, nil
@@ -120,11 +128,11 @@ func scalars(n *yaml.Node) ([]string, error) {
 
 // Python's YAML is version 1.1 (yaml/resolver.py): what these match is no text unless it is quoted.
 var (
-	yamlTrue  = regexp.MustCompile(`^(?:yes|Yes|YES|true|True|TRUE|on|On|ON)$`)
-	yamlFalse = regexp.MustCompile(`^(?:no|No|NO|false|False|FALSE|off|Off|OFF)$`)
-	yamlNull  = regexp.MustCompile(`^(?:~|null|Null|NULL|)$`)
-	yamlInt   = regexp.MustCompile(`^[-+]?(?:0b[0-1_]+|0[0-7_]*|[1-9][0-9_]*|0x[0-9a-fA-F_]+)$`)
-	yamlFloat = regexp.MustCompile(`^(?:[-+]?[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+][0-9]+)?$`)
+	yamlTrue  = lazy.Regexp(`^(?:yes|Yes|YES|true|True|TRUE|on|On|ON)$`)
+	yamlFalse = lazy.Regexp(`^(?:no|No|NO|false|False|FALSE|off|Off|OFF)$`)
+	yamlNull  = lazy.Regexp(`^(?:~|null|Null|NULL|)$`)
+	yamlInt   = lazy.Regexp(`^[-+]?(?:0b[0-1_]+|0[0-7_]*|[1-9][0-9_]*|0x[0-9a-fA-F_]+)$`)
+	yamlFloat = lazy.Regexp(`^(?:[-+]?[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+][0-9]+)?$`)
 )
 
 // scalar is what Python's str() writes for a value, or that it is null.
@@ -134,15 +142,15 @@ func scalar(n *yaml.Node) (text string, none bool) {
 	switch {
 	case !plain:
 		return text, false
-	case yamlTrue.MatchString(text), yamlFalse.MatchString(text):
-		return boolText(yamlTrue.MatchString(text)), false
-	case yamlNull.MatchString(text):
+	case yamlTrue().MatchString(text), yamlFalse().MatchString(text):
+		return boolText(yamlTrue().MatchString(text)), false
+	case yamlNull().MatchString(text):
 		return "", true
-	case yamlInt.MatchString(text):
+	case yamlInt().MatchString(text):
 		if i, err := strconv.ParseInt(strings.ReplaceAll(text, "_", ""), 0, 64); err == nil {
 			return strconv.FormatInt(i, 10), false
 		}
-	case yamlFloat.MatchString(text):
+	case yamlFloat().MatchString(text):
 		if f, err := strconv.ParseFloat(strings.ReplaceAll(text, "_", ""), 64); err == nil {
 			return floatText(f), false
 		}
