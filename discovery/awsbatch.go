@@ -12,19 +12,23 @@ var awsBatch = platform{
 	here: func(r *reader) bool {
 		return r.any("AWS_BATCH_JOB_NUM_NODES", "AWS_BATCH_JOB_NODE_INDEX", "AWS_BATCH_JOB_MAIN_NODE_INDEX")
 	},
-	find: func(r *reader, f *Finding) error {
-		if err := r.world(f, "AWS_BATCH_JOB_NUM_NODES", "AWS_BATCH_JOB_NODE_INDEX"); err != nil {
+	find: func(r *reader, f *Finding) (err error) {
+		if f.Nodes, err = r.required("AWS_BATCH_JOB_NUM_NODES", 1); err != nil {
+			return err
+		}
+		index, err := r.required("AWS_BATCH_JOB_NODE_INDEX", 0)
+		if err != nil {
 			return err
 		}
 		main, err := r.required("AWS_BATCH_JOB_MAIN_NODE_INDEX", 0)
 		if err != nil {
 			return err
 		}
-		if main >= f.Nodes || f.Rank >= f.Nodes {
-			return fmt.Errorf("node %d with main node %d, but AWS_BATCH_JOB_NUM_NODES=%d", f.Rank, main, f.Nodes)
+		if main >= f.Nodes || index >= f.Nodes {
+			return fmt.Errorf("node %d with main node %d, but AWS_BATCH_JOB_NUM_NODES=%d", index, main, f.Nodes)
 		}
-		f.Decider = f.Rank == main
-		f.Rank = (f.Rank - main + f.Nodes) % f.Nodes
+		f.Decider = index == main
+		f.Rank = (index - main + f.Nodes) % f.Nodes
 		f.JobID, _, _ = strings.Cut(r.text("AWS_BATCH_JOB_ID"), "#")
 		f.JobIDBy = "AWS_BATCH_JOB_ID"
 		if err := r.attempt("AWS_BATCH_JOB_ATTEMPT", f); err != nil {

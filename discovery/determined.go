@@ -12,7 +12,7 @@ const determinedInfo = "/run/determined/info/rendezvous.json"
 // determined is a trial of Determined AI, or of HPE's Machine Learning Development Environment.
 var determined = platform{
 	name: "determined",
-	here: func(r *reader) bool { return r.any("DET_ALLOCATION_ID", "DET_TRIAL_ID") },
+	here: func(r *reader) bool { return r.any("DET_ALLOCATION_ID", "DET_TRIAL_ID", "DET_TRIAL_RUN_ID") },
 	find: func(r *reader, f *Finding) (err error) {
 		text := r.file(determinedInfo)
 		switch {

@@ -227,6 +227,9 @@ func (f Finding) witnessed(h job.Host, over []string, others []platform) Finding
 		f.Problem = fmt.Errorf("%s says 1 node (%s), but there is %s as one of several has it: correct one of them, or say --nnodes (1 for a run of this node alone), "+
 			"--node-rank and --rdzv-endpoint", f.Rule, strings.Join(f.Evidence, ", "), strings.Join(numbers, ", "))
 	}
+	if f.Problem == nil && f.Barred == nil {
+		f.Problem = slurmLoop(&reader{host: h}, f)
+	}
 	return f
 }
 

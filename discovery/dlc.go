@@ -1,15 +1,15 @@
 package discovery
 
-import "regexp"
+import "github.com/muster-run/muster/lazy"
 
 // dlcMaster is the first pod of a job of Alibaba's PAI-DLC.
-var dlcMaster = regexp.MustCompile(`^dlc[a-z0-9]+-master-0$`)
+var dlcMaster = lazy.Regexp(`^dlc[a-z0-9]+-master-0$`)
 
 // dlc is Alibaba's PAI-DLC, or Baidu's AIHC: a PyTorchJob's variables, all of nodes, with the GPUs of each beside them.
 var dlc = platform{
 	name: "pai-dlc",
 	here: func(r *reader) bool {
-		own := dlcMaster.MatchString(r.get("MASTER_ADDR")) || r.any("AIHC_JOB_NAME")
+		own := dlcMaster().MatchString(r.get("MASTER_ADDR")) || r.any("AIHC_JOB_NAME")
 		return hasMaster(r) && (own || r.any("NPROC_PER_NODE") && !r.any("PET_NODE_RANK"))
 	},
 	find: func(r *reader, f *Finding) error {

@@ -85,8 +85,12 @@ func FuzzNodelist(f *testing.F) {
 		if len(text)+len(tasks) > maxFuzz {
 			return
 		}
-		if nodes, err := Nodelist(text); err == nil && (len(nodes) == 0 || len(nodes) > 2*job.MaxNodes) {
+		nodes, err := Nodelist(text)
+		if err == nil && (len(nodes) == 0 || len(nodes) > 2*job.MaxNodes) {
 			t.Fatalf("%d nodes", len(nodes))
+		}
+		if len(nodes) > 1000 {
+			return // the engine takes what lasts longer than a second for hung
 		}
 		sound(t, bare([]string{"SLURM_JOB_ID=1", "SLURM_STEP_ID=0", "SLURM_PROCID=1", "SLURM_NODEID=1", "SLURM_STEP_NUM_NODES=2",
 			"SLURMD_NODENAME=job-worker-1", "SLURM_STEP_NODELIST=" + text, "SLURM_STEP_TASKS_PER_NODE=" + tasks}, nil))

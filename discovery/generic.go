@@ -58,8 +58,14 @@ func findPlaced(r *reader, f *Finding) error {
 
 // byNodes reads the names that can only mean nodes.
 func byNodes(r *reader, f *Finding) (err error) {
-	if n, ok := r.plain("NUM_NODES"); ok && r.any("NNODES") && r.get("NNODES") != strconv.Itoa(n) {
-		return fmt.Errorf("NNODES=%s, but NUM_NODES=%d: correct one of them, or say --nnodes, --node-rank and --rdzv-endpoint", clip(r.get("NNODES")), n)
+	if r.any("NUM_NODES") && r.any("NNODES") {
+		n, err := r.number("NUM_NODES", 1)
+		if err != nil {
+			return err
+		}
+		if r.get("NNODES") != strconv.Itoa(n) {
+			return fmt.Errorf("NNODES=%s, but NUM_NODES=%d: correct one of them, or say --nnodes, --node-rank and --rdzv-endpoint", clip(r.get("NNODES")), n)
+		}
 	}
 	if f.Nodes, err = r.maybe(r.counted(), 1, 0); err != nil {
 		return err

@@ -18,13 +18,14 @@ var sizes = []string{
 var places = []string{
 	"RANK", "NODE_RANK", "GROUP_RANK", "PET_NODE_RANK", "PADDLE_TRAINER_ID", "PADDLE_RANK", "DMLC_TASK_ID", "JAX_PROCESS_ID",
 	"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "FLUX_TASK_RANK", "JSM_NAMESPACE_RANK", "SLURM_PROCID", "SLURM_NODEID", "PBS_NODENUM", "SKYPILOT_NODE_RANK",
+	"MS_NODE_RANK", "BATCH_NODE_INDEX",
 }
 
 // leaked are among them those that a shell of Slurm's hands on to whatever is started in it.
 var leaked = []string{"SLURM_JOB_NUM_NODES", "SLURM_NNODES", "SLURM_NTASKS"}
 
 // shared are names that count in a job if they stand together, and are anybody's where they stand alone.
-var shared = []string{"NUM_PROCESSES", "PROCESS_ID", "COORDINATOR_ADDRESS"}
+var shared = []string{"NUM_PROCESSES", "PROCESS_ID", "COORDINATOR_ADDRESS", "COORDINATOR_PORT"}
 
 // tasksAlone reports whether SLURM_NTASKS is how many tasks a job of one node may start, and this is none of them but its script.
 func tasksAlone(r *reader) bool {
@@ -84,6 +85,11 @@ func halves(r *reader) (found []string) {
 		pods := strings.Split(list, ",")
 		if len(pods) > 1 && !slices.ContainsFunc(pods, func(pod string) bool { _, _, ok := ordinal(first(pod)); return !ok }) { // else it is somebody else's
 			found = append(found, fmt.Sprintf("%s=%s without %s_NUM", name, clip(list), strings.TrimSuffix(name, "_HOSTS")))
+		}
+	}
+	for _, name := range r.variables("VC_", "_NUM") {
+		if n, ok := r.plain(name); ok && n > 1 {
+			found = append(found, fmt.Sprintf("%s=%d without %s_HOSTS", name, n, strings.TrimSuffix(name, "_NUM")))
 		}
 	}
 	for _, name := range []string{"DMLC_TRACKER_URI", "DMLC_TRACKER_PORT"} {

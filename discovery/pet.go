@@ -26,7 +26,24 @@ func findPET(r *reader, f *Finding) (err error) {
 	if f.Rank, err = optional(rank, err, -1); err != nil {
 		return err
 	}
+	if err := petBeside(r, f); err != nil {
+		return err
+	}
 	return petEndpoint(r, f)
+}
+
+// petBeside refuses other words for nodes, and for the number of this one, that say something else: nothing settles which of them was meant.
+func petBeside(r *reader, f *Finding) error {
+	for _, v := range []struct {
+		name, pet string
+		low, most int // the least that it may say, and what torchrun's own says; below the least: nothing
+	}{{"NNODES", "PET_NNODES", 1, f.Nodes}, {"NUM_NODES", "PET_NNODES", 1, f.Nodes}, {"NODE_RANK", "PET_NODE_RANK", 0, f.Rank}} {
+		n, ok := r.plain(v.name)
+		if ok && n >= v.low && v.most >= v.low && n != v.most {
+			return fmt.Errorf("%s=%s, but %s=%d: correct one of them, or say --nnodes, --node-rank and --rdzv-endpoint", v.pet, clip(r.get(v.pet)), v.name, n)
+		}
+	}
+	return nil
 }
 
 // addPET reads what torchrun's variables say beside any platform: a container has them from its image or its

@@ -1,12 +1,13 @@
 package discovery
 
 import (
-	"regexp"
 	"strconv"
+
+	"github.com/muster-run/muster/lazy"
 )
 
 // masterPod is the name of a PyTorchJob's first pod, and of its Service. Volcano's has a dot behind it.
-var masterPod = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*)-master-0$`)
+var masterPod = lazy.Regexp(`^[a-z0-9]([-a-z0-9]*)-master-0$`)
 
 // pytorchJob is Kubeflow's training-operator (pkg/controller.v1/pytorch/envvar.go), and what others make of it. RANK counts nodes;
 // WORLD_SIZE does so too, but from version 1.7 on, with a number in nprocPerNode, processes: PET_NNODES leaves no doubt.
@@ -25,7 +26,7 @@ func hasMaster(r *reader) bool {
 	if !size || !rank || !port || r.any("VC_TASK_INDEX", "WORKER_ADDRS", "JOB_COMPLETION_INDEX") {
 		return false
 	}
-	return masterPod.MatchString(r.get("MASTER_ADDR")) || ownMaster(r)
+	return masterPod().MatchString(r.get("MASTER_ADDR")) || ownMaster(r)
 }
 
 // ownMaster reports whether this is the master of version 1.3, which is told that it is at "localhost".

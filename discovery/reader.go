@@ -88,15 +88,16 @@ func (r *reader) need(name string) (string, error) {
 	return "", half("%s is not set", name)
 }
 
-// number returns a variable that must be a whole number of at least low when it is set. errUnset says that it is not.
+// number returns a variable that must be a whole number of at least low when it is set, and with an error the one below: it says nothing, where 0 may be a
+// node's number. errUnset says that it is not set.
 func (r *reader) number(name string, low int) (int, error) {
 	v := r.text(name)
 	if v == "" {
-		return 0, errUnset
+		return low - 1, errUnset
 	}
 	n, err := whole(v)
 	if err != nil || n < low {
-		return 0, fmt.Errorf("%s=%s is not a whole number from %d on", name, clip(v), low)
+		return low - 1, fmt.Errorf("%s=%s is not a whole number from %d on", name, clip(v), low)
 	}
 	return n, nil
 }
@@ -105,7 +106,7 @@ func (r *reader) number(name string, low int) (int, error) {
 func (r *reader) required(name string, low int) (int, error) {
 	n, err := r.number(name, low)
 	if errors.Is(err, errUnset) {
-		return 0, half("%s is not set", name)
+		return n, half("%s is not set", name)
 	}
 	return n, err
 }

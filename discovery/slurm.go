@@ -6,12 +6,16 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/muster-run/muster/job"
 )
+
+const slurmName = "slurm-step"
 
 // slurm is a step that srun started (slurm's src/slurmd/slurmstepd sets its variables), bare or in a container of Pyxis, enroot or
 // Apptainer. Those of the job alone are in the batch script, too, which runs on one node.
 var slurm = platform{
-	name: "slurm-step",
+	name: slurmName,
 	here: func(r *reader) bool { return r.any("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEP_NODELIST") },
 	find: func(r *reader, f *Finding) error {
 		r.text("SLURM_JOB_ID")
@@ -48,6 +52,9 @@ var slurm = platform{
 		if f.Nodes == 1 && !f.PerProcess && (r.placed() || r.petSeveral() && r.any("PET_RDZV_ENDPOINT")) {
 			return harmless("a step of one node, as a loop over the nodes starts them, and other variables number those")
 		}
+		if _, most, err := job.ParseNodes(r.get(sizeVariable)); f.Nodes == 1 && !f.PerProcess && err == nil && most > 1 { // each node has a step, and so a name, of its own
+			return harmless("a step of one node, as a loop over the nodes starts them, and flags number those")
+		}
 		err = r.at("SLURM_STEP_NODELIST", nodes[0], f)
 		f.RankZero = f.RankZero && !strings.HasPrefix(r.get("SLURM_DISTRIBUTION"), "arbitrary") // else task 0 is on the first node
 		return err
@@ -60,6 +67,20 @@ var slurm = platform{
 func noStep(r *reader) bool {
 	n, ok := r.plain("SLURM_STEP_ID")
 	return ok && n >= 4294967290
+}
+
+// slurmLoop refuses a step of one task on one node of a job that has several, as a loop over the nodes starts them: each would train alone. Who means
+// that says --nnodes 1.
+func slurmLoop(r *reader, f Finding) error {
+	nodes, _ := r.plain("SLURM_JOB_NUM_NODES")
+	if listed, err := Nodelist(r.get("SLURM_JOB_NODELIST")); err == nil {
+		nodes = max(nodes, len(listed))
+	}
+	if f.Rule != slurmName || f.PerProcess || f.Nodes != 1 || nodes < 2 || r.any(sizeVariable) {
+		return nil
+	}
+	return fmt.Errorf("%s: srun started this on one of the job's %d nodes (%s), and as many such steps would be as many trainings of one node: start one step on all nodes "+
+		"(srun --nodes %[2]d --ntasks-per-node 1), or say --nnodes 1 (MUSTER_NNODES=1) where this node alone is meant", f.Rule, nodes, strings.Join(f.Evidence, ", "))
 }
 
 // slurmTasks tells a task for each GPU from a task for each node.
@@ -107,8 +128,12 @@ func slurmOutside(r *reader) error {
 		return half("SLURM_STEP_NUM_TASKS=%d, and other variables of the step are missing: start with srun, one task a node", tasks)
 	}
 	step := r.any("SLURM_STEP_ID", "SLURM_STEP_NODELIST") && (noStep(r) || !r.all("SLURM_STEP_ID", "SLURM_STEP_NODELIST", "SLURM_PROCID"))
-	if steps, _ := r.plain("SLURM_STEP_NUM_NODES"); nodes > 1 || steps > 1 || step && nodes != 1 {
-		return half("a job of %d nodes, but this is no step of it, so that it runs on this node alone: start with srun", max(nodes, steps))
+	steps, _ := r.plain("SLURM_STEP_NUM_NODES")
+	switch most := max(nodes, steps); {
+	case most > 1:
+		return half("a job of %d nodes, but this is no step of it, so that it runs on this node alone: start with srun", most)
+	case step && nodes != 1:
+		return half("a part of a step's variables, and nothing says of how many nodes the job is: start with srun, or say --nnodes 1 for a run of this node alone")
 	}
 	return harmless("this is no step of the job")
 }

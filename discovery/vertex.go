@@ -24,9 +24,13 @@ var vertex = platform{
 		if err := json.Unmarshal([]byte(r.text("CLUSTER_SPEC")), &c); err != nil {
 			return fmt.Errorf("CLUSTER_SPEC: %w", err)
 		}
-		pool := c.Cluster[c.Task.Type]
-		if len(c.Cluster["workerpool0"]) == 0 || c.Task.Index < 0 || c.Task.Index >= len(pool) {
-			return fmt.Errorf("CLUSTER_SPEC: there is no %s %d in it, or no workerpool0", clip(c.Task.Type), c.Task.Index)
+		switch pool := c.Cluster[c.Task.Type]; {
+		case len(c.Cluster["workerpool0"]) == 0:
+			return errors.New("CLUSTER_SPEC: there is no workerpool0 in it, where nodes meet")
+		case c.Task.Type == "":
+			return errors.New("CLUSTER_SPEC does not say which task this is (task: type, index), and so not which of its nodes")
+		case c.Task.Index < 0 || c.Task.Index >= len(pool):
+			return fmt.Errorf("CLUSTER_SPEC: this is %s %d, and it has %d of those", clip(c.Task.Type), c.Task.Index, len(pool))
 		}
 		train := append(c.Cluster["workerpool0"], c.Cluster["workerpool1"]...)
 		var err error

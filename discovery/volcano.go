@@ -54,6 +54,10 @@ func findVolcano(r *reader, f *Finding) error {
 	if err != nil {
 		return err
 	}
+	listed := 0
+	for _, t := range tasks {
+		listed += len(t.pods)
+	}
 	tasks = train
 	if !slices.ContainsFunc(tasks, func(t volcanoTask) bool { return t.name == own }) {
 		f.Barred = fmt.Errorf("the task %s does not train", own)
@@ -71,7 +75,7 @@ func findVolcano(r *reader, f *Finding) error {
 	if r.get("TF_CONFIG") != "" {
 		return volcanoTensorFlow(r, f)
 	}
-	return volcanoTorch(r, f)
+	return volcanoTorch(r, f, listed)
 }
 
 // volcanoTasks are the job's tasks: by the files, and by the variables those that have none.
@@ -271,15 +275,21 @@ func leads(t volcanoTask, master string) int {
 	return 2
 }
 
-// volcanoTorch compares with what the pytorch plugin says. Before Volcano 1.12 its WORLD_SIZE counts the pods of all tasks.
-func volcanoTorch(r *reader, f *Finding) error {
+// volcanoTorch compares with what the pytorch plugin says. Before Volcano 1.12 its WORLD_SIZE counts the pods of all tasks. A master for which it counts
+// more of them than all lists have would train alone.
+func volcanoTorch(r *reader, f *Finding, listed int) error {
 	if !slices.Contains(f.Hosts, strings.ToLower(r.get("MASTER_ADDR"))) {
 		if v := r.get("MASTER_ADDR"); v != "" {
 			r.warn("master_addr", "MASTER_ADDR=%s is no pod of this Volcano job: it is left aside", clip(v))
 		}
 		return nil
 	}
-	if n, ok := r.plain("WORLD_SIZE"); ok && n != f.Nodes {
+	n, ok := r.plain("WORLD_SIZE")
+	if ok && f.Nodes == 1 && n > listed && r.any("RANK") && !r.any("LOCAL_WORLD_SIZE", sizeVariable) {
+		return fmt.Errorf("WORLD_SIZE=%d, but %s has %d pods in all, and this one alone would train: a list is missing there; say --nnodes, --node-rank and --rdzv-endpoint "+
+			"(--nnodes 1 for a run of this node alone)", n, volcanoDir, listed)
+	}
+	if ok && n != f.Nodes {
 		r.warn("world_size", "WORLD_SIZE=%d, but %d pods of the tasks in %s train: those count", n, f.Nodes, volcanoDir)
 	}
 	rank, ok := r.plain("RANK")
