@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"syscall"
 	"time"
 
@@ -13,13 +14,16 @@ import (
 
 // Answers reports whether an agent lives behind one of addrs, without being of its world: the leader says that it does, a member,
 // which expects nobody, closes the connection. A listener without an agent, or with one that stands still, is silent. ctx
-// bounds the wait.
-func Answers(ctx context.Context, addrs []job.Addr) bool {
+// bounds the wait. dial connects; nil: by TCP.
+func Answers(ctx context.Context, addrs []job.Addr, dial func(ctx context.Context, network, addr string) (net.Conn, error)) bool {
+	if dial == nil {
+		dial = dialTCP(time.Second)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	answers := make(chan bool)
 	for _, addr := range addrs {
-		go func() { answers <- answersAt(ctx, string(addr)) }()
+		go func() { answers <- answersAt(ctx, string(addr), dial) }()
 	}
 	alive := false
 	for range addrs {
@@ -31,8 +35,8 @@ func Answers(ctx context.Context, addrs []job.Addr) bool {
 	return alive
 }
 
-func answersAt(ctx context.Context, addr string) bool {
-	c, err := dialTCP(time.Second)(ctx, "tcp", addr)
+func answersAt(ctx context.Context, addr string, dial func(ctx context.Context, network, addr string) (net.Conn, error)) bool {
+	c, err := dial(ctx, "tcp", addr)
 	if err != nil {
 		return false
 	}

@@ -50,7 +50,7 @@ func TestAnswers(t *testing.T) {
 			within = time.Minute
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), within)
-		if got := Answers(ctx, c.addrs); got != c.want {
+		if got := Answers(ctx, c.addrs, nil); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}
 		cancel()

@@ -633,19 +633,68 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
+// Of too many guests the one that has been silent longest has to go, at once.
 func TestTooManyGuests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &wire{leader: Lead(world(2), Options{Arrival: time.Hour})}
+		var log syncBuffer
+		w := &wire{leader: Lead(world(2), Options{Arrival: time.Hour, Log: slog.New(slog.NewTextHandler(&log, nil))})}
 		defer closeAll(w.leader)
+		first, _ := w.dial(t.Context(), "", "")
 		for range 66 {
 			w.dial(t.Context(), "", "")
 		}
-		last, _ := w.dial(t.Context(), "", "")
 		begun := time.Now()
-		if _, err := last.Read(make([]byte, 1)); err == nil || time.Since(begun) > 0 {
-			t.Errorf("one guest too many was let in: %v", err)
+		if _, err := first.Read(make([]byte, 1)); err == nil || time.Since(begun) > 0 {
+			t.Errorf("one guest too many is there: %v", err)
+		}
+		synctest.Wait()
+		if said := log.String(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "too many have not said who they are") {
+			t.Errorf("the log says %s", said)
 		}
 	})
+}
+
+// Strangers, of more addresses than one, hold as many connections as they can and prove nothing. A member whose connection breaks comes back,
+// and others join.
+func TestCrowdAtTheDoor(t *testing.T) {
+	w := world(3)
+	leader, addr := lead(t, w, Options{Arrival: time.Hour, Redial: 5 * time.Minute, NodeTimeout: time.Hour})
+	dial, conns := dialTCP(time.Hour), make(chan net.Conn, 100)
+	member := follow(t, w, 1, Options{NodeTimeout: time.Hour, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := dial(ctx, network, addr)
+		conns <- c
+		return c, err
+	}}, addr)
+	want(t, leader, Joined, 1)
+	stranger := func(from string) {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		c, err := d.Dial("tcp", string(addr))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		_, _ = c.Write([]byte(Magic[:4])) // it may be closed meanwhile
+	}
+	flood := func() {
+		for range 100 {
+			stranger("127.0.0.2")
+			stranger("127.0.0.3")
+		}
+	}
+	flood()
+	(<-conns).Close()
+	follow(t, w, 2, Options{}, addr)
+	want(t, leader, Joined, 2)
+	flood()
+	if err := member.Tell("here", nil); err != nil {
+		t.Fatal(err)
+	}
+	heard(t, leader, 1, "here")
+	leader.mu.Lock()
+	defer leader.mu.Unlock()
+	if n := leader.guests.Len(); n > 64+2*2 {
+		t.Errorf("there are %d guests", n)
+	}
 }
 
 // What a member sends after it was let in is bounded too.
@@ -976,6 +1025,7 @@ func TestFloodOfStrangers(t *testing.T) {
 		c, _ := w.dial(t.Context(), "", "")
 		c.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
 		c.Close()
+		synctest.Wait()
 		w.leader.Close()
 		if n := strings.Count(log.String(), "connection"); n != 3 {
 			t.Errorf("%d lines in the end:\n%s", n, log.String())
@@ -1058,12 +1108,12 @@ func relay(f *Fleet) {
 
 func crew(t testing.TB, n int) (members []*Fleet) {
 	w := world(n + 1)
-	leader, addr := lead(t, w, Options{})
+	leader, addr := lead(t, w, Options{NodeTimeout: time.Hour, Suspect: time.Hour})
 	var relayed sync.WaitGroup
 	relayed.Go(func() { relay(leader) })
 	t.Cleanup(func() { leader.Close(); relayed.Wait() })
 	for i := range n {
-		m := follow(t, w, i+1, Options{}, addr)
+		m := follow(t, w, i+1, Options{NodeTimeout: time.Hour, Suspect: time.Hour}, addr)
 		want(t, m, Joined, 0)
 		members = append(members, m)
 	}
@@ -1113,5 +1163,23 @@ func TestSentTwice(t *testing.T) {
 	c.Write(b)
 	for i := range 3 {
 		heard(t, leader, 1, fmt.Sprint(i+1))
+	}
+}
+
+// Who calls when the fleet is closed, or just then, is no stranger that somebody ought to hear of.
+func TestClosedComplainsOfNobody(t *testing.T) {
+	var said bytes.Buffer
+	leader := Lead(world(2), Options{Log: slog.New(slog.NewTextHandler(&said, nil))})
+	for range 2 {
+		a, b := net.Pipe()
+		defer a.Close()
+		leader.Handle(b)
+		leader.Close()
+		if _, err := a.Read(make([]byte, 1)); err == nil {
+			t.Error("the connection is open")
+		}
+	}
+	if said.Len() > 0 {
+		t.Error(said.String())
 	}
 }

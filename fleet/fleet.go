@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/muster-run/muster/crowd"
 	"github.com/muster-run/muster/job"
 )
 
@@ -149,7 +150,7 @@ type Fleet struct {
 
 	mu       sync.Mutex
 	stopping bool
-	guests   map[net.Conn]bool // connections that have not proved who they are
+	guests   crowd.Crowd[net.Conn] // connections that have not proved who they are
 
 	// Of mind alone.
 	woke   time.Time     // when this agent went on after it had stood still,
@@ -163,7 +164,7 @@ func newFleet(seat job.Seat, o Options) *Fleet {
 	return &Fleet{
 		Options: o.withDefaults(), me: seat, peers: map[int]*peer{}, started: now, remind: now.Add(firstRemind),
 		inbox: newInbox(), events: make(chan Event, maxReady), nudge: make(chan struct{}, 1),
-		closing: make(chan struct{}), ctx: ctx, stop: stop, guests: map[net.Conn]bool{},
+		closing: make(chan struct{}), ctx: ctx, stop: stop,
 	}
 }
 
@@ -321,7 +322,7 @@ func (f *Fleet) farewell(patience time.Duration) {
 func (f *Fleet) hangUp() {
 	f.mu.Lock()
 	f.stopping = true
-	for c := range f.guests {
+	for c := range f.guests.All {
 		c.Close()
 	}
 	f.mu.Unlock()

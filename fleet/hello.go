@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"strings"
 	"time"
 	"unicode"
@@ -77,16 +78,20 @@ func salt() string {
 }
 
 // Handle takes over a connection whose first bytes, not yet read from c, are [Magic] or ought to be.
-// It returns at once. Whoever does not prove within 5 s to be a member of this world is refused and logged.
+// It returns at once. Whoever does not prove within 5 s to be a member of this world is refused and logged. Of too many who have not yet, it is
+// the oldest from the address with the most.
 func (f *Fleet) Handle(c net.Conn) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.stopping || len(f.guests) >= 64+2*len(f.peers) {
-		f.complain(c, errors.New("too many have not said who they are"))
+	if f.stopping {
 		c.Close()
 		return
 	}
-	f.guests[c] = true
+	from, _ := netip.ParseAddr(host(c)) // not of a pipe
+	if out, full := f.guests.Enter(c, from, 64+2*len(f.peers)); full {
+		f.complain(out, errors.New("too many have not said who they are, and most are from its address"))
+		out.Close()
+	}
 	f.owned.Go(func() { f.greet(c) })
 }
 
@@ -94,17 +99,24 @@ func (f *Fleet) Handle(c net.Conn) {
 func (f *Fleet) adopt(c net.Conn) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.guests, c)
+	f.guests.Leave(c)
 	return !f.stopping
+}
+
+// leave takes who is let go out of the guests; false: there is nothing to say of him. He had to make room, which was told, or the fleet is closed.
+func (f *Fleet) leave(c net.Conn) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.guests.Leave(c) && !f.stopping
 }
 
 // greet opens a connection on the leader's side.
 func (f *Fleet) greet(c net.Conn) {
 	tune(c, f.NodeTimeout)
 	if err := f.admit(c); err != nil {
-		f.adopt(c)
+		here := f.leave(c)
 		c.Close()
-		if errors.Is(err, errElsewhere) {
+		if !here || errors.Is(err, errElsewhere) {
 			f.Log.Debug("fleet: connection closed", "from", c.RemoteAddr(), "why", err)
 			return
 		}

@@ -13,7 +13,7 @@ import (
 
 // One port serves the meeting's store and the fleet.
 func TestOnePortForStoreAndFleet(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	w := job.World{ID: "job7", Nonce: "secret", Generation: 1, Members: []job.Member{
 		{Node: job.Node{Name: "a", Incarnation: "1"}}, {Node: job.Node{Name: "b", Incarnation: "2"}},
