@@ -47,7 +47,7 @@ const (
 // and died.
 func (n *node) lookBack(ctx context.Context) (*outcome, error) {
 	was := n.before
-	n.before = past{}
+	n.before = past{history: n.Stays && n.well.Store != nil} // no world began without this node since
 	last, err := n.predecessor(ctx, n.meeting, n.generation)
 	if last < 1 || err != nil {
 		return nil, err
@@ -82,14 +82,21 @@ func (n *node) lookBack(ctx context.Context) (*outcome, error) {
 	case n.Seen > 0: // we were in it, or in one before, and it ended without a word to us
 		return &outcome{Ended: brief(n.before.over.Verdict)}, nil
 	}
-	if err := n.stood(ctx, last, n.before.over.Verdict); err != nil {
+	told, err := n.wasTold(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.stood(ctx, last, n.before.over.Verdict); err != nil && !told {
 		return nil, err
 	}
 	if n.Say != nil && !was.history {
 		n.Say(fmt.Sprintf("this job has ended here, in generation %d: %s; nodes that come now begin it anew", last, plain(n.before.over.Verdict.Sentence, maxReason)))
 	}
+	if n.before.over.well() {
+		n.well = at
+	}
 	n.before = past{history: true}
-	return nil, nil
+	return nil, n.hearStays(ctx)
 }
 
 // missed is the end of a job that others who waited have read for all, where this node waited, too; nil: it did not.

@@ -1,6 +1,7 @@
 package rendezvous
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -21,7 +22,7 @@ func (n *node) follow(ctx context.Context) (*outcome, error) {
 			return nil, err
 		}
 		n.next = time.Now().Add(max(n.pace, beat))
-		if err := n.show(ctx); err != nil {
+		if err := cmp.Or(n.show(ctx), n.hearStays(ctx)); err != nil {
 			return nil, err
 		}
 		lost, err := n.look(ctx, &leader)

@@ -72,7 +72,7 @@ func (e *emptied) CompareSet(ctx context.Context, key string, expected, desired 
 
 // A node that moves the generation of a store which is emptied meanwhile begins anew there.
 func TestGenerationIsLost(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	e := &emptied{Memory: new(store.Memory)}
 	root := shelf{e, "/job/"}

@@ -244,7 +244,7 @@ func (l *leader) settle() *outcome {
 	if l.refused != nil {
 		return &outcome{Refused: l.refused.Error()}
 	}
-	if v := l.before.last(l.self); v != nil {
+	if v := l.before.last(l.self); v != nil && !(l.Stays && v.OK() && l.before.alive == 0) { // else agents that stay told of it, and nobody stood by
 		return &outcome{Ended: v}
 	}
 	if end := l.vain(); end != nil {
@@ -263,7 +263,7 @@ func (l *leader) settle() *outcome {
 // complete reports whether so many nodes make a world now: all who are expected, or enough of them when they have waited long
 // enough for the others.
 func (l *leader) complete(count int) bool {
-	if count < l.spec.Fewest() {
+	if count < l.spec.Fewest() || l.beside() && count < l.spec.Nodes {
 		l.enough = time.Time{}
 		return false
 	}
@@ -424,7 +424,7 @@ func (l *leader) tick(ctx context.Context) (*outcome, error) {
 	} else if lost {
 		return l.publish(ctx, &outcome{Moved: l.generation})
 	}
-	for _, duty := range []func(context.Context) error{l.before.look, l.outlived, l.yield, l.roll, l.holes, l.board, l.summarise} {
+	for _, duty := range []func(context.Context) error{l.before.look, l.hearStays, l.outlived, l.yield, l.roll, l.holes, l.board, l.summarise} {
 		if err := duty(ctx); err != nil {
 			return nil, err
 		}

@@ -38,6 +38,9 @@ type node struct {
 	pace       time.Duration // between two signs of life; 0: not told yet
 	lingered   time.Duration // after the wait was over
 	declines   bool          // it only says that it is Unfit
+	well       shelf         // of the world with which the job ended well; the zero value: of none is known
+	sign       string        // of its agents that stay, as it was read last,
+	heard      time.Time     // and when it had moved then
 }
 
 // join goes from meeting to meeting until one ends with a world.
@@ -398,7 +401,7 @@ func (n *node) tell(s Status) {
 			n.timer.Reset(n.Timeout)
 		}
 	}
-	s.Before = n.status.Before
+	s.Before, s.Beside = n.status.Before, n.beside()
 	s.Here = slices.Clone(s.Here)
 	n.status = s
 	if n.Progress != nil {

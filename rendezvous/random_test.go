@@ -26,6 +26,7 @@ type crowd struct {
 	lives int
 	alive map[*arrival]job.Spec
 	lived map[string]job.World
+	left  map[string]bool  // lives that said that they do not wait any more
 	kept  map[int][]string // by generation, lives of those who went on from its world while another one was given up
 	log   []string
 }
@@ -37,7 +38,7 @@ func TestRandomMeetings(t *testing.T) {
 		play(t, func(s *scene) {
 			dice := rand.New(rand.NewPCG(seed, 0))
 			nodes := 1 + dice.IntN(4)
-			c := &crowd{scene: s, dice: dice, alive: map[*arrival]job.Spec{}, lived: map[string]job.World{}, kept: map[int][]string{},
+			c := &crowd{scene: s, dice: dice, alive: map[*arrival]job.Spec{}, lived: map[string]job.World{}, left: map[string]bool{}, kept: map[int][]string{},
 				terms: job.Terms{Nodes: nodes, Least: 1 + dice.IntN(nodes), Spares: dice.IntN(3)}, twins: seed%2 > 0}
 			for range 30 {
 				c.happens()
@@ -72,8 +73,10 @@ func (c *crowd) happens() {
 		}
 	case n < 11:
 		if a := c.any(); a != nil && a.in() == nil {
-			c.note("%s leaves", c.alive[a].Self.Incarnation)
+			life := c.alive[a].Self.Incarnation
+			c.note("%s leaves", life)
 			c.end(a, a.cancel)
+			c.left[life] = a.session == nil && c.store.torn.Load() == 0
 		}
 	case n < 13:
 		c.meetAgain()
@@ -353,6 +356,9 @@ func (c *crowd) checkWorld(s *Session, nonces map[int]string) {
 		}
 		if seen[m.Incarnation] || m.First != next {
 			c.Errorf("member %v twice, or at rank %d, want %d", m.Node, m.First, next)
+		}
+		if c.left[m.Incarnation] {
+			c.Errorf("generation %d has %v in it, which had left before", w.Generation, m.Node)
 		}
 		seen[m.Incarnation], next = true, next+m.Slots
 	}

@@ -73,6 +73,9 @@ type Options struct {
 	// Stood is the world beside which an agent stood by in whose place this one is, as Stands was told last; the zero value: beside none.
 	Stood  Standing
 	Stands func(Standing) // hears beside which world this node stands by, before it looks on; nil: nobody does
+	// Stays: the platform starts again whatever ends, so that agents of a job which ended well stay. Beside those this node waits for all others to come
+	// again, and does not give up as long as they say that they do.
+	Stays bool
 	// Unfit says why no worker can run on this node; "": they can. Such a node takes no place in any world: it stands by until the job is over.
 	Unfit string
 	// Lives asks a member of a world that nobody ends, and of which the store hears nothing, whether it is still there: its leader

@@ -2,7 +2,6 @@ package rendezvous
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -15,9 +14,8 @@ import (
 	"time"
 
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/test/golden"
 )
-
-var update = flag.Bool("update", false, "write what the scripts of testdata say anew")
 
 // A telling is a scene that a script plays. Lines of it:
 //
@@ -56,7 +54,7 @@ func TestScripts(t *testing.T) {
 			play(t, func(s *scene) { got = tell(s, string(b)) })
 			switch {
 			case got == string(b):
-			case *update:
+			case golden.Update():
 				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
 				}

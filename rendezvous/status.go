@@ -25,6 +25,7 @@ type Status struct {
 	World    []string      // names of its nodes; at most 32
 	Size     int           // how many they are
 	Twin     string        // the node of it that another agent is, in the place of this one; "": none is
+	Beside   bool          // agents stay of the job, which ended well: it begins anew when all nodes have come again
 	Before   string        // why an earlier meeting of this job was refused, if it was
 
 	Unsaid    int           // a ticket whose node has not said who it is; 0: none
@@ -73,6 +74,9 @@ func (s Status) String() string {
 	}
 	if len(s.Others) > 0 {
 		text += fmt.Sprintf("; also meeting here: %s (were all nodes given the same job id?)", quoted(s.Others))
+	}
+	if s.Beside {
+		text += "; the job has ended well, and agents of it are parked: this node waits beside them, and the job begins anew when all nodes were made again"
 	}
 	if s.Before != "" {
 		text += "; an earlier meeting was refused: " + s.Before

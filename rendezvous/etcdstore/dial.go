@@ -88,10 +88,27 @@ func (s *Store) dial(ctx context.Context) (*clientv3.Client, error) {
 	}
 	client.Close() // one that knows of a user waits for its login without a word of what it waits for
 	c.Username, c.Password, c.DialTimeout = s.User, s.Password, loginTime
-	if client, err = clientv3.New(c); err != nil {
-		return nil, fmt.Errorf("log in as %s: %w", s.User, err)
+	return s.login(ctx, c)
+}
+
+// login waits until etcd has an answer to user and password: it is slow with them when many come at once, and has none without a leader.
+func (s *Store) login(ctx context.Context, c clientv3.Config) (*clientv3.Client, error) {
+	for tries := 0; ; tries++ {
+		client, err := clientv3.New(c)
+		switch {
+		case err == nil:
+			return client, nil
+		case errors.Is(err, context.DeadlineExceeded):
+			s.tell(fmt.Sprintf("log in as %s: no answer in %v", s.User, loginTime))
+		case uncertain(err):
+			s.tell(fmt.Sprintf("log in as %s: %s", s.User, because(err)))
+		default:
+			return nil, fmt.Errorf("log in as %s: %w", s.User, err)
+		}
+		if !pause(ctx, tries) {
+			return nil, ctx.Err()
+		}
 	}
-	return client, nil
 }
 
 // reach waits for any answer: that we may not read is one.

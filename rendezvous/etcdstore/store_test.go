@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,7 +26,7 @@ import (
 )
 
 // patience bounds every wait of a test.
-const patience = time.Minute
+const patience = 4 * time.Minute
 
 func options(c *etcdtest.Cluster, prefix string) Options {
 	return Options{Endpoints: c.Endpoints(), Prefix: prefix}
@@ -54,6 +56,7 @@ func TestUncertain(t *testing.T) {
 }
 
 func TestStore(t *testing.T) {
+	t.Parallel()
 	e := etcdtest.Start(t, 1)
 	var number atomic.Int64
 	storetest.Test(t, func(t *testing.T) func() store.Store {
@@ -64,6 +67,7 @@ func TestStore(t *testing.T) {
 
 // A counter is a number for whoever reads it, and becomes a value like others with the first other change.
 func TestCounter(t *testing.T) {
+	t.Parallel()
 	s, ctx := open(t, options(etcdtest.Start(t, 1), "/counter/")), t.Context()
 	for i, change := range []func(key string) (string, error){
 		func(key string) (string, error) { n, err := s.Add(ctx, key, 1); return fmt.Sprint(n), err },
@@ -101,6 +105,7 @@ func TestCounter(t *testing.T) {
 
 // The last user to go takes all with it.
 func TestNothingIsLeft(t *testing.T) {
+	t.Parallel()
 	e := etcdtest.Start(t, 1)
 	a, b := open(t, options(e, "/job/")), open(t, options(e, "/job/"))
 	for i, s := range []*Store{a, b} {
@@ -134,6 +139,7 @@ func kill(t *testing.T, o Options) {
 
 // Where users were killed, the lease runs out.
 func TestKilled(t *testing.T) {
+	t.Parallel()
 	e := etcdtest.Start(t, 1)
 	o := options(e, "/job/")
 	o.TTL = 8 * time.Second
@@ -153,6 +159,7 @@ func TestKilled(t *testing.T) {
 
 // Who comes again under the name of one that was killed takes its place, and leaves for it.
 func TestKilledAgain(t *testing.T) {
+	t.Parallel()
 	e := etcdtest.Start(t, 1)
 	o := options(e, "/job/")
 	o.Name = "a"
@@ -168,6 +175,7 @@ func TestKilledAgain(t *testing.T) {
 
 // The lease ends under a user that goes on: the store is empty for it, and works.
 func TestLeaseEnds(t *testing.T) {
+	t.Parallel()
 	e := etcdtest.Start(t, 1)
 	a, b := open(t, options(e, "/job/")), open(t, options(e, "/job/"))
 	if err := a.Set(t.Context(), "k", nil); err != nil {
@@ -190,6 +198,7 @@ func TestLeaseEnds(t *testing.T) {
 // Of an etcd that lost what it had nobody knows at first who uses the store: who leaves then takes nothing away from those who will find out. Later,
 // when they are on the list again, nothing is left as ever.
 func TestEmptied(t *testing.T) {
+	t.Parallel()
 	e := etcdtest.Start(t, 1)
 	for _, c := range []struct {
 		name  string
@@ -232,6 +241,7 @@ func TestEmptied(t *testing.T) {
 
 // Nobody enters with a lease that another one ends just then.
 func TestEntersAsTheLastLeaves(t *testing.T) {
+	t.Parallel()
 	e := etcdtest.Start(t, 1)
 	a, b := open(t, options(e, "/job/")), open(t, options(e, "/job/"))
 	if err := errors.Join(a.Set(t.Context(), "a", nil), b.connect(t.Context())); err != nil {
@@ -251,6 +261,7 @@ func TestEntersAsTheLastLeaves(t *testing.T) {
 
 // Users that come and go find what they wrote as long as they stay.
 func TestComeAndGo(t *testing.T) {
+	t.Parallel()
 	e := etcdtest.Start(t, 1)
 	var all sync.WaitGroup
 	for i := range 3 {
@@ -274,11 +285,12 @@ func TestComeAndGo(t *testing.T) {
 
 // etcd may go away and come back: who waits goes on waiting, and what can be repeated is.
 func TestServerComesBack(t *testing.T) {
+	t.Parallel()
 	e, told := etcdtest.Start(t, 1), make(chan string, 1000)
 	o := options(e, "/job/")
 	o.Waiting = func(because string) { told <- because }
 	s := open(t, o)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := s.Set(ctx, "before", []byte("b")); err != nil {
 		t.Fatal(err)
@@ -308,6 +320,7 @@ func TestServerComesBack(t *testing.T) {
 
 // While etcd cannot be reached, calls wait as long as they may.
 func TestServerIsGone(t *testing.T) {
+	t.Parallel()
 	e := etcdtest.Start(t, 1)
 	s := open(t, options(e, "/job/"))
 	e.Members[0].Kill()
@@ -326,6 +339,7 @@ func TestServerIsGone(t *testing.T) {
 
 // Nodes meet in etcd as they do elsewhere.
 func TestMeeting(t *testing.T) {
+	t.Parallel()
 	meet(t, etcdtest.Start(t, 1), "/muster/job7/", 20)
 }
 
@@ -367,6 +381,7 @@ func meet(t testing.TB, e *etcdtest.Cluster, prefix string, nodes int) {
 
 // One member of three may go, whichever this user was connected to.
 func TestMemberIsLost(t *testing.T) {
+	t.Parallel()
 	e := etcdtest.Start(t, 3)
 	a, b := open(t, options(e, "/job/")), open(t, options(e, "/job/"))
 	if err := a.Set(t.Context(), "before", nil); err != nil {
@@ -389,6 +404,7 @@ func TestMemberIsLost(t *testing.T) {
 // Without two of three members no change is possible. Who makes one that is no good twice learns when they are back that it may
 // have been made.
 func TestMostMembersAreLost(t *testing.T) {
+	t.Parallel()
 	e := etcdtest.Start(t, 3)
 	s := open(t, options(e, "/job/"))
 	if _, err := s.Add(t.Context(), "n", 1); err != nil {
@@ -415,6 +431,7 @@ func TestMostMembersAreLost(t *testing.T) {
 
 // What is wrong is told in few words.
 func TestRefused(t *testing.T) {
+	t.Parallel()
 	open, locked := etcdtest.Start(t, 1), etcdtest.Start(t, 1)
 	locked.Lock("secret", "guest")
 	private, certs := etcdtest.StartTLS(t)
@@ -478,6 +495,7 @@ func TestRefused(t *testing.T) {
 
 // An etcd that stands still lets us in and says nothing, which is no reason to ask for TLS.
 func TestMute(t *testing.T) {
+	t.Parallel()
 	mute, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -499,8 +517,58 @@ func TestMute(t *testing.T) {
 	}
 }
 
+// An etcd that does not answer to a login, as it is busy with the others' or has no leader, is told of and asked again.
+func TestLoginIsSlow(t *testing.T) {
+	t.Parallel()
+	e := etcdtest.Start(t, 1)
+	e.Lock("secret")
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	var mute atomic.Bool // who comes next is heard by nobody
+	go func() {
+		for {
+			near, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			if mute.Swap(true) { // the first connection is for a question without a name
+				go func() { _, _ = io.Copy(io.Discard, near); near.Close() }()
+				continue
+			}
+			far, err := net.Dial("tcp", e.Endpoints()[0])
+			if err != nil {
+				near.Close()
+				continue
+			}
+			go func() { _, _ = io.Copy(far, near); far.Close() }()
+			go func() { _, _ = io.Copy(near, far); near.Close() }()
+		}
+	}()
+	told := make(chan string, 1000)
+	s := open(t, Options{Endpoints: []string{ln.Addr().String()}, Prefix: "/job/", User: "root", Password: "secret", Waiting: func(because string) {
+		told <- because
+		mute.Store(false)
+	}})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := s.Set(ctx, "k", []byte("v")); err != nil {
+		t.Error(err)
+	}
+	var all []string
+	for len(told) > 0 {
+		all = append(all, <-told)
+	}
+	if !slices.Contains(all, "log in as root: no answer in 5s") {
+		t.Errorf("told %q", all)
+	}
+}
+
 // One that stands still when it was reached is told of in the same words.
 func TestStandsStill(t *testing.T) {
+	t.Parallel()
 	e, told := etcdtest.Start(t, 1), make(chan string, 100)
 	o := options(e, "/job/")
 	o.Waiting = func(because string) { told <- because }
@@ -550,6 +618,7 @@ func TestBecause(t *testing.T) {
 
 // Of a server that is gone is told that, however long a call goes on.
 func TestIsGoneForLong(t *testing.T) {
+	t.Parallel()
 	e, told := etcdtest.Start(t, 1), make(chan string, 1000)
 	o := options(e, "/job/")
 	o.Waiting = func(because string) { told <- because }
@@ -572,6 +641,7 @@ func TestIsGoneForLong(t *testing.T) {
 
 // Half of a pair is none.
 func TestHalfOfAPair(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ authorities, cert, key, want string }{
 		{"/no/such", "", "", "authorities: open /no/such: no such file or directory"},
 		{"", "/tls.crt", "", `certificate "/tls.crt" without its key`},

@@ -2,9 +2,12 @@ package tcpstore
 
 import (
 	"fmt"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/muster-run/muster/crowd"
 )
 
 // A segment is a part of a reply that waits for its socket.
@@ -21,7 +24,8 @@ type budget struct {
 	used atomic.Int64
 
 	mu   sync.Mutex
-	held map[*byte]*hold // values in replies, by where they begin, each counted once
+	held map[*byte]*hold        // values in replies, by where they begin, each counted once
+	part map[netip.Prefix]int64 // of used, what connections from one address hold, but for such values
 }
 
 // A hold is a value that replies refer to. The store may have dropped it meanwhile; while they hold it, it stays.
@@ -31,6 +35,25 @@ func (b *budget) take(n int) error {
 	if used := b.used.Add(int64(n)); n > 0 && used > b.most {
 		b.used.Add(int64(-n))
 		return fmt.Errorf("unfinished requests and unread replies of all connections need more than %d bytes", b.most)
+	}
+	return nil
+}
+
+// takePart is take for a connection from an address. No address may have more than half of all, so that one alone cannot use it up.
+func (b *budget) takePart(from netip.Prefix, n int) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n > 0 && b.part[from]+int64(n) > b.most/2 {
+		return fmt.Errorf("unfinished requests and unread replies of its address need more than %d bytes", b.most/2)
+	}
+	if err := b.take(n); err != nil {
+		return err
+	}
+	if b.part == nil {
+		b.part = map[netip.Prefix]int64{}
+	}
+	if b.part[from] += int64(n); b.part[from] == 0 {
+		delete(b.part, from)
 	}
 	return nil
 }
@@ -70,9 +93,17 @@ const freeInput = 4 << 10
 
 func inputCost(b []byte) int { return max(0, cap(b)-freeInput) }
 
+// take is the budget's, for this connection.
+func (c *conn) take(n int) error {
+	if n == 0 {
+		return nil
+	}
+	return c.s.budget.takePart(crowd.Network(c.peer.Addr()), n)
+}
+
 // keep makes b, which grew out of c.in, the unused input of c.
 func (c *conn) keep(b []byte) error {
-	err := c.s.budget.take(inputCost(b) - inputCost(c.in))
+	err := c.take(inputCost(b) - inputCost(c.in))
 	if err == nil {
 		c.in = b
 	}
@@ -97,7 +128,7 @@ func (c *conn) queue(b, whole []byte, lasting bool) error {
 	if !lasting {
 		cost += len(b)
 	}
-	if err := c.s.budget.take(cost); err != nil {
+	if err := c.take(cost); err != nil {
 		return err
 	}
 	c.outBytes += cost
@@ -134,7 +165,7 @@ func (c *conn) dequeue() {
 }
 
 func (c *conn) freeQueue() {
-	_ = c.s.budget.take(-c.outBytes)
+	_ = c.take(-c.outBytes)
 	c.out, c.outBytes = nil, 0
 }
 

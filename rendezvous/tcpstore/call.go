@@ -86,8 +86,7 @@ func (s *Server) Adopt(fd int, head []byte) error {
 		unix.Close(fd)
 		return err
 	}
-	s.enter(&conn{s: s, fd: fd, peer: addrPort(peer), guest: true}, head)
-	return nil
+	return s.enter(&conn{s: s, fd: fd, peer: addrPort(peer), guest: true}, head)
 }
 
 // connection is an error where fd is no connection of TCP's, and could be anything.

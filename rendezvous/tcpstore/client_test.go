@@ -109,7 +109,7 @@ func TestDetect(t *testing.T) {
 }
 
 func useAll(t *testing.T, c *Client, dialect string) {
-	ctx := within(t, time.Minute)
+	ctx := within(t, 4*time.Minute)
 	ok := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -153,7 +153,7 @@ func TestStrangePing(t *testing.T) {
 		_, _ = c.Write([]byte{1, 2, 3, 4})
 	})
 	var seen []Attempt
-	c, err := Dial(within(t, time.Minute), addr, Options{Progress: func(a Attempt) { seen = append(seen, a) }})
+	c, err := Dial(within(t, 4*time.Minute), addr, Options{Progress: func(a Attempt) { seen = append(seen, a) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestStranger(t *testing.T) {
 		"http":       func(_ int, c net.Conn) { _ = expect(c, greetV.say); _, _ = c.Write([]byte("HTTP/1.1 400 Bad Request")) },
 		"closes all": func(_ int, c net.Conn) { c.Close() },
 	} {
-		_, err := Dial(within(t, time.Minute), fake(t, f), Options{})
+		_, err := Dial(within(t, 4*time.Minute), fake(t, f), Options{})
 		if !errors.Is(err, ErrNotStore) || Cause(err) != "not a c10d store" {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -184,7 +184,7 @@ func TestStranger(t *testing.T) {
 func TestSilence(t *testing.T) {
 	addr := fake(t, func(int, net.Conn) {})
 	var attempts atomic.Int64
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	_, err := Dial(ctx, addr, Options{ReplyTimeout: 20 * time.Millisecond, Progress: func(a Attempt) {
 		if Cause(a.Err) != "connected, but no answer" {
@@ -209,7 +209,7 @@ func TestSlowGreeting(t *testing.T) {
 		}
 		_, _ = c.Write(greetV.hear)
 	})
-	c, err := Dial(within(t, time.Minute), addr, Options{Progress: func(a Attempt) { told <- a }, ReplyTimeout: time.Minute})
+	c, err := Dial(within(t, 4*time.Minute), addr, Options{Progress: func(a Attempt) { told <- a }, ReplyTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +275,7 @@ func TestCrossing(t *testing.T) {
 	if err := c.Wait(ctx, "k"); !errors.Is(err, context.Canceled) {
 		t.Errorf("Wait: %v", err)
 	}
-	if n, err := c.Add(within(t, time.Minute), "n", 7); n != 7 || err != nil {
+	if n, err := c.Add(within(t, 4*time.Minute), "n", 7); n != 7 || err != nil {
 		t.Errorf("Add: %d, %v", n, err)
 	}
 	if err := <-failed; err != nil {
@@ -293,7 +293,7 @@ func TestRefused(t *testing.T) {
 	ln.Close()
 	s := &Server{Log: slog.New(slog.DiscardHandler)}
 	var attempts []Attempt
-	c, err := Dial(within(t, time.Minute), addr, Options{Progress: func(a Attempt) {
+	c, err := Dial(within(t, 4*time.Minute), addr, Options{Progress: func(a Attempt) {
 		if attempts = append(attempts, a); a.N == 3 {
 			ln, err := net.Listen("tcp", addr)
 			if err != nil {
@@ -344,7 +344,7 @@ func TestFirstOnly(t *testing.T) {
 		s := &Server{Log: slog.New(slog.DiscardHandler)}
 		serveOn(t, s, ln)
 		var said atomic.Int64
-		c, err := Dial(within(t, time.Minute), ln.Addr().String(), Options{
+		c, err := Dial(within(t, 4*time.Minute), ln.Addr().String(), Options{
 			FirstOnly: first, Patience: time.Second, Progress: func(Attempt) { said.Add(1) },
 		})
 		if err != nil {
@@ -382,7 +382,7 @@ func TestNew(t *testing.T) {
 		t.Fatal(err)
 	}
 	serveOn(t, &Server{}, ln)
-	if sum, err := c.Add(within(t, time.Minute), "n", 1); err != nil || sum != 1 {
+	if sum, err := c.Add(within(t, 4*time.Minute), "n", 1); err != nil || sum != 1 {
 		t.Errorf("%d, %v", sum, err)
 	}
 	if err := New(addr, Options{}).Close(); err != nil {
@@ -428,7 +428,7 @@ func viaRelay(t *testing.T) (*relay, *store.Memory, *Client) {
 // TestReconnect breaks the connection while it is idle: then no call notices.
 func TestReconnect(t *testing.T) {
 	r, _, c := viaRelay(t)
-	ctx := within(t, time.Minute)
+	ctx := within(t, 4*time.Minute)
 	for _, call := range []func() error{
 		func() error { return c.Set(ctx, "k", []byte("v")) },
 		func() error { _, err := c.Add(ctx, "n", 1); return err },
@@ -447,7 +447,7 @@ func TestReconnect(t *testing.T) {
 // TestBrokenReply loses the reply: calls that may be repeated are, others say that they do not know.
 func TestBrokenReply(t *testing.T) {
 	r, m, c := viaRelay(t)
-	ctx := within(t, time.Minute)
+	ctx := within(t, 4*time.Minute)
 	r.cut.Store(true)
 	if err := c.Set(ctx, "k", []byte("v")); err != nil {
 		t.Error("Set: ", err)
@@ -482,7 +482,7 @@ func TestBrokenReply(t *testing.T) {
 func TestWaitSurvives(t *testing.T) {
 	r, m, c := viaRelay(t)
 	done := make(chan error, 1)
-	go func() { done <- c.Wait(within(t, time.Minute), "k") }()
+	go func() { done <- c.Wait(within(t, 4*time.Minute), "k") }()
 	for range rejections - 1 {
 		conn := <-r.conns
 		eventually(t, "the wait has come through", func() bool {
@@ -502,7 +502,7 @@ func TestWaitSurvives(t *testing.T) {
 // TestRejected gives up on a request that the store closes the connection on, and stays usable.
 func TestRejected(t *testing.T) {
 	c := dial(t, serve(t, &Server{MaxValue: 10}))
-	ctx := within(t, time.Minute)
+	ctx := within(t, 4*time.Minute)
 	if err := c.Set(ctx, "k", make([]byte, 11)); !errors.Is(err, ErrRejected) {
 		t.Errorf("Set: %v", err)
 	}
@@ -519,7 +519,7 @@ func TestQueuedCall(t *testing.T) {
 	m := new(store.Memory)
 	c := dial(t, serve(t, &Server{Store: m}))
 	done := make(chan error, 1)
-	go func() { done <- c.Wait(within(t, time.Minute), "k") }()
+	go func() { done <- c.Wait(within(t, 4*time.Minute), "k") }()
 	eventually(t, "the wait holds the connection", func() bool { return len(c.turn) == 0 })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -536,7 +536,7 @@ func TestQueuedCall(t *testing.T) {
 func TestInitKey(t *testing.T) {
 	m := new(store.Memory)
 	c := dial(t, serve(t, &Server{Store: m}))
-	ctx := within(t, time.Minute)
+	ctx := within(t, 4*time.Minute)
 	if _, err := c.Add(ctx, "init/", 1); err != nil {
 		t.Fatal(err)
 	}

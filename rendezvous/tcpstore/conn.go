@@ -45,7 +45,11 @@ var (
 // next executes the request at the start of b. It returns its size, or 0 when it is not complete.
 func (c *conn) next(b []byte, r *request, o *outbox) (int, error) {
 	if !c.opened {
-		if n, err := c.open(b); n > 0 || err != nil || !c.opened {
+		n, err := c.open(b)
+		if c.opened {
+			c.s.spoke(c)
+		}
+		if n > 0 || err != nil || !c.opened {
 			return n, err
 		}
 	}
@@ -155,6 +159,7 @@ func (c *conn) guess(b []byte) (bool, error) {
 
 // act executes r while nobody else touches the table.
 func (c *conn) act(r *request, o *outbox) error {
+	c.loop.counts.ran(r.verb)
 	var err error
 	c.s.Store.Do(func(t *store.Table) {
 		if c.waiting && c.mute() {

@@ -23,6 +23,7 @@ type loop struct {
 	mu     sync.Mutex
 	mail   []letter
 	asleep bool
+	told   [numVerbs]tally // what was counted until the last pass
 
 	conns  []*conn // by file descriptor
 	doubts []*conn // whose bytes may be a whole request of 1.13, in the order of their time
@@ -31,6 +32,7 @@ type loop struct {
 	in     []byte // what one read brings
 	out    outbox
 	req    request
+	counts tallies
 	stop   bool
 	done   chan struct{} // closed when run has returned
 }
@@ -42,6 +44,7 @@ type letter struct {
 	head  []byte // what was read of a new one
 	turn  uint64 // of the wait that was released
 	event []byte // of a watched key
+	leave bool   // the connection has to make room
 	stop  bool   // end, no connection given
 }
 
@@ -61,7 +64,7 @@ func newLoop(s *Server) (*loop, error) {
 		unix.Close(ep)
 		return nil, fmt.Errorf("eventfd: %w", err)
 	}
-	l := &loop{s: s, ep: ep, bell: bell, in: make([]byte, readSize), done: make(chan struct{})}
+	l := &loop{s: s, ep: ep, bell: bell, in: make([]byte, readSize), done: make(chan struct{}), counts: tallies{born: time.Now()}}
 	if err := l.control(unix.EPOLL_CTL_ADD, bell, unix.EPOLLIN); err != nil {
 		l.release()
 		return nil, err
@@ -96,7 +99,9 @@ func (l *loop) run() {
 	defer l.release()
 	events := make([]unix.EpollEvent, 256)
 	for !l.stop {
-		for _, e := range events[:l.sleep(events)] {
+		some := events[:l.sleep(events)]
+		l.counts.begin()
+		for _, e := range some {
 			l.ready(int(e.Fd), e.Events)
 		}
 		l.readMail()
@@ -133,6 +138,7 @@ func (l *loop) sleep(events []unix.EpollEvent) int {
 func (l *loop) patience() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.counts.show(&l.told)
 	switch {
 	case len(l.mail) > 0:
 		return 0
@@ -214,6 +220,7 @@ func (l *loop) execute(c *conn, b []byte) error {
 	if err := l.emit(c); err != nil {
 		return err
 	}
+	l.counts.answered()
 	return c.keepRest(b)
 }
 
@@ -315,6 +322,7 @@ func (l *loop) readMail() {
 	l.mu.Lock()
 	mail := l.mail
 	l.mail = nil
+	l.counts.show(&l.told)
 	l.mu.Unlock()
 	for _, m := range mail {
 		switch {
@@ -323,6 +331,8 @@ func (l *loop) readMail() {
 		case m.adopt:
 			l.adopt(m.c, m.head)
 		case m.c.fd < 0: // dropped meanwhile
+		case m.leave:
+			l.drop(m.c, errCrowded)
 		default:
 			if err := l.deliver(m); err != nil {
 				l.drop(m.c, err)

@@ -123,7 +123,7 @@ func (p probe) run(t *testing.T, want string, legacy bool) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(4 * time.Minute))
 	if !legacy {
 		_, _ = c.Write(hello)
 	}

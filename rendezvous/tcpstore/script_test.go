@@ -121,7 +121,7 @@ func (s *stage) conn(name string) (net.Conn, error) {
 	}
 	s.Cleanup(func() { c.Close() })
 	s.conns[name] = c
-	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	_ = c.SetDeadline(time.Now().Add(4 * time.Minute))
 	if name[0] == 'v' {
 		_, err = c.Write(hello)
 	}
@@ -183,7 +183,7 @@ func still(c net.Conn, name string) error {
 		return errors.Join(inStep(c, name), inStep(c, name))
 	}
 	_ = c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
-	defer c.SetReadDeadline(time.Now().Add(time.Minute))
+	defer c.SetReadDeadline(time.Now().Add(4 * time.Minute))
 	var b [1]byte
 	if n, err := c.Read(b[:]); n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 		return fmt.Errorf("got %x, %v; want nothing", b[:n], err)

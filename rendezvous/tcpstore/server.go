@@ -6,17 +6,18 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"net"
 	"net/netip"
 	"os"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/muster-run/muster/crowd"
 	"github.com/muster-run/muster/rendezvous/store"
 )
 
@@ -41,6 +42,9 @@ type Server struct {
 	// MaxBuffered bounds what unfinished requests and unread replies of all connections hold together, in bytes,
 	// beside the store. The connection that would exceed it is closed. 0: DefaultMaxBuffered.
 	MaxBuffered int64
+	// MaxClients bounds the connections. Where there is no room the address with the most gives one up. 0: half of the files that this process
+	// may have open, where connections are handed on, or nearly all.
+	MaxClients int
 	// StallTimeout is how long a client may read nothing of a reply. 0: DefaultStallTimeout.
 	StallTimeout time.Duration
 	// Loops is the number of goroutines that serve connections. A busy loop leaves its processor to nobody, so
@@ -59,18 +63,21 @@ type Server struct {
 	// Magic is what foreign connections open with. No c10d verb may begin like it: its first byte must be above 18.
 	Magic string
 
-	lim     limits
-	budget  budget
-	magic   []byte
-	gripes  gripes
-	clients atomic.Int64
+	lim    limits
+	budget budget
+	magic  []byte
+	gripes gripes
 
 	stopping  sync.Mutex
 	mu        sync.Mutex
-	peers     map[netip.Addr]int // how many connections each has
+	clients   crowd.Crowd[*conn]
+	leaving   int        // connections that had to make room, and whose loops have not closed them yet
+	less      *sync.Cond // leaving is
+	crowded   int        // connections for which there was no room
 	loops     []*loop
 	turn      int // of the loops to get the next connection
 	listeners map[*os.File]bool
+	past      map[string]Tally // of loops that have ended
 	closing   bool
 	closed    chan struct{} // closed when closing begins
 	empty     chan struct{} // closed when closing and without clients
@@ -137,7 +144,7 @@ func (s *Server) ready() error {
 func (s *Server) prepare() {
 	if s.closed == nil {
 		s.closed, s.empty = make(chan struct{}), make(chan struct{})
-		s.listeners, s.peers = map[*os.File]bool{}, map[netip.Addr]int{}
+		s.listeners, s.less = map[*os.File]bool{}, sync.NewCond(&s.mu)
 	}
 }
 
@@ -153,6 +160,7 @@ func (s *Server) start() error {
 	s.lim.value = orElse(s.MaxValue, DefaultMaxValue)
 	s.lim.request = orElse(s.MaxRequest, max(64<<20, 2*s.lim.value+MaxKey+64))
 	s.budget.most = orElse(s.MaxBuffered, DefaultMaxBuffered)
+	s.MaxClients = orElse(s.MaxClients, s.room())
 	s.magic = []byte(s.Magic)
 	if s.Foreign != nil && (len(s.magic) == 0 || s.magic[0] < byte(len(numbersV))) {
 		return fmt.Errorf("magic %q could be a c10d verb", s.Magic)
@@ -168,6 +176,17 @@ func (s *Server) start() error {
 		go l.run()
 	}
 	return nil
+}
+
+// room is for how many connections there is, by the number of files that this process may have open.
+func (s *Server) room() int {
+	var r unix.Rlimit
+	_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &r) // cannot fail for oneself
+	files := int(min(r.Cur, math.MaxInt32))
+	if s.Foreign != nil || s.Elsewhere != nil {
+		return files / 2
+	}
+	return max(files-2*maxLeaving, files/2)
 }
 
 func orElse[T comparable](v, otherwise T) T {
@@ -276,21 +295,52 @@ func (s *Server) rest(pause time.Duration) bool {
 // welcome hands a new connection to a loop.
 func (s *Server) welcome(fd int, peer netip.AddrPort) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.enter(&conn{s: s, fd: fd, peer: peer}, nil)
+	err := s.enter(&conn{s: s, fd: fd, peer: peer}, nil)
+	s.mu.Unlock()
+	if err != nil {
+		s.complain(peer.Addr(), "closed a connection", "peer", peer, "err", err)
+	}
 }
 
 // enter is welcome for a connection of which head was read. It is called with mu held.
-func (s *Server) enter(c *conn, head []byte) {
+func (s *Server) enter(c *conn, head []byte) error {
+	for s.leaving == maxLeaving {
+		s.less.Wait()
+	}
 	if s.closing {
 		unix.Close(c.fd)
-		return
+		return nil
+	}
+	if err := s.seat(c); err != nil {
+		unix.Close(c.fd)
+		return err
 	}
 	c.loop = s.loops[s.turn%len(s.loops)]
 	s.turn++
-	s.clients.Add(1)
-	s.peers[c.peer.Addr()]++
 	c.loop.post(letter{c: c, adopt: true, head: head})
+	return nil
+}
+
+// maxLeaving bounds how far a flood can be ahead of the loops, which close the connections that have to make room. Who comes then waits in the
+// kernel's queue.
+const maxLeaving = 64
+
+// errCrowded ends a connection that has to make room.
+var errCrowded = errors.New("there is no room for more connections, and most are from its address")
+
+// seat finds room for c, if need be that of another. It is called with mu held.
+func (s *Server) seat(c *conn) error {
+	out, full := s.clients.Enter(c, c.peer.Addr(), s.MaxClients)
+	if !full {
+		return nil
+	}
+	s.crowded++
+	if out == c {
+		return errCrowded
+	}
+	s.leaving++
+	out.loop.post(letter{c: out, leave: true})
+	return nil
 }
 
 // gone notes the end of a connection, with one line when it is worth one.
@@ -300,14 +350,24 @@ func (s *Server) gone(c *conn, err error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	peer := c.peer.Addr()
-	if s.peers[peer]--; s.peers[peer] == 0 {
-		delete(s.peers, peer)
+	if !s.clients.Leave(c) {
+		s.leaving--
+		s.less.Signal()
 	}
-	if s.clients.Add(-1) == 0 && s.closing {
+	if s.connections() == 0 && s.closing {
 		s.noteEmpty()
 	}
 }
+
+// spoke notes that a client has opened its connection.
+func (s *Server) spoke(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clients.Heard(c)
+}
+
+// connections is how many there are. It is called with mu held.
+func (s *Server) connections() int { return s.clients.Len() + s.leaving }
 
 func (s *Server) isClosing() bool {
 	s.mu.Lock()
@@ -324,13 +384,28 @@ func (s *Server) noteEmpty() {
 }
 
 // Clients returns the number of connections. A client of PyTorch 1.13 has two.
-func (s *Server) Clients() int { return int(s.clients.Load()) }
+func (s *Server) Clients() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.connections()
+}
+
+// Crowded returns how many connections were closed, in all, to make room for others, or for want of it.
+func (s *Server) Crowded() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.crowded
+}
 
 // Peers returns how many connections there are from each address.
 func (s *Server) Peers() map[netip.Addr]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return maps.Clone(s.peers)
+	peers := map[netip.Addr]int{}
+	for c := range s.clients.All {
+		peers[c.peer.Addr()]++
+	}
+	return peers
 }
 
 // Shutdown stops accepting, waits until the clients have gone of themselves, and ends the server. When ctx ends
@@ -347,9 +422,12 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	defer s.stopping.Unlock()
 	s.mu.Lock()
 	loops := s.loops
-	s.loops = nil
 	s.mu.Unlock()
 	stopAll(loops)
+	past := s.Tallies()
+	s.mu.Lock()
+	s.past, s.loops = past, nil
+	s.mu.Unlock()
 	return err
 }
 
@@ -372,7 +450,7 @@ func (s *Server) closeListeners() {
 	for ln := range s.listeners {
 		_ = ln.Close()
 	}
-	if s.clients.Load() == 0 {
+	if s.connections() == 0 {
 		s.noteEmpty()
 	}
 }

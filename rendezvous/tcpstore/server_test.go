@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/muster-run/muster/rendezvous/store"
+	"github.com/muster-run/muster/test/leak"
 )
 
 // serve runs a server on a loopback port for the length of the test, quietly.
@@ -55,7 +56,7 @@ func within(t testing.TB, d time.Duration) context.Context {
 
 func dial(t testing.TB, addr string) *Client {
 	t.Helper()
-	c, err := Dial(within(t, time.Minute), addr, Options{})
+	c, err := Dial(within(t, 4*time.Minute), addr, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func dial(t testing.TB, addr string) *Client {
 	return c
 }
 
-// raw opens a connection that says hello, and ends what it does after two minutes.
+// raw opens a connection that says hello, and ends what it does after ten minutes.
 func raw(t testing.TB, addr string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
@@ -71,7 +72,7 @@ func raw(t testing.TB, addr string) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(2 * time.Minute))
+	_ = c.SetDeadline(time.Now().Add(10 * time.Minute))
 	mustWrite(t, c, hello)
 	return c
 }
@@ -95,7 +96,7 @@ func eventually(t testing.TB, what string, f func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for ctx := within(t, time.Minute); !f(); {
+	for ctx := within(t, 4*time.Minute); !f(); {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -112,7 +113,7 @@ func TestServeEndsWithShutdown(t *testing.T) {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- s.Shutdown(within(t, time.Minute)) }()
+	go func() { done <- s.Shutdown(within(t, 4*time.Minute)) }()
 	eventually(t, "new connections are refused", func() bool {
 		n, err := net.Dial("tcp", addr)
 		if err == nil {
@@ -313,7 +314,7 @@ func TestForeignMagicThatIsAVerb(t *testing.T) {
 func TestBarrierOf1000(t *testing.T) {
 	const n = 1000
 	addr := serve(t, &Server{})
-	ctx := within(t, time.Minute)
+	ctx := within(t, 4*time.Minute)
 	var all sync.WaitGroup
 	for range n {
 		all.Go(func() {
@@ -659,7 +660,7 @@ func TestMain(m *testing.M) {
 		serveProcess()
 		return
 	}
-	os.Exit(m.Run())
+	leak.Main(m)
 }
 
 // TestReleaseCrossesCancel has a client wait and cancel while another, on another loop, makes the key come and go.

@@ -3,7 +3,6 @@ package torchrun
 import (
 	"bytes"
 	"encoding/hex"
-	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -12,9 +11,9 @@ import (
 	"strings"
 	"testing"
 	"time"
-)
 
-var update = flag.Bool("update", false, "rewrite the golden files")
+	"github.com/muster-run/muster/test/golden"
+)
 
 // fixtures are the states that PyTorch wrote, by file name.
 func fixtures(t testing.TB) map[string][]byte {
@@ -83,25 +82,12 @@ func TestDecode(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden(t, "testdata/states/"+name+".want", show(s))
+			golden.File(t, "testdata/states/"+name+".want", show(s))
 			again, err := Decode(s.Encode())
 			if err != nil || !reflect.DeepEqual(again, s) {
 				t.Errorf("decode of encode: %v\n%s", err, show(again))
 			}
 		})
-	}
-}
-
-func golden(t *testing.T, file, got string) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil || string(want) != got {
-		t.Errorf("%s: %v\n got:\n%s\nwant:\n%s", file, err, got, want)
 	}
 }
 
