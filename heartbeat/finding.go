@@ -84,7 +84,19 @@ func (f Finding) what(w job.World) string {
 	case Desync:
 		return fmt.Sprintf("the ranks have waited for each other in different collectives for %s: %s; that is an error in the script, and no restart mends it", seconds(f.Quiet), strings.Join(f.Ops, "; "))
 	}
+	if f.over() {
+		how := "their scripts have"
+		if len(f.Culprits) == 1 {
+			how = f.Culprits[0].Over
+		}
+		return fmt.Sprintf("%s %s not ended for %s, though %s", who, has(f.Culprits), seconds(f.Quiet), how)
+	}
 	return fmt.Sprintf("no rank has been in a collective, nor at work, for %s: all of them wait for something else, such as input", seconds(f.Quiet))
+}
+
+// over reports whether the scripts of all who are to blame have ended.
+func (f Finding) over() bool {
+	return len(f.Culprits) > 0 && !slices.ContainsFunc(f.Culprits, func(c job.Culprit) bool { return c.Over == "" })
 }
 
 // transfers reports whether what is waited in is sends and receives, which are between two.
@@ -148,17 +160,20 @@ func (f Finding) where(w job.World) string {
 		return ""
 	}
 	c := f.Culprits[0]
-	it := "it is"
-	if len(f.Culprits) > 1 || f.Class == Starved {
-		it = fmt.Sprintf("rank %d is", c.Rank)
+	it, its, over := "it", "its", ""
+	if len(f.Culprits) > 1 || f.Class == Starved && !f.over() {
+		it, its = fmt.Sprintf("rank %d", c.Rank), fmt.Sprintf("rank %d's", c.Rank)
+	}
+	if c.Over != "" && (f.Class != Starved || !f.over()) {
+		over = "; " + strings.Replace(c.Over, "its", its, 1)
 	}
 	switch {
 	case c.Ended:
-		return "; " + strings.TrimSuffix(it, "is") + "has done its work and ended"
+		return "; " + it + " has done its work and ended"
 	case len(c.Stack) == 0 && c.File == "" && c.Looks == "":
-		return ""
+		return over
 	}
-	return "; " + it + place(c)
+	return over + "; " + it + " is" + place(c)
 }
 
 // place is where a culprit is, and how it looks there.

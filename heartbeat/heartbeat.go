@@ -23,13 +23,18 @@ type Limits struct {
 	Places  bool          // ranks are asked where they are as soon as somebody is blamed
 }
 
+const floor = 30 * time.Second
+
 func (l Limits) withDefaults() Limits {
 	def := func(d *time.Duration, v time.Duration) {
 		if *d <= 0 {
 			*d = v
 		}
 	}
-	def(&l.Floor, 30*time.Second)
+	if l.Ceiling > 0 { // who wants to know sooner than ours
+		def(&l.Floor, min(l.Ceiling, floor))
+	}
+	def(&l.Floor, floor)
 	def(&l.Ceiling, 10*time.Minute)
 	def(&l.Start, 20*time.Minute)
 	l.Ceiling = max(l.Ceiling, l.Floor)
@@ -161,7 +166,7 @@ func (j *Judge) advanced(counted bool) []Finding {
 // trains reports whether the world is past its beginning.
 func (j *Judge) trains() bool {
 	for _, t := range j.ranks {
-		if t.sources != 0 && (t.moved < counts || t.paces > 0 && t.paces < steps) {
+		if t.sources&^job.Ready != 0 && (t.moved < counts || t.paces > 0 && t.paces < steps) {
 			return false
 		}
 	}
@@ -218,10 +223,13 @@ func (j *Judge) standstill(l Look) []Finding {
 		soon = j.learned()
 		early = max(j.limits.Floor/3, min(j.usual(), soon)*2/5) // by the default floor within 15 s, with all that it takes to get here
 	}
+	if v.over {
+		early = limit
+	}
 	switch {
 	case v.Class == "":
 		j.found = 0
-		return j.tell(Unclear, v, quiet >= soon)
+		return j.tell(Unclear, v, quiet >= soon && !v.over)
 	case quiet < limit:
 		j.found = 0
 		if v.busy && quiet >= soon {
@@ -244,7 +252,7 @@ func (j *Judge) silent(v view) bool {
 	}
 	c := v.Culprits[0]
 	t := j.ranks[c.Rank]
-	return t != nil && !c.Halted && len(c.Stack) == 0 && t.sources&(job.FromRecorder|job.FromHooks) != 0
+	return t != nil && !c.Halted && len(c.Stack) == 0 && t.sources&(job.FromRecorder|job.FromHooks|job.Ready) != 0
 }
 
 // tell says something once: when it is worse than what was said of this standstill before, or blames somebody else.

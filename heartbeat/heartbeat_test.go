@@ -18,6 +18,7 @@ type world struct {
 	at    time.Duration
 	beats []job.Beat
 	ended []int
+	busy  int // processors that rank 0 uses, where a test says so
 	found []Finding
 }
 
@@ -79,6 +80,13 @@ func (w *world) enter(ranks ...int) {
 	for _, r := range ranks {
 		w.beats[r].Lanes[0].Entered++
 		w.beats[r].Count++
+	}
+}
+
+// over ends the scripts of ranks, whose processes go on.
+func (w *world) over(how string, ranks ...int) {
+	for _, r := range ranks {
+		w.beats[r].Over, w.beats[r].Mute = true, how
 	}
 }
 
@@ -300,6 +308,46 @@ func TestClasses(t *testing.T) {
 			w.beats, w.ended = w.beats[:3], []int{3}
 			w.stand(45, nil)
 		}, "hung: rank 3 (node-1, local 1) has not entered all_reduce #1201 for 32 s; 3 others wait in it; it has done its work and ended"},
+		{"a rank takes long to end", func(w *world) {
+			w.over("its script is over", 3)
+			w.beats, w.ended = w.beats[3:], []int{0, 1, 2}
+			w.stand(595, nil)
+		}, ""},
+		{"a rank takes long to end, and works", func(w *world) {
+			w.over("its script is over", 3)
+			w.beats, w.ended = w.beats[3:], []int{0, 1, 2}
+			w.stand(4000, func() { w.works(0) })
+		}, ""},
+		{"a rank does not end", func(w *world) {
+			w.over("its script is over", 3)
+			w.beats[3].Sources, w.beats[3].Lanes = 0, nil // it has destroyed its groups
+			w.beats[3].Stack = []string{"ddtrace/writer.py:88 flush"}
+			w.beats, w.ended = w.beats[3:], []int{0, 1, 2}
+			w.stand(605, nil)
+		}, "hung: rank 3 (node-1, local 1, pid 103) has not ended for 602 s, though its script is over; it is in ddtrace/writer.py:88 flush (asleep)"},
+		{"no rank ends", func(w *world) {
+			w.over("its script is over", 0, 1, 2, 3)
+			w.stand(605, nil)
+		}, "hung: rank 0 (node-0, local 0, pid 100) and rank 1 (node-0, local 1, pid 101) and rank 2 (node-1, local 0, pid 102) and 1 more have not ended for 602 s, though their scripts have; rank 0 is asleep"},
+		{"a rank that failed takes long to end, and the others wait for it", func(w *world) {
+			w.enter(0, 1, 2)
+			w.over("its script failed: ValueError: 7", 3)
+			w.stand(25, nil)
+			if len(w.found) > 0 {
+				w.found = append(w.found, Finding{Stage: Hung}) // it was too soon
+			}
+			w.stand(500, nil)
+		}, "slow: rank 3 (node-1, local 1, pid 103) has not entered all_reduce #1201 for 30 s; 3 others wait in it; its script failed: ValueError: 7; it is asleep"},
+		{"a rank is stopped at its end, and the others wait for it", func(w *world) {
+			w.enter(0, 1, 2)
+			w.over("its script is over", 3)
+			w.beats[3].Sight.State = 'T'
+			w.stand(45, nil)
+		}, "hung: rank 3 (node-1, local 1, pid 103) has not entered all_reduce #1201 for 32 s; 3 others wait in it; its script is over; it is stopped, state T"},
+		{"a rank waits for input, and another takes long to end", func(w *world) {
+			w.over("its script is over", 0)
+			w.stand(605, nil)
+		}, "hung: no rank has been in a collective, nor at work, for 602 s: all of them wait for something else, such as input; rank 1 is asleep"},
 		{"a rank has ended, and it is known how many there were", func(w *world) {
 			for r := range w.beats {
 				w.beats[r].Lanes[0].Members = 4
@@ -1017,5 +1065,68 @@ func TestCallsApart(t *testing.T) {
 	f := w.worst()
 	if f == nil || f.Class != Network || !strings.Contains(f.Sentence(two()), "all of them run: ranks 0, 1, 3 in backward; rank 2 in barrier: the script takes them different ways, or the network") {
 		t.Errorf("%+v", f)
+	}
+}
+
+// Who has told of nothing so far is waited for where others make a group with him, or are in the first collective of one.
+func TestBeforeAnythingIsCounted(t *testing.T) {
+	for _, c := range []struct {
+		name, want string
+		play       func(w *world)
+	}{
+		{"a rank does not come to make a group", "hung: rank 3 (node-1, local 1, pid 103) has not entered init_process_group for 1202 s; 3 others wait in it; it is asleep", func(w *world) {
+			for r := range 3 {
+				w.beats[r].Lanes = []job.Lane{{Op: "init_process_group", Entered: 1}}
+			}
+			w.busy = 1
+		}},
+		{"a rank does not come to the first collective", "hung: rank 3 (node-1, local 1, pid 103) has not entered all_reduce #1 for 1202 s; 3 others wait in it; it is asleep", func(w *world) {
+			for r := range 3 {
+				w.beats[r].Sources, w.beats[r].Lanes = job.FromRecorder, []job.Lane{{Group: dp, Name: "0", Op: "all_reduce", Entered: 1, Members: 4}}
+			}
+		}},
+		{"all do something else", "unclear: no rank has told of progress for 1200 s; no rank has heartbeats", func(*world) {}},
+		{"a rank stands beside", "unclear: no rank has told of progress for 1200 s; rank 3, which has no heartbeats, may be the one that is waited for", func(w *world) {
+			for r := range 3 {
+				w.beats[r].Sources, w.beats[r].Lanes = job.FromHooks, []job.Lane{{Op: "recv", Entered: 1}}
+			}
+		}},
+	} {
+		w := newWorld(4, Limits{})
+		for i := range w.beats {
+			w.beats[i].Sources, w.beats[i].Lanes = job.Ready, nil
+		}
+		c.play(w)
+		w.stand(1205, func() { w.beats[0].Sight.CPU += time.Duration(w.busy) * time.Second })
+		if f := w.worst(); f == nil || f.Stage.String()+": "+f.Sentence(two()) != c.want {
+			t.Errorf("%s: %+v; want %s", c.name, f, c.want)
+		}
+	}
+	w := newWorld(4, Limits{})
+	w.beats[3].Sources, w.beats[3].Lanes = job.Ready, nil
+	for range 120 {
+		for r := range 3 {
+			w.beats[r].Count += 20
+			w.beats[r].Lanes[0].Entered += 10
+			w.beats[r].Lanes[0].Completed += 10
+		}
+		w.look()
+	}
+	if !w.judge.trains() {
+		t.Error("a rank that only stands beside keeps the others from training")
+	}
+}
+
+// A limit that is shorter than the usual floor is meant.
+func TestShortCeiling(t *testing.T) {
+	for _, c := range []struct{ given, want Limits }{
+		{Limits{}, Limits{Floor: 30 * time.Second, Ceiling: 10 * time.Minute}},
+		{Limits{Ceiling: 20 * time.Second}, Limits{Floor: 20 * time.Second, Ceiling: 20 * time.Second}},
+		{Limits{Ceiling: time.Minute}, Limits{Floor: 30 * time.Second, Ceiling: time.Minute}},
+		{Limits{Ceiling: 20 * time.Second, Floor: 25 * time.Second}, Limits{Floor: 25 * time.Second, Ceiling: 25 * time.Second}},
+	} {
+		if got := c.given.withDefaults(); got.Floor != c.want.Floor || got.Ceiling != c.want.Ceiling {
+			t.Errorf("%v and %v of %v and %v", got.Floor, got.Ceiling, c.given.Floor, c.given.Ceiling)
+		}
 	}
 }

@@ -113,18 +113,21 @@ func (p *packer) beat(b *job.Beat) {
 		number(p, &s.GPUBusy)
 	}
 	number(p, &b.Second)
-	p.mixed(b.Lanes)
+	p.mixed(b.Lanes, b.Over)
+	if p.from != nil || b.Over {
+		p.yes(&b.Over)
+	}
 }
 
-// mixed are the lanes that are so, a bit for each of the first 64; nothing, if none is.
-func (p *packer) mixed(lanes []job.Lane) {
+// mixed are the lanes that are so, a bit for each of the first 64; nothing, if none is and nothing follows.
+func (p *packer) mixed(lanes []job.Lane, follows bool) {
 	var set uint64
 	for i := range min(len(lanes), 64) {
 		if lanes[i].Mixed {
 			set |= 1 << i
 		}
 	}
-	if p.from == nil && set == 0 {
+	if p.from == nil && set == 0 && !follows {
 		return
 	}
 	number(p, &set)

@@ -16,6 +16,7 @@ type view struct {
 
 	busy bool // who is blamed is at work, or may be
 	late bool // it looks the same at the end of a job, or while an accelerator works
+	over bool // the scripts of all who are blamed have ended: what a process does at its end takes as long as it takes
 }
 
 // key tells views apart that people are to be told of. Why a standstill cannot be judged changes all the time: one reason will do.
@@ -36,6 +37,11 @@ type wait struct {
 // number is that of the oldest collective in which the rank waits.
 func (w wait) number() uint64 { return w.lane.Completed + 1 }
 
+// joins reports whether the rank makes a group with all others. It asks for them again and again meanwhile.
+func (w wait) joins() bool {
+	return w.lane.Group == 0 && (w.lane.Op == "init_process_group" || w.lane.Op == "new_group")
+}
+
 // A crowd is the ranks of a world, told apart by what they wait for.
 type crowd struct {
 	waits      []wait
@@ -50,6 +56,7 @@ type crowd struct {
 func (j *Judge) crowd() crowd {
 	c := crowd{waits: make([]wait, 0, len(j.ranks)), last: map[uint64]wait{}, least: map[uint64]uint64{}, absent: map[uint64]int{}}
 	front, mixed := j.front(), j.mixed()
+	var ready []int
 	for _, rank := range j.sorted() {
 		b := j.ranks[rank].beat
 		n := len(c.waits)
@@ -67,13 +74,27 @@ func (j *Judge) crowd() crowd {
 			c.computes = c.computes || lane.Group == 0 && lane.Waits() && j.runs(rank)
 		}
 		switch {
-		case b.Sources == 0:
+		case b.Sources == 0 && !b.Over: // at its end it has no groups any more
 			c.mute = append(c.mute, rank)
-		case len(c.waits) == n:
+		case len(c.waits) > n:
+		case b.Sources == job.Ready && !b.Over:
+			ready = append(ready, rank)
+		default:
 			c.free = append(c.free, rank)
 		}
 	}
+	c.sort(ready)
 	return c
+}
+
+// sort tells of ranks that were in nothing so far whether that is what others wait for, or nobody knows what they do.
+func (c *crowd) sort(ready []int) {
+	into := &c.mute
+	if slices.ContainsFunc(c.waits, func(w wait) bool { return c.absent[w.lane.Group] > 0 || w.joins() }) {
+		into = &c.free
+	}
+	*into = append(*into, ready...)
+	slices.Sort(*into)
 }
 
 // front is the highest number that is waited for in each group.
@@ -216,6 +237,8 @@ func (j *Judge) whyMute(mute []int) string {
 // nobodyWaits judges a world in which nobody is in a collective. If anybody works it trains by other means than those that are
 // counted, such as replayed graphs, or it evaluates; nobody can tell from outside.
 func (j *Judge) nobodyWaits(l Look) view {
+	over := !j.any(func(b *job.Beat) bool { return !b.Over })
+	unclear := func(why string) view { return view{Finding: Finding{Why: why}, over: over} }
 	for _, rank := range j.sorted() {
 		t := j.ranks[rank]
 		what := t.work()
@@ -227,11 +250,12 @@ func (j *Judge) nobodyWaits(l Look) view {
 			return unclear(fmt.Sprintf("no rank is in a collective, and rank %d is %s", rank, *what))
 		}
 	}
-	v := view{Finding: Finding{Hang: job.Hang{Class: Starved}}, late: len(l.Ended) > 0 || j.limits.GPUs}
+	v := view{Finding: Finding{Hang: job.Hang{Class: Starved}}, late: len(l.Ended) > 0 || j.limits.GPUs, over: true}
 	for _, rank := range j.sorted() {
-		v.Culprits = append(v.Culprits, j.culprit(rank))
+		v.blame(j.culprit(rank))
+		v.late = v.late || j.ranks[rank].ending()
 	}
-	slices.SortStableFunc(v.Culprits, func(a, b job.Culprit) int { // who cannot run at all says most
+	slices.SortStableFunc(v.Culprits, func(a, b job.Culprit) int { // who cannot run at all says most, and who is at its end least
 		return cmp.Compare(j.running(a.Rank), j.running(b.Rank))
 	})
 	return v.uncounted()
@@ -252,37 +276,49 @@ func (v view) uncounted() view {
 	}
 	switch {
 	case inside > 0 && len(others) > 0:
-		v.Class, v.Culprits, v.Waiting = Absent, others, inside
+		v.Class, v.Culprits, v.Waiting, v.over = Absent, others, inside, false
 	case inside > 0 && inside == len(v.Culprits):
-		v.Class, v.Culprits, v.Waiting = Network, nil, inside
+		v.Class, v.Culprits, v.Waiting, v.over = Network, nil, inside, false
 	}
 	return v
 }
 
 func (j *Judge) running(rank int) int {
-	if t := j.ranks[rank]; t != nil && t.halted() != "" {
+	switch t := j.ranks[rank]; {
+	case t != nil && t.halted() != "":
 		return 0
+	case t != nil && t.ending():
+		return 2
 	}
 	return 1
+}
+
+// ending reports whether a rank's process is on its way to its end, and may come there.
+func (t *track) ending() bool { return t.beat.Over && t.halted() == "" }
+
+// blame adds a culprit.
+func (v *view) blame(c job.Culprit) {
+	v.over = v.over && c.Over != "" && !c.Halted
+	v.Culprits = append(v.Culprits, c)
 }
 
 // absent blames those who have not entered what others wait in, and wait for nobody themselves: they hold all the others up. If
 // all wait for those who have ended, it is them.
 func (j *Judge) absent(c crowd, ended []int) (view, bool) {
-	v := view{Finding: Finding{Hang: job.Hang{Class: Absent, Waiting: count(c.waits)}}}
+	v := view{Finding: Finding{Hang: job.Hang{Class: Absent, Waiting: count(c.waits)}}, over: true}
 	for _, rank := range c.free {
 		w, missed := j.missed(rank, c)
 		if !missed {
 			continue
 		}
 		v.in(w)
-		v.busy = v.busy || j.runs(rank)
-		v.Culprits = append(v.Culprits, j.culprit(rank))
+		v.busy = v.busy || j.runs(rank) || j.ranks[rank].ending()
+		v.blame(j.culprit(rank))
 	}
 	if w, left := c.forsaken(len(j.ranks), ended); left && len(v.Culprits)+len(c.free)+len(c.mute) == 0 {
 		v.in(w)
 		for _, rank := range ended {
-			v.Culprits = append(v.Culprits, j.culprit(rank))
+			v.blame(j.culprit(rank))
 		}
 	}
 	return v, len(v.Culprits) > 0
@@ -312,7 +348,7 @@ func (j *Judge) missed(rank int, c crowd) (wait, bool) {
 		}
 	}
 	w, waited := c.last[0]
-	return w, waited && !c.computes
+	return w, waited && (!c.computes || w.joins())
 }
 
 // in reports whether a rank has ever used a group.
@@ -348,11 +384,11 @@ func thing(w wait) string {
 // outside blames those who are in nothing, and have entered as much as the others in their group who wait. Some backends number sends and
 // receives among the collectives, so that numbers say nothing of what is waited in; but these are in none.
 func (j *Judge) outside(c crowd) (view, bool) {
-	v := view{Finding: Finding{Hang: job.Hang{Class: Absent, Waiting: count(c.waits)}}}
+	v := view{Finding: Finding{Hang: job.Hang{Class: Absent, Waiting: count(c.waits)}}, over: true}
 	for _, rank := range c.free {
 		if j.shares(rank, c) {
-			v.busy = v.busy || j.runs(rank)
-			v.Culprits = append(v.Culprits, j.culprit(rank))
+			v.busy = v.busy || j.runs(rank) || j.ranks[rank].ending()
+			v.blame(j.culprit(rank))
 		}
 	}
 	if len(v.Culprits) > 0 && c.computes {
@@ -532,6 +568,9 @@ func (j *Judge) culprit(rank int) job.Culprit {
 		return job.Culprit{Rank: rank, Ended: true}
 	}
 	c := job.Culprit{Rank: rank, PID: t.beat.PID, Halted: t.halted() != "", Looks: t.appearance(), Stack: t.beat.Stack}
+	if t.beat.Over {
+		c.Over = t.beat.Mute
+	}
 	if t.beat.Sight != nil {
 		c.File, c.Kernel = t.beat.Sight.File, c.Halted && t.beat.Sight.State == 'D'
 	}

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/muster-run/muster/job"
 )
 
@@ -74,11 +76,15 @@ func (d Dir) file(by job.Machine) string {
 	return filepath.Join(string(d), fmt.Sprintf("suspects-%s-%x%s", name, sum[:4], extension))
 }
 
-// appendLine writes in one stroke, after what an agent that died may have left of a line.
+// appendLine writes in one stroke, after what an agent that died may have left of a line. The directory is everybody's: what
+// another user put there, such as a link to a file of ours, or a pipe, is not written to.
 func appendLine(path string, line []byte) error {
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o666)
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o666)
 	if err != nil {
 		return err
+	}
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return errors.Join(fmt.Errorf("%s is no file", path), err, file.Close())
 	}
 	last := make([]byte, 1)
 	if size, err := file.Seek(0, io.SeekEnd); err == nil && size > 0 {

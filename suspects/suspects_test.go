@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/muster-run/muster/job"
 )
 
@@ -111,5 +113,26 @@ func TestNoDirectory(t *testing.T) {
 	}
 	if _, err := d.Read(time.Time{}); err == nil || !strings.Contains(err.Error(), "is no file") {
 		t.Error(err)
+	}
+}
+
+// Where everybody may write, what another user put there under a machine's name is not written to.
+func TestNotThroughLinks(t *testing.T) {
+	d := Dir(t.TempDir())
+	mine := filepath.Join(t.TempDir(), "mine")
+	write(t, mine, "mine")
+	for name, put := range map[string]func(at string) error{
+		"a link": func(at string) error { return os.Symlink(mine, at) },
+		"a pipe": func(at string) error { return unix.Mkfifo(at, 0o666) },
+	} {
+		if err := put(d.file(job.Machine{Name: name})); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Add(job.Machine{Name: name}, finding(gpu7, 0, "why")); err == nil {
+			t.Errorf("%s was written to", name)
+		}
+	}
+	if text, err := os.ReadFile(mine); err != nil || string(text) != "mine" {
+		t.Errorf("%q, %v", text, err)
 	}
 }

@@ -5,10 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/muster-run/muster/lazy"
 )
 
 // add notes an odd peer, as long as there is room.
@@ -51,11 +52,11 @@ type rasRank struct {
 }
 
 // forgotten is the place where 2.28.7 and 2.28.9 leave out a comma: in each missing rank, so just when something is wrong.
-var forgotten = regexp.MustCompile(`("nvml_dev": *-?\d+)(\s*"status")`)
+var forgotten = lazy.Regexp(`("nvml_dev": *-?\d+)(\s*"status")`)
 
 func parseRASJSON(text []byte) (RASReport, error) {
 	var j rasJSON
-	if err := json.Unmarshal(forgotten.ReplaceAll(text, []byte("$1,$2")), &j); err != nil {
+	if err := json.Unmarshal(forgotten().ReplaceAll(text, []byte("$1,$2")), &j); err != nil {
 		return RASReport{}, fmt.Errorf("report of %d bytes: %w", len(text), err)
 	}
 	r := RASReport{Version: j.Version, Groups: len(j.Groups), Timeouts: j.RAS.Timeouts, Text: text}
@@ -131,15 +132,15 @@ func (r *RASReport) addBehind(g rasGroup) {
 
 // Lines of the report in text, which NCCL gives since 2.24; the long form names nearly all who differ from most.
 var (
-	rasHeading = regexp.MustCompile(`^(?:#\S+ \(([0-9a-f]+)\) )?(INCOMPLETE|DEAD|ERROR|MISMATCH|TIMEOUT)$`)
-	rasVersion = regexp.MustCompile(`^NCCL version (\S+)`)
-	rasProcess = regexp.MustCompile(`^  Process (\d+) on node (\S+) managing GPUs? (\d+)`)
-	rasMissing = regexp.MustCompile(`^  The missing ranks?: ([\d,]+)$`)
-	rasKind    = regexp.MustCompile(`^  Communicator ranks have different (\S+)`)
-	rasMany    = regexp.MustCompile(`^  \d+ ranks (?:have (?:status )?)?(.+)$`)
-	rasOne     = regexp.MustCompile(`^  Rank (\d+)(?: (?:has (?:status )?)?(.+))? -- (?:GPU (\d+).* managed by process (\d+) on node (\S+)|\[.*)$`)
-	rasLate    = regexp.MustCompile(`Encountered (\d+) communication timeout`)
-	rasTimings = regexp.MustCompile(`^Gathering data about the NCCL communicators`)
+	rasHeading = lazy.Regexp(`^(?:#\S+ \(([0-9a-f]+)\) )?(INCOMPLETE|DEAD|ERROR|MISMATCH|TIMEOUT)$`)
+	rasVersion = lazy.Regexp(`^NCCL version (\S+)`)
+	rasProcess = lazy.Regexp(`^  Process (\d+) on node (\S+) managing GPUs? (\d+)`)
+	rasMissing = lazy.Regexp(`^  The missing ranks?: ([\d,]+)$`)
+	rasKind    = lazy.Regexp(`^  Communicator ranks have different (\S+)`)
+	rasMany    = lazy.Regexp(`^  \d+ ranks (?:have (?:status )?)?(.+)$`)
+	rasOne     = lazy.Regexp(`^  Rank (\d+)(?: (?:has (?:status )?)?(.+))? -- (?:GPU (\d+).* managed by process (\d+) on node (\S+)|\[.*)$`)
+	rasLate    = lazy.Regexp(`Encountered (\d+) communication timeout`)
+	rasTimings = lazy.Regexp(`^Gathering data about the NCCL communicators`)
 )
 
 // parseRASText reads as much of a report in text as is needed to know who is odd. Lines that it does not know are passed over.
@@ -160,37 +161,37 @@ type rasReader struct {
 }
 
 func (r *rasReader) line(line string) {
-	if m := rasVersion.FindStringSubmatch(line); m != nil {
+	if m := rasVersion().FindStringSubmatch(line); m != nil {
 		r.Version = m[1]
 	}
-	if m := rasLate.FindStringSubmatch(line); m != nil {
+	if m := rasLate().FindStringSubmatch(line); m != nil {
 		r.Timeouts = atoi(m[1])
 	}
-	switch m := rasHeading.FindStringSubmatch(line); {
+	switch m := rasHeading().FindStringSubmatch(line); {
 	case m != nil:
 		r.group, r.heading, r.kind, r.many = m[1], m[2], "", ""
 		return
-	case line == "" || rasTimings.MatchString(line):
+	case line == "" || rasTimings().MatchString(line):
 		r.heading = ""
 	}
 	if r.heading == "" {
 		return
 	}
-	if m := rasProcess.FindStringSubmatch(line); m != nil {
+	if m := rasProcess().FindStringSubmatch(line); m != nil {
 		r.add(RASPeer{Host: m[2], PID: atoi(m[1]), GPU: atoi(m[3]), Rank: -1, Odd: r.processOdd()})
 	}
-	if m := rasMissing.FindStringSubmatch(line); m != nil {
+	if m := rasMissing().FindStringSubmatch(line); m != nil {
 		for rank := range strings.SplitSeq(m[1], ",") {
 			r.add(RASPeer{Group: r.group, Rank: atoi(rank), Odd: "missing"})
 		}
 	}
-	if m := rasKind.FindStringSubmatch(line); m != nil {
+	if m := rasKind().FindStringSubmatch(line); m != nil {
 		r.kind = m[1] + ": "
 	}
-	if m := rasMany.FindStringSubmatch(line); m != nil {
+	if m := rasMany().FindStringSubmatch(line); m != nil {
 		r.many = m[1]
 	}
-	if m := rasOne.FindStringSubmatch(line); m != nil {
+	if m := rasOne().FindStringSubmatch(line); m != nil {
 		r.add(RASPeer{m[5], atoi(m[4]), atoi(m[3]), r.group, atoi(m[1]), r.kind + cmp.Or(m[2], r.many)})
 	}
 }

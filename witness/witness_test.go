@@ -21,6 +21,7 @@ import (
 
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/test/leak"
 	"github.com/muster-run/muster/test/thread"
 )
 
@@ -34,7 +35,7 @@ func TestMain(m *testing.M) {
 		plays[name]()
 		return
 	}
-	os.Exit(m.Run())
+	leak.Main(m)
 }
 
 // oneByte is where system calls read to that are made without the runtime.

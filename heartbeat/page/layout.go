@@ -10,9 +10,9 @@ import (
 // Size is that of a page, in bytes.
 const Size = 4096
 
-// StackSignal makes a worker whose page says StackReady write the stacks of all its threads to StackFile. A process that has no
-// handler for it dies of it: besides the page, ask Catches. It is SIGRTMIN+18 where
-// glibc counts; those in the middle have no known user.
+// StackSignal makes a worker whose page says StackReady write the stacks of all its threads to StackFile, also while a thread holds Python's
+// lock. Python may die of it if another thread runs meanwhile, so [AskStacks] comes first. A process that has no handler for it dies of it:
+// besides the page, ask Catches. It is SIGRTMIN+18 where glibc counts; those in the middle have no known user.
 const StackSignal = 52
 
 // The layout, version 1; docs/heartbeat.md explains it. All numbers are little-endian.
@@ -20,12 +20,13 @@ const (
 	magic   = "MUSTERPG"
 	version = 1
 
-	askAt   = 16  // what the agent asks for: a number that grows when it wants the recorders' content
-	beatsAt = 64  // what the program says itself: muster beat, muster_beat.py, muster_beat.h
-	hookAt  = 256 // what the hook sees
-	lanesAt = 768
-	lane    = 104 // bytes of one
-	maxLane = (Size - lanesAt) / lane
+	traceAt  = 16  // another number whenever the agent wants the recorders' content
+	stacksAt = 24  // the same for the threads' stacks
+	beatsAt  = 64  // what the program says itself: muster beat, muster_beat.py, muster_beat.h
+	hookAt   = 256 // what the hook sees
+	lanesAt  = 768
+	lane     = 104 // bytes of one
+	maxLane  = (Size - lanesAt) / lane
 )
 
 // Where things stand in the part of the program's own beats, and in the hook's.
@@ -74,6 +75,9 @@ const (
 	flagExiting
 	flagGrouped
 	flagMet
+	flagOver
+	flagSpawned
+	flagTells
 )
 
 // Flags of a lane.
@@ -94,9 +98,12 @@ type Snapshot struct {
 	Recorder    bool          // Lanes are those of PyTorch's flight recorder
 	Hooks       bool          // Calls counts: with a recorder, sends and receives alone
 	StackReady  bool          // StackSignal has a handler
+	Tells       bool          // AskStacks is answered
 	Exiting     bool          // the interpreter is about to end, and the helper thread has
+	Over        bool          // the script has ended, and the interpreter is on its way to
 	Grouped     bool          // the framework has a process group; World is then its size
 	Met         bool          // it has been in a collective of a process group, which may be gone by now
+	Spawned     bool          // it started processes that train in a process group that they alone are
 	Optimizer   uint64        // steps of optimizers
 	Helper      time.Duration // when its thread last had a turn, by CLOCK_MONOTONIC
 	Spent       time.Duration // CPU time of that thread
@@ -105,7 +112,7 @@ type Snapshot struct {
 	Lanes       []Lane
 	Calls       Lane   // backward, torch.distributed, and waits for what is sent or received; Op is the one it is inside
 	Mute        string // why less is told than could be
-	Raised      string // the exception that ended it, when Exiting: as Python's last line about it
+	Raised      string // the exception that ended it, when Over: as Python's last line about it
 
 	// From the program.
 	Beats uint64 // how often it said anything
@@ -193,8 +200,9 @@ func (s *Snapshot) hook(b []byte) {
 	}
 	flags := order.Uint32(b[hookFlags:])
 	s.Recorder, s.Hooks = flags&flagRecorder != 0, flags&flagHooks != 0
-	s.StackReady, s.Exiting = flags&flagStack != 0, flags&flagExiting != 0
-	s.Grouped, s.Met = flags&flagGrouped != 0, flags&flagMet != 0
+	s.StackReady, s.Tells, s.Exiting = flags&flagStack != 0, flags&flagTells != 0, flags&flagExiting != 0
+	s.Grouped, s.Met, s.Spawned = flags&flagGrouped != 0, flags&flagMet != 0, flags&flagSpawned != 0
+	s.Over = flags&(flagOver|flagExiting) != 0
 	s.Optimizer, s.Helper, s.Limit = order.Uint64(b[hookSteps:]), instant(b[hookHelper:]), instant(b[hookLimit:])
 	s.Spent, s.Moment = instant(b[hookSpent:]), instant(b[hookMoment:])
 	s.Calls, s.Mute, s.Raised = laneFrom(b[hookCalls:]), text(b[hookMute:hookMute+128]), text(b[hookRaised:hookRaised+128])

@@ -134,7 +134,7 @@ func (p *Page) Remove() {
 
 // beside is what there may be beside a page.
 func beside(path string) []string {
-	return []string{StackFile(path), SocketFile(path), TraceFile(path), TraceFile(path) + ".new"}
+	return []string{StackFile(path), SocketFile(path), TraceFile(path), TraceFile(path) + ".new", path + ".spawned"}
 }
 
 // StackFile is where the worker with the page at path writes its stacks when it gets StackSignal.

@@ -213,7 +213,7 @@ func TestScenes(t *testing.T) {
 					t.Errorf("without the hook:\n%s\nwith it:\n%s", want, got)
 				}
 				said, err := p.Read()
-				if err != nil || said.Claims != s.claims || s.claims > 0 && (said.PID == 0 || !s.quiet && (!said.Exiting || said.StackReady)) {
+				if err != nil || said.Claims != s.claims || s.claims > 0 && (said.PID == 0 || !s.quiet && !said.Exiting) {
 					t.Errorf("%+v, %v; want %d claims", said, err, s.claims)
 				}
 			})
@@ -295,12 +295,17 @@ type worker struct {
 
 func start(t *testing.T, script string) *worker {
 	t.Helper()
+	return startIn(t, "debian", script)
+}
+
+func startIn(t *testing.T, which, script string) *worker {
+	t.Helper()
 	p, path := newPage(t)
 	fake, err := filepath.Abs("testdata/fake")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &worker{page: p, path: path, out: new(bytes.Buffer), cmd: exec.Command(python(t, "debian"), "-c", script)}
+	w := &worker{page: p, path: path, out: new(bytes.Buffer), cmd: exec.Command(python(t, which), "-c", script)}
 	w.cmd.Env = append(os.Environ(), "PYTHONPATH="+fake)
 	for _, v := range Env(unpacked(t), path, func(string) (string, bool) { return fake, true }) {
 		w.cmd.Env = append(w.cmd.Env, v.Name+"="+v.Value)
@@ -358,9 +363,13 @@ func (w *worker) stacks(t *testing.T, pid int, words string) {
 	if err != nil || !Catches(string(status)) {
 		t.Fatalf("%v: the page says that stacks can be had, but there is no handler", err)
 	}
+	var asked time.Time // as seldom as an agent would: one that comes when the interpreter ends may kill it
 	if !soon(func() bool {
-		if err := unix.Kill(pid, StackSignal); err != nil {
-			t.Fatal(err)
+		if time.Since(asked) > time.Second {
+			if err := unix.Kill(pid, StackSignal); err != nil {
+				t.Fatal(err)
+			}
+			asked = time.Now()
 		}
 		text, _ := os.ReadFile(StackFile(w.path))
 		return strings.Contains(string(text), words)
@@ -381,6 +390,62 @@ func TestStacks(t *testing.T) {
 	}
 	first := w.until(t, "telling", func(n Snapshot) bool { return n.Helper > s.Helper })
 	w.until(t, "still telling", func(n Snapshot) bool { return n.Helper > first.Helper })
+}
+
+// Who is asked on its page goes on, though its threads run: of the signal this program dies within a second. The main thread stands last.
+func TestAskStacks(t *testing.T) {
+	w := start(t, `import json, threading, torch, sys
+def deep(n): return deep(n - 1) if n else json.dumps([{"a": i} for i in range(20)])
+def runs():
+    while True: deep(200)
+def waits_for_input(): sys.stdin.read()
+for name in "one", "Ünl\nucky": threading.Thread(target=runs, name=name, daemon=True).start()
+waits_for_input()`)
+	w.until(t, "ready", func(s Snapshot) bool { return s.Tells })
+	for n := range 3 {
+		if err := AskStacks(w.path); err != nil {
+			t.Fatal(err)
+		}
+		var text []byte
+		if !soon(func() bool {
+			text, _ = os.ReadFile(StackFile(w.path))
+			return strings.Count(string(text), "in waits_for_input") > n
+		}) {
+			t.Fatalf("%d answers came: %s\n%s", n, text, w.out)
+		}
+		for _, words := range []string{"in deep\n", " [one] (most recent call first):\n", ` [\xdcnl ucky] (`, "in <module>\n\n"} {
+			if !strings.Contains(string(text), words) {
+				t.Errorf("no %q in\n%s", words, text)
+			}
+		}
+		if strings.Contains(string(text), "_muster_hook.py") || !strings.HasSuffix(string(text), "in <module>\n\n") {
+			t.Errorf("the hook stands in it, or the main thread not last:\n%s", text)
+		}
+	}
+}
+
+// Of many threads, deep in their calls, as many are told of as an agent reads, and the main one last.
+func TestAskStacksOfMany(t *testing.T) {
+	w := start(t, `import threading, torch, sys
+over = threading.Event()
+def `+strings.Repeat("deep", 20)+`(n): return `+strings.Repeat("deep", 20)+`(n - 1) if n else over.wait()
+for _ in range(150): threading.Thread(target=`+strings.Repeat("deep", 20)+`, args=(98,), daemon=True).start()
+sys.stdin.read()`)
+	w.until(t, "ready", func(s Snapshot) bool { return s.Tells })
+	if err := AskStacks(w.path); err != nil {
+		t.Fatal(err)
+	}
+	var text string
+	if !soon(func() bool {
+		read, _ := os.ReadFile(StackFile(w.path))
+		text = string(read)
+		return strings.HasSuffix(text, "in <module>\n\n")
+	}) {
+		t.Fatalf("the main thread is not the last of %d bytes", len(text))
+	}
+	if threads := strings.Count(text, "(most recent call first)"); len(text) > 256<<10 || threads < 10 || threads > 100 {
+		t.Errorf("%d bytes of %d threads", len(text), threads)
+	}
 }
 
 // A program that closes all files that it does not know gets no stacks into its own.
@@ -408,6 +473,12 @@ func TestStacksTakenLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.until(t, "ready no more", func(s Snapshot) bool { return !s.StackReady })
+}
+
+// What is told at once wakes no helper that rests, as it does while the process forks.
+func TestTellNow(t *testing.T) {
+	w := start(t, "import torch, sys\nhook = sys._muster_hook\nhook.rest()\nhook.tell_now()\nassert hook.running is None\nhook.go_on()\nhook.tell_now()\nassert hook.running")
+	w.until(t, "at its end", func(s Snapshot) bool { return s.Exiting })
 }
 
 // Python before 3.8 does not know the kernel's number of a thread.
@@ -491,6 +562,52 @@ func TestRaised(t *testing.T) {
 		if s.Raised != want {
 			t.Errorf("%s: %q, want %q", script, s.Raised, want)
 		}
+	}
+}
+
+// Of a script that is over its page says so, whatever the interpreter does before it ends, and where that is can be had.
+func TestOver(t *testing.T) {
+	const handler = "def waits_at_its_end(): sys.stdin.read()\n"
+	for _, c := range []struct{ name, script, raised string }{
+		{"a handler that comes before ours", handler + "import torch\natexit.register(waits_at_its_end)", ""},
+		{"one that comes after it", handler + "atexit.register(waits_at_its_end)\nimport torch", ""},
+		{"after an exception", handler + "import torch\natexit.register(waits_at_its_end)\nraise ValueError(7)", "ValueError: 7"},
+		{"a thread", handler + "import torch, threading\nthreading.Thread(target=waits_at_its_end).start()", ""},
+		{"a pool", handler + "import torch\nfrom concurrent.futures import ThreadPoolExecutor\nThreadPoolExecutor().submit(waits_at_its_end)", ""},
+		{"a destructor", "import torch\nclass C:\n def __del__(self, read=sys.stdin.read): self.waits_at_its_end(read)\n def waits_at_its_end(self, read): read()\nc = C()", ""},
+	} {
+		for _, which := range []string{"debian", "sid"} {
+			t.Run(which+"/"+c.name, func(t *testing.T) {
+				t.Parallel()
+				w := startIn(t, which, "import atexit, sys\n"+c.script)
+				w.fails = c.raised != ""
+				s := w.until(t, "over", func(s Snapshot) bool { return s.Over })
+				if !s.StackReady || s.Raised != c.raised {
+					t.Errorf("%+v", s)
+				}
+				w.stacks(t, s.PID, "in waits_at_its_end")
+			})
+		}
+	}
+}
+
+// A thread that goes on with the training when the main one has ended is no end. Nor is there one where the signal would kill.
+func TestNotOver(t *testing.T) {
+	w := start(t, `
+import torch, sys, threading, select
+def trains():
+    while not select.select([0], [], [], 0.01)[0]: torch.optim.optimizer.Optimizer().step()
+threading.Thread(target=trains).start()`)
+	s := w.until(t, "in training", func(s Snapshot) bool { return s.Optimizer > 0 })
+	for range 3 {
+		s = w.until(t, "telling", func(n Snapshot) bool { return n.Helper > s.Helper })
+	}
+	if s.Over {
+		t.Errorf("%+v", s)
+	}
+	w = start(t, "import atexit, sys, threading\natexit.register(sys.stdin.read)\nt = threading.Thread(target=lambda: __import__('torch')); t.start(); t.join()")
+	if s := w.until(t, "at its end", func(s Snapshot) bool { return s.Exiting }); s.StackReady {
+		t.Errorf("%+v", s)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 )
 
 // TraceFile is where the worker with the page at path leaves what its flight recorders hold, when AskTrace wants it: one JSON object
@@ -14,23 +15,34 @@ func TraceFile(path string) string { return path + ".trace" }
 // AskTrace lets the worker with the page at path write TraceFile, in place of one that is there. Its helper thread does so at its next
 // turn, within a second; one that gets no turn, for somebody holds Python's lock, does not.
 func AskTrace(path string) error {
-	if err := os.Remove(TraceFile(path)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("ask for a recording: %w", err)
+	err := os.Remove(TraceFile(path))
+	if err == nil || errors.Is(err, os.ErrNotExist) {
+		err = ask(path, traceAt)
 	}
-	f, err := open(path, os.O_RDWR)
 	if err != nil {
 		return fmt.Errorf("ask for a recording: %w", err)
 	}
-	defer f.Close()
-	var word [8]byte
-	if _, err := f.ReadAt(word[:], askAt); err != nil {
-		return fmt.Errorf("ask for a recording: %w", err)
-	}
-	order.PutUint64(word[:], order.Uint64(word[:])+1)
-	if _, err := f.WriteAt(word[:], askAt); err != nil {
-		return fmt.Errorf("ask for a recording: %w", err)
+	return nil
+}
+
+// AskStacks lets the worker with the page at path append the stacks of all its threads to StackFile, at its helper thread's next turn. That
+// thread holds Python's lock meanwhile, so nothing can come of it, unlike of StackSignal; and where somebody else keeps the lock, it does not.
+func AskStacks(path string) error {
+	if err := ask(path, stacksAt); err != nil {
+		return fmt.Errorf("ask for stacks: %w", err)
 	}
 	return nil
+}
+
+// ask puts a number on the page that was never there.
+func ask(path string, at int64) error {
+	f, err := open(path, os.O_RDWR)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = f.WriteAt(order.AppendUint64(nil, uint64(time.Now().UnixNano())), at)
+	return err
 }
 
 // MaxTrace is more than the hook writes.

@@ -10,12 +10,14 @@ import sys
 
 # The layout of the page's part that is ours; page/layout.go has the same.
 SIZE, VERSION = 4096, 1
-ASK_AT, HOOK_AT, LANES_AT, LANE, MAX_LANES = 16, 256, 768, 104, 32
-RECORDER, HOOKS, STACK, EXITING, GROUPED, MET = 1, 2, 4, 8, 16, 32
+ASK_TRACE_AT, ASK_STACKS_AT, HOOK_AT, LANES_AT, LANE, MAX_LANES = 16, 24, 256, 768, 104, 32
+RECORDER, HOOKS, STACK, EXITING, GROUPED, MET, OVER, SPAWNED, TELLS = 1, 2, 4, 8, 16, 32, 64, 128, 256
 BLIND, MIXED = 1, 2
 STACK_SIGNAL = 52
 FOREVER = 1 << 63
 MAX_RECORDING = 2 << 20
+MAX_THREADS = MAX_FRAMES = 100  # as faulthandler has them
+MAX_STACKS = 192 << 10
 SIZES = "TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -24,7 +26,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 def watch():
     """Waits for PyTorch to be imported in this process."""
     if wanted():
-        sys.meta_path.insert(0, Watch())
+        sys.meta_path.insert(0, Watch("torch", lambda module: arrived()))
 
 
 def wanted():
@@ -42,22 +44,56 @@ MODULES = (
 def refuse_launcher():
     """Ends a process that is another launcher, called in one of several workers: it would start workers in each of them. In a shell script
     that muster runs it becomes muster, as it would have by the links in PATH, which the script may have lost."""
-    several = wanted() and "MUSTER_PAGE" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"  # who only looks on refuses nothing
-    links = not wanted() and os.environ.get("MUSTER_LINKS")
-    if not (several or links) or os.environ.get("MUSTER_BYPASS", "0") not in ("", "0"):
+    links = not wanted() and os.environ.get("MUSTER_SHELL_LINKS")
+    if not (several() or links) or bypassed():
         return
     with open("/proc/self/cmdline", "rb") as f:
         args = [os.fsdecode(a) for a in f.read().split(b"\0")[1:-1]]
     name = launcher(args)
-    if name and several:
-        text = "%s in a worker would start workers in each of the job's %s; let muster start it (muster run -- %s ...)"
-        link = ", or make %s a link to muster" % name if name in LAUNCHERS else ""
-        text = text % (name, os.environ["WORLD_SIZE"], name) + link + "; MUSTER_BYPASS=1 allows it"
-        os.write(2, b"muster: %s\n" % text.encode())
-        leave_refusal(text)
-        os._exit(2)
+    if name and several():
+        refuse(name, "it (muster run -- %s ...)" % name + (", or make %s a link to muster" % name if name in LAUNCHERS else ""))
     if name:
         os.execv(os.path.join(links, "muster"), ["muster", sys.executable or "python3"] + args)
+
+
+def several():
+    """Whether this is in one of several workers. Who only looks on refuses nothing."""
+    return wanted() and "MUSTER_PAGE" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"
+
+
+def bypassed():
+    return os.environ.get("MUSTER_BYPASS", "0") not in ("", "0")
+
+
+def refuse(name, instead):
+    """Ends a process that would start workers in a worker."""
+    text = "%s in a worker would start workers in each of the job's %s; let muster start %s; MUSTER_BYPASS=1 allows it"
+    text = text % (name, os.environ.get("WORLD_SIZE", "several"), instead)
+    os.write(2, b"muster: %s\n" % text.encode())
+    leave_refusal(text)
+    os._exit(2)
+
+
+def refuse_call(api):
+    """PyTorch's launcher is a function, too, which others call that are launchers by another name (tune run, fabric run, notebook_launcher). Who
+    trains already may start something else beside."""
+    import functools
+
+    launch = api.launch_agent
+
+    @functools.wraps(launch)
+    def launch_agent(*args, **kwargs):
+        noted(refuse_untrained)
+        return launch(*args, **kwargs)
+
+    api.launch_agent = launch_agent
+
+
+def refuse_untrained():
+    hook, dist = getattr(sys, "_muster_hook", None), sys.modules.get("torch.distributed")
+    trains = hook and (hook.steps or hook.groups.known or hook.groups.met) or dist and dist.is_available() and dist.is_initialized()
+    if not trains and not bypassed():
+        refuse("PyTorch's launcher, which %s calls," % os.path.basename(sys.argv[0] or "it"), "the script itself (muster run -- script.py ...)")
 
 
 def leave_refusal(text):
@@ -106,10 +142,13 @@ def script(args):
 
 
 class Watch:
-    """A finder that finds only torch, where the others find it, to learn when it has been imported."""
+    """A finder that finds only one module, where the others find it, to learn when it has been imported."""
+
+    def __init__(self, name, then):
+        self.name, self.then = name, then
 
     def find_spec(self, name, path=None, target=None):
-        if name != "torch":
+        if name != self.name:
             return None
         if self in sys.meta_path:
             sys.meta_path.remove(self)
@@ -117,18 +156,18 @@ class Watch:
             find = getattr(finder, "find_spec", None)
             spec = find and find(name, path, target)
             if spec:
-                announce(spec.loader)
+                announce(spec.loader, self.then)
                 return spec
         return None
 
 
-def announce(loader):
+def announce(loader, then):
     """Makes the loader say once that it has loaded. It stays what it is, for there are programs that look."""
 
     def exec_module(module):
         del loader.exec_module
         loader.exec_module(module)
-        arrived()
+        noted(then, module)
 
     try:
         loader.exec_module = exec_module
@@ -141,10 +180,18 @@ def arrived():
     try:
         if wanted() and not hasattr(sys, "_muster_hook"):
             sys._muster_hook = None  # once, whatever comes
+            if "MUSTER_SPAWNED" in os.environ:
+                follow(*os.environ.pop("MUSTER_SPAWNED").split(" ", 1))
+                return
+            many = several()
+            if many:
+                sys.meta_path.insert(0, Watch("torch.distributed.launcher.api", refuse_call))
             if os.environ.get("MUSTER_PAGE") or "LOCAL_RANK" in os.environ:
                 claim(place_by_environment()[0])
             else:
                 claim_at_step()
+            if many:
+                sys._muster_hook.attempt(sys._muster_hook.watch_spawned)
     except Exception:
         pass
 
@@ -157,6 +204,25 @@ def claim(rank):
     os.environ.pop("MUSTER_PAGES", None)
     sys._muster_hook = Hook(page)
     sys._muster_hook.begin()
+
+
+def follow(number, path):
+    """In one of a number of processes that a worker started at once: leaves word there if they train in a process group that they alone are."""
+    take_out_of_environment()
+    steps = []
+
+    def stepped():
+        if len(steps) < 3:
+            steps.append(1)
+            if len(steps) == 3:
+                noted(leave_word)
+
+    def leave_word():
+        dist = sys.modules["torch.distributed"]
+        if dist.is_initialized() and dist.get_world_size() == int(number):
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+
+    after_steps(stepped)
 
 
 def claim_at_step():
@@ -226,9 +292,9 @@ class Page:
             self.lock.close()
             raise
 
-    def asked(self):
-        """A number that is another one when the agent wants the recorders' content."""
-        return bytes(self.mem[ASK_AT : ASK_AT + 8])
+    def asked(self, at):
+        """A number that is another one when the agent wants something anew: the recorders' content, or the threads' stacks."""
+        return bytes(self.mem[at : at + 8])
 
     def write(self, part):
         """Puts a new content in place of our part. Its first word is odd meanwhile."""
@@ -246,16 +312,19 @@ class Hook:
         import time
 
         self.page, self.pid, self.off = page, os.getpid(), False
-        self.asked, self.wall = page.asked(), time.time
+        self.answers = {ASK_TRACE_AT: self.leave_recordings, ASK_STACKS_AT: self.leave_stacks}
+        self.asked, self.wall = {at: page.asked(at) for at in self.answers}, time.time
         self.now = getattr(time, "clock_gettime_ns", None) and (lambda: time.clock_gettime_ns(time.CLOCK_MONOTONIC))
         self.now = self.now or (lambda: int(time.clock_gettime(time.CLOCK_MONOTONIC) * 1e9))
         self.start = start_time()
         self.flags, self.stack, self.failed, self.raised = 0, None, {}, ""
+        self.spared, self.over, self.sends = False, None, False
         self.steps, self.calls, self.inside, self.works, self.who = 0, 0, {}, None, thread_of()
         self.moment, self.entered, self.due = 0, [], FOREVER
         self.spent, self.clock = 0, getattr(time, "thread_time_ns", int)
         self.groups = Groups(self.now)
-        self.running, self.thread = None, 0
+        self.running, self.thread, self.ident = None, 0, 0
+        self.spawned = ""  # where processes leave word that are a process group of their own
 
     def begin(self):
         import atexit
@@ -306,10 +375,21 @@ class Hook:
         if not self.off:
             self.rest()
             self.flags |= EXITING
-            self.stack = None
+            if not self.spared:
+                self.stack = None
             self.attempt(self.remember_exception)
             self.tell()
             self.off = True
+
+    def look_for_end(self):
+        """Notices that the script is over: what its main thread does from now on, such as to wait for other threads, or to call handlers of
+        atexit, is no training, unless one of the others goes on with that. Nothing is called, only looked at, in this moment least of all."""
+        threading = sys.modules.get("threading")
+        if getattr(threading, "_SHUTTING_DOWN", False) or threading and getattr(threading.main_thread(), "_is_stopped", False):
+            if self.over is None:
+                self.over = self.steps
+                self.remember_exception()
+            self.flags = self.flags | OVER if self.over == self.steps else self.flags & ~OVER
 
     def remember_exception(self):
         """Python has printed the one that ends the program, and keeps it."""
@@ -323,7 +403,7 @@ class Hook:
         try:
             import _thread
 
-            self.thread = getattr(_thread, "get_native_id", int)()  # since Python 3.8
+            self.thread, self.ident = getattr(_thread, "get_native_id", int)(), _thread.get_ident()  # the first since Python 3.8
             before = self.spent
             while not self.wait(wake):
                 self.turn()
@@ -355,7 +435,9 @@ class Hook:
 
     def turn(self):
         first = self.wall() % 1 < 0.1
-        for part in (self.groups.look, self.listen_again, self.try_answer):
+        if self.spawned and os.path.exists(self.spawned):
+            self.flags |= SPAWNED
+        for part in (self.groups.look, self.listen_again, self.try_answer, self.look_for_end):
             self.attempt(part)
         self.remember(first)
         self.tell()
@@ -391,37 +473,53 @@ class Hook:
                 self.listen()
 
     def try_answer(self):
-        """One that fails, as in a memory that is full, says nothing of what else is told."""
-        if self.asked == self.page.asked():
-            return
-        self.asked = self.page.asked()
-        try:
-            self.answer()
-        except Exception:
-            try:
-                os.unlink(self.page.path + ".trace.new")
-            except OSError:
-                pass
+        """What fails, as in a memory that is full, says nothing of what else is told."""
+        for at, answer in self.answers.items():
+            if self.asked[at] != self.page.asked(at):
+                self.asked[at] = self.page.asked(at)
+                try:
+                    answer()
+                except Exception:
+                    pass
 
-    def answer(self):
+    def leave_recordings(self):
         """Leaves what the recorders hold in a file, all at once. There it takes little of the memory that is left."""
         text = self.groups.recordings().encode()
         to = self.page.path + ".trace"
         room = os.statvfs(os.path.dirname(to))
         if len(text) * 8 > room.f_bavail * room.f_frsize:
             text = b'{"error": "no room in memory for %d bytes"}' % len(text)
-        fd = os.open(to + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(fd, "wb") as f:
-            f.write(text)
-        os.rename(to + ".new", to)
+        try:
+            fd = os.open(to + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(fd, "wb") as f:
+                f.write(text)
+            os.rename(to + ".new", to)
+        except Exception:
+            os.unlink(to + ".new")
+            raise
+
+    def leave_stacks(self):
+        """Appends all threads' stacks but our own to the file that the signal's handler writes to, in its words. It walks the frames of threads
+        that run, of which Python may die (3.13 within seconds); what holds Python's lock, as this does, may look at them."""
+        stacks = [item for item in sys._current_frames().items() if item[0] != self.ident]
+        stacks[MAX_THREADS - 1 : -1] = []  # the oldest is the main one
+        threads = getattr(sys.modules.get("threading"), "_active", {})
+        texts = [stack_of(ident, getattr(threads.get(ident), "name", ""), frame) for ident, frame in stacks]
+        while len(texts) > 1 and sum(map(len, texts)) > MAX_STACKS:  # the agent reads no more
+            del texts[-2]
+        file = File(self.page.path + ".stack", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        try:
+            os.write(file.fd, "".join(texts).encode("ascii", "backslashreplace"))
+        finally:
+            file.close()
 
     # What is told.
 
     def tell(self):
         part = bytearray(SIZE - HOOK_AT)
         pack, groups = self.page.pack, self.groups
-        flags = self.flags | (HOOKS if self.calls else 0) | (RECORDER if groups.recorded else 0) | (STACK if self.stack else 0)
-        flags |= (GROUPED if groups.known else 0) | (MET if groups.met else 0)
+        flags = self.flags | (HOOKS if self.sends else 0) | (RECORDER if groups.recorded else 0) | (STACK if self.stack else 0)
+        flags |= TELLS | (GROUPED if groups.known else 0) | (MET if groups.met else 0)
         pack("<II", part, 8, self.pid, flags)
         pack("<Q", part, 16, self.start)
         pack("<ii", part, 24, *groups.place())
@@ -461,6 +559,7 @@ class Hook:
         stack = File(self.page.path + ".stack", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         faulthandler.register(STACK_SIGNAL, file=stack.fd, all_threads=True, chain=False)
         self.stack, self.handler = stack, (signal.getsignal, signal.getsignal(STACK_SIGNAL))
+        self.spared = self.handler[1] is signal.SIG_IGN  # which the signal is again when the handler is gone
 
     def count_steps(self):
         def stepped():
@@ -471,8 +570,9 @@ class Hook:
         after_steps(stepped)
 
     def count_calls(self):
-        """Counts sends and receives, of which recorders tell nothing, or too little; where PyTorch has no recorder, all calls."""
-        torch, compiling, names = sys.modules["torch"], is_compiling(), TRANSFERS
+        """Counts sends and receives, of which recorders tell nothing, or too little, and what makes groups; where PyTorch has no recorder,
+        all calls."""
+        torch, compiling, names = sys.modules["torch"], is_compiling(), JOINS + TRANSFERS
         dist, c10d = sys.modules.get("torch.distributed"), sys.modules.get("torch.distributed.distributed_c10d")
         if not self.groups.can_record():
             around(torch.autograd, "backward", self, compiling)
@@ -486,6 +586,28 @@ class Hook:
                 if hasattr(dist, name):
                     setattr(dist, name, getattr(c10d, name))
 
+    def watch_spawned(self):
+        """Has processes that torch.multiprocessing starts from here look whether they train without the job's other workers."""
+        module, package = sys.modules["torch.multiprocessing.spawn"], sys.modules["torch.multiprocessing"]
+        start = module.start_processes
+
+        def start_processes(fn, args=(), nprocs=1, join=True, daemon=False, start_method="spawn", **more):
+            if start_method == "fork" or nprocs < 2 or self.off:
+                return start(fn, args, nprocs, join, daemon, start_method, **more)
+            self.spawned = self.page.path + ".spawned"
+            os.environ["MUSTER_SPAWNED"] = "%d %s" % (nprocs, self.spawned)
+            put_into_environment(os.environ)
+            try:
+                context = start(fn, args, nprocs, False, daemon, start_method, **more)
+            finally:
+                take_out_of_environment()
+                os.environ.pop("MUSTER_SPAWNED", None)
+            while join and not context.join():
+                pass
+            return None if join else context
+
+        module.start_processes = package.start_processes = start_processes
+
     def enter(self, name):
         """Says that the calling thread is inside a call, and returns the one around."""
         if self.now() > self.due:
@@ -493,8 +615,19 @@ class Hook:
         me = self.who()
         outer = self.inside.get(me)
         self.calls += 1
+        self.sends = self.sends or name in TRANSFERS
         self.inside[me] = name
+        if name == "init_process_group":  # in which older versions wait with Python's lock held
+            noted(self.tell_now)
         return outer
+
+    def tell_now(self):
+        """Tells of this moment, between two turns of the helper thread."""
+        running = self.running
+        self.rest()
+        self.tell()
+        if running:
+            self.go_on()
 
     def leave(self, outer):
         if outer is None:
@@ -552,6 +685,7 @@ CALLS = (
     " all_to_all all_to_all_single broadcast_object_list all_gather_object gather_object scatter_object_list"
 ).split()
 TRANSFERS = "send recv isend irecv batch_isend_irecv".split()
+JOINS = ["init_process_group", "new_group"]  # in which all wait for all, before anything can be recorded
 
 
 class File:
@@ -575,6 +709,16 @@ class File:
     def close(self):
         if self.there():
             os.close(self.fd)
+
+
+def stack_of(ident, name, frame):
+    """A thread's stack as faulthandler writes it, which tells of names since Python 3.14."""
+    lines = ["Thread 0x%016x%s (most recent call first):" % (ident, " [%s]" % str(name)[:64].replace("\n", " ") if name else "")]
+    while frame and len(lines) <= MAX_FRAMES:
+        code = frame.f_code
+        lines.append('  File "%s", line %s in %s' % (code.co_filename, frame.f_lineno or "???", code.co_name))
+        frame = frame.f_back
+    return "\n".join(lines + ["", ""])
 
 
 class Lane:
@@ -952,7 +1096,7 @@ def hook_steps():
 
     def stepped(*_):
         if not compiling():  # the compiler would compile us, and compile again whenever a count has changed
-            for do in STEPPED:
+            for do in STEPPED:  # who is added by one of them sees this step, too
                 do()
 
     optim = sys.modules.get("torch.optim.optimizer") or sys.modules["torch.optim"].optimizer
