@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-const patience = 2 * time.Minute
+const patience = 4 * time.Minute
 
 func key(secret string) Key { return NewKey([]byte(secret), "test") }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/muster-run/muster/launcher/pid1"
+	"github.com/muster-run/muster/test/leak"
 )
 
 // first is the first process of this test binary.
@@ -27,7 +28,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	first = c
-	code := m.Run()
+	code := leak.Run(m)
 	c.Close(code)
 	os.Exit(code)
 }

@@ -213,6 +213,7 @@ func carryMixed(t testing.TB, n, size int) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer pw.Close()
 	shown, err := os.Create(t.TempDir() + "/console")
 	if err != nil {
 		t.Fatal(err)
@@ -286,6 +287,7 @@ func TestNobodyReads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer pw.Close()
 	defer pr.Close()
 	told := t.TempDir() + "/worst"
 	console := newConsole(t, pw, pw)
@@ -329,6 +331,7 @@ func TestConsoleGoesAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer pw.Close()
 	console := newConsole(t, pw, pw)
 	pr.Close()
 	g, err := worker.Start(t.Context(), program(2, "flood", "10000000"), options(console))

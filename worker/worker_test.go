@@ -47,6 +47,7 @@ func newCapture(t *testing.T) *capture {
 		defer r.Close()
 		_, _ = io.Copy(&c.buf, r)
 	}()
+	t.Cleanup(func() { c.w.Close() })
 	return c
 }
 
@@ -77,6 +78,7 @@ func newConsole(t testing.TB, stdout, stderr *os.File) *pid1.Console {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = c.Close(context.Background()) }) // if the test did not
 	return c
 }
 
