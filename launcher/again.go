@@ -90,6 +90,7 @@ func (r *round) meetAgain(d meet, left *rendezvous.Session) (asked any, err erro
 		return err
 	})
 	if err != nil {
+		r.c.tellAsked(asked)
 		return nil, err
 	}
 	r.join(r.meeting.session, l)

@@ -19,6 +19,7 @@ type apart struct {
 
 	met   []int // PIDs of workers that trained together: who destroys its process group then does not train alone
 	sizes []int // ranks whose group has another size
+	ways  bool  // all started processes that train in groups of their own
 	steps bool  // all have made some, without a collective that is seen
 	alone bool
 }
@@ -26,13 +27,16 @@ type apart struct {
 // note returns what there is to say of this node's workers, whose pages say what they do. first is the rank of the first of them, size
 // the world's.
 func (a *apart) note(first, size int, all []page.Snapshot) (said []string) {
-	lone := 0
+	lone, spawned := 0, 0
 	for local, s := range all {
 		rank := first + local
 		if s.Grouped && s.World > 0 && s.World != size && !slices.Contains(a.sizes, rank) {
 			a.sizes = append(a.sizes, rank)
 			said = append(said, fmt.Sprintf("rank %d (pid %d) is in a process group of %d, but the job has %d ranks: it trains apart from them; "+
 				"does the script, or a launcher in it, set WORLD_SIZE or RANK?", rank, s.PID, s.World, size))
+		}
+		if s.Spawned && !s.Grouped && !s.Met {
+			spawned++
 		}
 		switch {
 		case s.PID == 0 || slices.Contains(a.met, s.PID):
@@ -41,6 +45,11 @@ func (a *apart) note(first, size int, all []page.Snapshot) (said []string) {
 		case s.Optimizer >= alone:
 			lone++
 		}
+	}
+	if spawned > 0 && spawned == len(all) && size > 1 && !a.ways {
+		a.ways = true
+		said = append(said, fmt.Sprintf("the workers of this node train apart: what rank %d (pid %d) started by torch.multiprocessing is a process group of its own, without the others of the job's %d ranks; "+
+			"let the script train in the workers that muster starts, or, if it is to start them itself, say --nproc-per-node 1 on one node", first, all[0].PID, size))
 	}
 	a.steps = lone > 0 && lone == len(all) && size > 1
 	if a.steps && !a.alone && !a.elsewhere {

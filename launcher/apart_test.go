@@ -19,11 +19,17 @@ func TestApart(t *testing.T) {
 	unknown := page.Snapshot{PID: 7, Grouped: true, World: 4, Optimizer: 9, Mute: "no recorder and no sequence number"}
 	single := page.Snapshot{PID: 7, Grouped: true, World: 1}
 	lone := page.Snapshot{PID: 7, World: 4, Optimizer: 3}
+	spawner, joined := page.Snapshot{PID: 7, World: 4, Spawned: true}, in
+	joined.Spawned = true
 	for name, c := range map[string]struct {
 		size int
 		all  []page.Snapshot
 		want []string
 	}{
+		"worlds in workers":              {4, []page.Snapshot{spawner, spawner}, []string{"what rank 2 (pid 7) started by torch.multiprocessing is a process group of its own, without the others of the job's 4 ranks"}},
+		"a world in one worker":          {4, []page.Snapshot{spawner, {PID: 7, World: 4}}, nil},
+		"worlds besides that of all":     {4, []page.Snapshot{joined, joined}, nil},
+		"a world in the only worker":     {1, []page.Snapshot{spawner}, nil},
 		"together":                       {4, []page.Snapshot{in, in}, nil},
 		"a group of one":                 {4, []page.Snapshot{in, single}, []string{"rank 3 (pid 7) is in a process group of 1, but the job has 4 ranks"}},
 		"both alone":                     {4, []page.Snapshot{lone, lone}, []string{"rank 2 has made 3 steps"}},

@@ -144,6 +144,7 @@ func (m *meeting) serveStore(s stand, kept []byte, broke func()) {
 	server := &tcpstore.Server{Log: m.c.Log, Magic: fleet.Magic, Foreign: m.door.handle, Store: rendezvous.Host(tcpstore.Prefix, m.spec.ID, kept, m.remember),
 		Name: m.spec.ID, Elsewhere: m.elsewhere}
 	m.server = server
+	m.desk.hosts(server)
 	ctx, cancel := context.WithCancel(context.Background())
 	if s.claim != nil {
 		free := m.hold(heldClaim, s.claim)
@@ -235,7 +236,7 @@ const muteEach = 10 * time.Second
 
 // awaitPort waits until the job that listens at the port has ended; nil: this one ended before.
 func (m *meeting) awaitPort(ctx context.Context) net.Listener {
-	m.c.Log.Info(fmt.Sprintf("port %s is another job's, which hands over what calls for this one", portOf(m.port)))
+	m.c.Log.Info(fmt.Sprintf("port %s is %s, which hands over what calls for this one", portOf(m.port), m.whoseAgent()))
 	mute, asks := false, time.NewTicker(muteEach)
 	defer asks.Stop()
 	for {
@@ -263,7 +264,7 @@ func (m *meeting) sayMute(mute bool) {
 		return
 	}
 	who, cure := m.listener()
-	m.c.Log.Warn(fmt.Sprintf("port %s is another job's, whose agent%s does not answer, and nobody new reaches this job; %s", portOf(m.port), who, cure))
+	m.c.Log.Warn(fmt.Sprintf("port %s is %s, whose agent%s does not answer, and nobody new reaches this job; %s", portOf(m.port), m.whoseAgent(), who, cure))
 }
 
 // elsewhere hands a connection over that calls for another job.
@@ -290,7 +291,7 @@ func (m *meeting) lives(ctx context.Context, n job.Node) bool {
 		}
 		addrs = append(addrs, a)
 	}
-	return fleet.Answers(ctx, addrs)
+	return fleet.Answers(ctx, addrs, m.c.sim.dial)
 }
 
 // portOf is the port of an endpoint.

@@ -125,6 +125,28 @@ func (w *company) nodesOf(culprits []job.Culprit) (nodes []int) {
 	return nodes
 }
 
+// nodeOf is the node of a rank, as far as it was heard of; of one that nobody told of this node.
+func (w *company) nodeOf(rank int) int {
+	if w == nil {
+		return 0
+	}
+	for node, ranks := range w.ranks {
+		if slices.Contains(ranks, rank) {
+			return node
+		}
+	}
+	return w.rank
+}
+
+// lost reports whether a node is gone, and perhaps not its workers.
+func (w *company) lost(node int) bool {
+	if w == nil {
+		return false
+	}
+	over, gone := w.left[node]
+	return gone && !over
+}
+
 // forget drops what was known of a round that is over.
 func (w *company) forget() {
 	if w != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"syscall"
 	"time"
 
@@ -13,6 +14,8 @@ import (
 	"github.com/muster-run/muster/output"
 	"github.com/muster-run/muster/proc"
 	"github.com/muster-run/muster/rendezvous/store"
+	"github.com/muster-run/muster/report"
+	"github.com/muster-run/muster/report/events"
 	"github.com/muster-run/muster/topology"
 )
 
@@ -96,8 +99,11 @@ type Config struct {
 	Output output.Routes // --redirects, --tee, --ranks, …: where the workers' lines go; Dir is found by Run
 	Style  output.Style  // how the console shows them
 
-	VerdictFile string // --verdict: where to leave the verdict as JSON
-	JournalFile string // --journal: where to leave what the judgement saw, for Replay
+	HTTP        string                                                        // --http: where the status page is served beside the run's socket, as web.ParseAddress reads it; "": nowhere
+	Metrics     func(func() report.Status, func() report.Counts) http.Handler // answers scrapes by what the functions tell; nil: nothing does
+	VerdictFile string                                                        // --verdict: where to leave the verdict as JSON
+	JournalFile string                                                        // --journal: where to leave what the judgement saw, for Replay
+	EventsFile  string                                                        // --events: where lines go of what is seen and decided, as events.Options has it; "": nowhere
 
 	Notes []string // what a person should know of the flags
 
@@ -105,12 +111,17 @@ type Config struct {
 
 	Host    job.Host
 	Root    topology.Root
-	Environ []string // what the user's environment holds; workers get it
+	Machine func() (topology.Machine, error) // under Root, if somebody has begun to read it; nil: it is read where it is needed
+	Environ []string                         // what the user's environment holds; workers get it
 	Version string
-	First   *pid1.Client  // the first process, which starts and stops children
+	First   First         // the first process, which starts and stops children
 	Console *pid1.Console // standard output and error, the workers' and ours
+	tellers *tellers      // of what is counted; nil: nothing is yet
 	past    *heritage     // of an agent before this one, which had met the others; nil: there was none
 	Log     *slog.Logger
+	people  *slog.Logger // Log for what is an event of its own; nil: Log
+	events  *events.Log  // nil: nobody wants them
+	sim     simulated    // what a simulation has in the place of this machine
 }
 
 // getenv looks up the user's environment, of which the first of duplicates counts (getenv(3)). What another launcher would have

@@ -137,6 +137,7 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 	todo = append(todo, s.admit(p)...)
 	todo = append(todo, s.disperse(p)...)
 	s.maybeEnd()
+	s.mark(event)
 	s.edits = false
 	return s, s.stamped(todo)
 }
@@ -189,6 +190,7 @@ func (s *state) opened(p policy, at start) []any {
 
 // newRound forgets the round before.
 func (s *state) newRound(number int) {
+	s.turn(s.Marks.World, s.Marks.Of)
 	s.Round = number
 	s.Start, s.Started, s.Left, s.Empty = nil, false, 0, false
 	s.Stopping, s.Causes, s.Own, s.Wanted, s.Again, s.Ranks, s.Fate = false, nil, nil, nil, false, nil, 0
@@ -415,6 +417,7 @@ func (s *state) settled(p policy) []any {
 	case !goOn:
 		return append(s.accuseFailed(p, v.First), s.conclude(p, s.inAll(p, v))...)
 	}
+	s.laid(v)
 	s.Again = true
 	text, out := v.Sentence+"; the nodes that are left meet again", ""
 	switch {

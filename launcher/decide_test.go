@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/report/events"
 )
 
 var testPolicy = policy{StopTimeout: 5 * time.Second, Grace: 25 * time.Second}
@@ -41,6 +42,7 @@ type world struct {
 	down    map[int][]int          // ranks of these nodes whose workers failed, and were not started again
 	watch   func(n int, event any) // nil: nobody does
 	mended  func(n int, m mend)    // the same
+	told    map[int][]events.Line  // by each node, to the event log
 }
 
 type timer struct {
@@ -60,7 +62,7 @@ func (w *world) past(t timer) bool {
 }
 
 func newWorld(t *testing.T, nodes int) *world {
-	w := &world{t: t, policy: testPolicy, deaf: map[int]bool{}, dead: map[int]bool{}, silent: map[int]time.Duration{}, doomed: map[int]bool{}, cut: map[int]bool{}, down: map[int][]int{}, members: make([][]int, 1)}
+	w := &world{t: t, policy: testPolicy, deaf: map[int]bool{}, dead: map[int]bool{}, silent: map[int]time.Duration{}, doomed: map[int]bool{}, cut: map[int]bool{}, down: map[int][]int{}, members: make([][]int, 1), told: map[int][]events.Line{}}
 	for n := range nodes {
 		w.members[0] = append(w.members[0], n)
 		s := state{Self: n}
@@ -155,6 +157,9 @@ func (w *world) decide(n int, event any) (state, []any) {
 	if after := text(w.states[n]); after != before {
 		w.t.Fatalf("%T changed an earlier state from\n%s to\n%s", event, before, after)
 	}
+	w.sumsUp(s)
+	w.onlyGrows(w.states[n], s)
+	w.told[n] = append(w.told[n], w.lines(n, w.states[n], event, s, todo)...)
 	return s, todo
 }
 

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"github.com/muster-run/muster/proc"
 	"github.com/muster-run/muster/rendezvous"
 	"github.com/muster-run/muster/report"
+	"github.com/muster-run/muster/report/web"
 )
 
 // A desk answers what comes by the control socket: from the copy that the run loop last left there, or, where something
@@ -27,10 +29,19 @@ type desk struct {
 	began  time.Time
 	orders chan order
 	server *control.Server
+	page   *web.Server
 
-	mu     sync.Mutex
-	last   standing
-	doubts string // what the meeting that this node led said of machines
+	pictures pictures
+	outcome  *outcome
+
+	turn     turn // of the main loop
+	listened bool // others could reach this node before this agent was there
+
+	mu      sync.Mutex
+	last    standing
+	changed chan struct{} // closed at the next change of it; nil: nobody waits for that
+	http    string        // where the page is served; "": at its socket alone
+	doubts  string        // what the meeting that this node led said of machines
 }
 
 // standing is how this node stands. Nobody changes what it points to.
@@ -39,11 +50,15 @@ type standing struct {
 	since time.Time // the phase began; zero: now, if it is another one than before
 	waits string
 	place *framework.Place // of the round that runs, or ran last; nil: there was none
+	of    *job.World       // that state is about; nil: this node does not know
 	state *state           // nil: there is no world yet
 	world int              // its size, where there is no place any more
 	pids  []int            // of the round's workers, by local rank
 	saw   journal          // what the judgement saw so far
+	loop  time.Time        // the run loop began
 	watch *watch           // of the round's workers
+	spent *job.Account     // of a job that is over; nil: it goes on
+	past  *state           // the last one, while there is none: what came before is not forgotten when nodes meet again
 }
 
 // An order is what somebody wants of the run loop.
@@ -57,20 +72,37 @@ type answer struct {
 	err  error
 }
 
+// waited is how long this agent had been there when its run loop began; what nobody knows is no time.
+func (d *desk) waited(loop time.Time) time.Duration {
+	if d == nil {
+		return 0
+	}
+	return max(loop.Sub(d.began), 0)
+}
+
 // orderTime is how long the run loop may take to hear an order: it may be starting or clearing away workers.
 const orderTime = 10 * time.Second
 
 // openDesk listens in the run's private directory. A job runs as well without.
 func openDesk(c Config, p Plan, dir string, began time.Time) *desk {
-	d := &desk{c: c, plan: p, began: began, orders: make(chan order), last: standing{phase: report.Starting, since: began}}
+	if c.tellers == nil {
+		c.tellers = newTellers(c)
+	}
+	d := &desk{c: c, plan: p, began: began, pictures: pictures{machine: p.machine}, outcome: newOutcome(), orders: make(chan order), last: standing{phase: report.Starting, since: began}}
+	d.listened = c.listened()
+	d.moves(loopTime)
 	var err error
 	if d.server, err = control.Listen(dir, d.handle, c.Log); err != nil {
 		c.Log.Warn(fmt.Sprintf("no control socket, so muster status and muster ctl will not find this agent: %v", err))
 	}
+	d.openPage(dir)
 	return d
 }
 
-func (d *desk) close() { d.server.Close() }
+func (d *desk) close() {
+	d.closePage()
+	d.server.Close()
+}
 
 // show leaves a copy of how this node stands now.
 func (d *desk) show(s standing) {
@@ -85,7 +117,14 @@ func (d *desk) show(s standing) {
 			s.since = d.last.since
 		}
 	}
+	if s.state == nil {
+		s.past, s.loop = cmp.Or(d.last.state, d.last.past), d.last.loop
+	}
 	d.last = s
+	if d.changed != nil {
+		close(d.changed)
+		d.changed = nil
+	}
 }
 
 // meets is show while there is no world.
@@ -101,11 +140,15 @@ func (d *desk) now() standing {
 func (d *desk) handle(ctx context.Context, r control.Request) (any, error) {
 	switch r.Do {
 	case "live":
-		return "the agent answers", nil
+		return "the agent answers", d.alive()
 	case "ready":
 		return d.ready()
 	case "status":
 		return d.status(), nil
+	case "page":
+		return d.pageText(ctx)
+	case "outcome":
+		return d.outcome.wait(ctx)
 	case "inside":
 		return d.inside(r.Rank)
 	case "bugreport":
@@ -123,9 +166,9 @@ func (d *desk) handle(ctx context.Context, r control.Request) (any, error) {
 }
 
 // ready reports whether the agent listens, where it is to. It says nothing of its peers: they may only be let through to
-// this node when it is ready.
+// this node when it is ready. Where the agent before this one listened, the sockets are open all the time.
 func (d *desk) ready() (any, error) {
-	if s := d.now(); s.phase == report.Starting && s.state == nil {
+	if s := d.now(); s.phase == report.Starting && s.state == nil && !d.listened {
 		return nil, errors.New("the agent does not listen yet")
 	}
 	return "the agent listens", nil
@@ -164,24 +207,35 @@ func goroutines() []byte {
 }
 
 // status is how the job stands, as this node sees it.
-func (d *desk) status() report.Status {
-	now := d.now()
+func (d *desk) status() report.Status { return d.statusOf(d.now()) }
+
+func (d *desk) statusOf(now standing) report.Status {
 	s := report.Status{
 		Schema: report.StatusSchema, Job: d.plan.Spec.ID, Host: d.c.Host.Hostname, PID: os.Getpid(), Version: d.c.Version, Began: d.began,
 		Phase: now.phase, Since: now.since, Waits: now.waits, MaxRestarts: d.plan.Restarts,
 	}
 	d.mu.Lock()
-	s.Suspects = d.doubts
+	s.Suspects, s.HTTP = d.doubts, d.http
 	d.mu.Unlock()
 	if now.state != nil {
 		now.state.describe(&s)
+		if s.Spent = now.spent; s.Spent == nil && !now.loop.IsZero() {
+			spent := now.state.spent(time.Since(now.loop))
+			s.Spent = &spent
+		}
+	}
+	if p := now.past; p != nil {
+		spent := p.spent(time.Since(now.loop))
+		s.Spent, s.Rounds, s.Round, s.Alarms = &spent, p.ended(), p.Round, p.Alarms
 	}
 	if s.World = now.world; now.place != nil {
 		s.World = now.place.World.Size()
 		showPlaces(&s, now.place.World)
 		s.Workers = workers(now)
 		withBeats(s.Workers, now.watch.beats())
+		withQuiet(s.Workers, now.watch)
 	}
+	s.Ranks = now.ranks()
 	return s
 }
 
@@ -254,9 +308,7 @@ func (s *state) describe(r *report.Status) {
 	if s.asks() {
 		r.Causes = append(r.Causes, s.Own.Sentence)
 	}
-	for _, p := range s.Past {
-		r.Rounds = append(r.Rounds, report.StatusRound{Round: p.Number, Message: p.Message})
-	}
+	r.Rounds = s.ended()
 	if s.Verdict != nil {
 		r.Message = s.Verdict.Sentence
 	}
@@ -264,6 +316,14 @@ func (s *state) describe(r *report.Status) {
 		r.Stall = s.Stall.line()
 	}
 	r.Alarms, r.Clashes, r.Stragglers, r.Health = s.Alarms, s.Clashes, s.Stragglers, s.Ailing
+}
+
+// ended is how the rounds before ended, as it is told.
+func (s *state) ended() (all []report.StatusRound) {
+	for _, p := range s.Past {
+		all = append(all, report.StatusRound{Round: p.Number, Message: p.Message})
+	}
+	return all
 }
 
 func (c cause) text(nodes []*node) string {
@@ -282,6 +342,16 @@ func withBeats(all []report.StatusWorker, beats []job.Beat) {
 		at := slices.IndexFunc(beats, func(b job.Beat) bool { return b.Rank == all[i].Rank })
 		if at >= 0 {
 			all[i].Step, all[i].Beats = beats[at].Steps, sources(beats[at])
+		}
+	}
+}
+
+// withQuiet adds since when the workers that run tell of no progress.
+func withQuiet(all []report.StatusWorker, w *watch) {
+	for i := range all {
+		if d, known := w.quiet(all[i].LocalRank); known && all[i].Exit == nil {
+			seconds := d.Seconds()
+			all[i].Quiet = &seconds
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/muster-run/muster/framework"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher/pid1"
+	"github.com/muster-run/muster/lazy"
 	"github.com/muster-run/muster/topology"
 )
 
@@ -125,7 +125,7 @@ func (c Config) visible(hip bool) (name, list string) {
 
 // localRank is what torchrun's users write in a script's arguments for the local rank
 // (torch/distributed/elastic/agent/server/api.py, macros).
-var localRank = regexp.MustCompile(`\$\{local_rank\}|\$local_rank\b`)
+var localRank = lazy.Regexp(`\$\{local_rank\}|\$local_rank\b`)
 
 // arguments is a worker's command with its local rank in it, where the other launcher puts it.
 func (c Config) arguments(command []string, local string) []string {
@@ -135,7 +135,7 @@ func (c Config) arguments(command []string, local string) []string {
 	script := len(command) - len(c.Argv) + 1 // where its arguments begin
 	argv := slices.Clone(command)
 	for i := script; i < len(argv) && c.Dialect.Template; i++ {
-		argv[i] = localRank.ReplaceAllLiteralString(argv[i], local)
+		argv[i] = localRank().ReplaceAllLiteralString(argv[i], local)
 	}
 	if c.Dialect.LocalRank != "" {
 		argv = slices.Insert(argv, script, c.Dialect.LocalRank+"="+local)
@@ -160,11 +160,11 @@ func Become(c Config, local string) (argv, environ []string, err error) {
 	return argv, slices.Concat(c.Dialect.Env, c.virtual(rank, hip(machine))).Over(c.Environ), nil
 }
 
-// worldOf is which variable of a worker says what a flag asks for, and what it counts. Frameworks other than torch say it otherwise, or not.
-var worldOf = map[string]struct{ variable, what string }{
-	"nnodes":         {"GROUP_WORLD_SIZE", "nodes"},
-	"standalone":     {"GROUP_WORLD_SIZE", "nodes"},
-	"nproc-per-node": {"LOCAL_WORLD_SIZE", "workers on each node"},
+// worldOf is which variable of a worker says what a flag asks for, what it counts, and which flag of muster run asks for as many. Frameworks other than torch say it otherwise, or not.
+var worldOf = map[string]struct{ variable, what, flag string }{
+	"nnodes":         {"GROUP_WORLD_SIZE", "nodes", "nnodes"},
+	"standalone":     {"GROUP_WORLD_SIZE", "nodes", "nnodes"},
+	"nproc-per-node": {"LOCAL_WORLD_SIZE", "workers on each node", "nproc-per-node"},
 }
 
 // Fits reports why what another launcher is asked for is not the world in which it was called as a worker.
@@ -185,7 +185,7 @@ func Fits(r dialect.Request, getenv func(string) string) error {
 			continue
 		}
 		if there := getenv(w.variable); there != "" && there != strconv.Itoa(asked) {
-			return fmt.Errorf("%s says %d %s, but the job has %s; muster did not find this launcher behind what runs it: leave that out, or say to muster run, too, how many there are", f.From, asked, w.what, there)
+			return fmt.Errorf("%s says %d %s, but the job has %s; muster did not find this launcher behind what runs it: leave that out, or say it to muster run, too: --%s %d", f.From, asked, w.what, there, w.flag, asked)
 		}
 	}
 	return nil

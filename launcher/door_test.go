@@ -84,3 +84,60 @@ func TestDoorOfAnotherProcess(t *testing.T) {
 		t.Errorf("%v %v", e.Change, e.Why)
 	}
 }
+
+// More strangers come to a door than there is room for, and stay. An agent that was there before them, and one that comes after, join when it opens.
+func TestCrowdedDoor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := job.World{ID: "job7", Nonce: "next", Generation: 1}
+		for i := range 3 {
+			w.Members = append(w.Members, job.Member{Node: job.Node{Name: string(rune('a' + i)), Incarnation: string(rune('0' + i))}})
+		}
+		d := door{most: 20}
+		defer d.shut()
+		come := func(from byte) net.Conn {
+			here, there := net.Pipe()
+			d.handle(&called{there, net.IPv4(10, 0, 0, from)})
+			return here
+		}
+		joined, over := make(chan error), make(chan bool)
+		defer close(over)
+		follow := func(rank int) {
+			seat := job.Seat{Job: w.ID, Nonce: w.Nonce, Generation: 1, Rank: rank, Incarnation: w.Members[rank].Incarnation, Leader: job.Node{Name: "a", Addrs: []job.Addr{"a:1"}}}
+			member, err := fleet.Follow(t.Context(), seat, fleet.Options{Dial: func(context.Context, string, string) (net.Conn, error) { return come(byte(rank)), nil }})
+			joined <- err
+			if err == nil {
+				<-over
+				member.Close()
+			}
+		}
+		go follow(1)
+		synctest.Wait()
+		for range 100 {
+			defer come(99).Close()
+		}
+		go follow(2)
+		synctest.Wait()
+		if n := d.there.Len(); n > d.most {
+			t.Errorf("%d are at the door", n)
+		}
+		leader := fleet.Lead(w, fleet.Options{})
+		defer leader.Close()
+		d.open(leader)
+		for range 2 {
+			if err := <-joined; err != nil {
+				t.Error(err)
+			}
+			if e := <-leader.Events(); e.Change != fleet.Joined {
+				t.Errorf("%v %v", e.Change, e.Why)
+			}
+		}
+	})
+}
+
+// called is a connection from an address.
+type called struct {
+	net.Conn
+	from net.IP
+}
+
+func (c *called) RemoteAddr() net.Addr { return &net.TCPAddr{IP: c.from, Port: 1} }

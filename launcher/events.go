@@ -90,14 +90,22 @@ type state struct {
 	Charged []job.Machine `json:"charged,omitempty"` // the leader's: whose were kept
 	Was     int           `json:"was,omitempty"`     // generation of the world that this node was in before; 0: none
 
-	Reached int `json:"reached,omitempty"` // the leader's: how far this round has come
+	Reached int `json:"reached,omitempty"` // how far this round has come, as far as this node sees
 	Idle    int `json:"idle,omitempty"`    // rounds in a row that failed before the first step
+
+	Marks marks     `json:"marks,omitzero"` // of this round, for the account of the job's time
+	Laps  []job.Lap `json:"laps,omitempty"` // the rounds before, the last few,
+	Older job.Spent `json:"older,omitzero"` // and those before them
+
+	Turns turns  `json:"turns,omitzero"`
+	Peak  uint64 `json:"peak,omitempty"` // the latest step that was told of; 0: none was
 
 	edits bool // in this event: Nodes is not that of another state
 
-	Stall   *stalled `json:"stall,omitempty"`   // what was said last of the standstill that lasts
-	Alarms  int      `json:"alarms,omitempty"`  // standstills of this world that were called a hang, and were none
-	Clashes []string `json:"clashes,omitempty"` // time-outs that do not go with each other
+	Stall   *stalled      `json:"stall,omitempty"`   // what was said last of the standstill that lasts
+	Stood   time.Duration `json:"stood,omitempty"`   // since when it does
+	Alarms  int           `json:"alarms,omitempty"`  // standstills that were called a hang, and were none
+	Clashes []string      `json:"clashes,omitempty"` // time-outs that do not go with each other
 
 	Ailing []string `json:"ailing,omitempty"` // what broke of machines during the job, the last few
 
@@ -149,6 +157,7 @@ type (
 	// emptied: nothing is left of this node's workers.
 	emptied struct {
 		Worked time.Duration `json:",omitempty"` // how long ago they may have got something done with those of all nodes; 0: they never did
+		Step   uint64        `json:",omitempty"` // the latest that they told of; 0: none
 	}
 	// noticed: an agent is silent, or heard again.
 	noticed struct {
@@ -194,9 +203,12 @@ type (
 		Nodes      []string
 		IDs        []string // the same, told from each other
 		Past       job.Tally
-		Machine    *job.Machine // on which this node is; nil: nobody asks
-		Policy     *policy      `json:",omitempty"` // that counts in it; nil: this node's own, or nobody told
-		Hold       bool         // no round is to be opened: the end of the job is asked for already
+		Machine    *job.Machine  // on which this node is; nil: nobody asks
+		Policy     *policy       `json:",omitempty"` // that counts in it; nil: this node's own, or nobody told
+		World      int           `json:",omitempty"` // workers in it
+		Of         string        `json:",omitempty"` // its mark
+		Waited     time.Duration `json:",omitempty"` // for this job's first world
+		Hold       bool          // no round is to be opened: the end of the job is asked for already
 	}
 	// unmet: they have not, and will not.
 	unmet struct {

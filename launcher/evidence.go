@@ -31,14 +31,18 @@ const (
 
 // evidenceDir is where evidence is written: where the user said, else beside the log files, else in the run's private directory, which goes
 // with the run.
-func (r *round) evidenceDir() string {
+func (c Config) evidenceDir(run string) string {
+	dir := filepath.Join(run, "evidence")
 	switch {
-	case r.c.Evidence != "":
-		return r.c.Evidence
-	case r.c.Output.Dir != "":
-		return filepath.Join(r.c.Output.Dir, "evidence")
+	case c.Evidence != "":
+		dir = c.Evidence
+	case c.Output.Dir != "":
+		dir = filepath.Join(c.Output.Dir, "evidence")
 	}
-	return filepath.Join(r.run, "evidence")
+	if whole, err := filepath.Abs(dir); err == nil { // who reads of it is elsewhere
+		dir = whole
+	}
+	return dir
 }
 
 // collect keeps evidence, while the loop goes on.
@@ -59,7 +63,7 @@ func (w *watch) collect(d collect) {
 			w.c.Log.Warn(err.Error())
 			return
 		}
-		w.c.Log.Info("evidence is in " + dir + w.passing())
+		w.c.Log.Info("evidence is in " + dir + w.passing(dir))
 		if w.fleet == nil || w.judge != nil || w.group > maxWays && !slices.Contains(d.Nodes, w.group) {
 			return
 		}
@@ -70,8 +74,8 @@ func (w *watch) collect(d collect) {
 }
 
 // passing says so of evidence that goes with the run.
-func (w *watch) passing() string {
-	if w.c.Evidence != "" || w.c.Output.Dir != "" {
+func (w *watch) passing(dir string) string {
+	if w.spare == "" || !strings.HasPrefix(dir, w.spare) {
 		return ""
 	}
 	return " until the job ends; --evidence DIR keeps it"
@@ -107,13 +111,24 @@ func (w *watch) bundle(ctx context.Context, why string) (string, evidence.Bundle
 	}
 	b := evidence.Gather(ctx, s)
 	for range maxBundles {
-		dir, err := b.Write(context.WithoutCancel(ctx), w.dirs) // what is gathered until the round's end is kept
+		dir, err := w.write(context.WithoutCancel(ctx), b) // what is gathered until the round's end is kept
 		if !errors.Is(err, fs.ErrExist) {
 			return dir, b, err
 		}
 		b.At = b.At.Add(time.Second) // another one began in the same second
 	}
 	return "", b, fmt.Errorf("write evidence: %d others of this moment are in %s already", maxBundles, w.dirs)
+}
+
+// write writes evidence down where it belongs. If that is full, or dead, or no place to write, it is kept in the run's directory for as long as
+// there is one.
+func (w *watch) write(ctx context.Context, b evidence.Bundle) (string, error) {
+	dir, err := b.Write(ctx, w.dirs)
+	if err == nil || errors.Is(err, fs.ErrExist) || w.spare == "" || w.spare == w.dirs {
+		return dir, err
+	}
+	w.c.Log.Warn(err.Error())
+	return b.Write(ctx, w.spare)
 }
 
 func below(all []proc.Process, pid int) (pids []int) {
@@ -158,16 +173,17 @@ func (w *watch) keepEssence(from int, n news) {
 	}
 	b.Job, b.Node, b.Round = w.world.ID, w.place(from), w.round
 	w.goes(func() {
-		_, err := b.Write(context.WithoutCancel(w.ctx), w.dirs)
+		_, err := w.write(context.WithoutCancel(w.ctx), b)
 		if err != nil && !errors.Is(err, fs.ErrExist) { // the node has all of it in the same directory as we have
 			w.c.Log.Warn(err.Error())
 		}
 	})
 }
 
-// carries returns news that bring evidence.
-func carries(e fleet.Event) (n news, ok bool) {
-	return n, e.Change == fleet.Heard && e.Message.Kind == newsEvidence && json.Unmarshal(e.Message.Body, &n) == nil
+// about returns news of a kind.
+func about(e fleet.Event, kind string) (n news, ok bool) {
+	ok = e.Change == fleet.Heard && e.Message.Kind == kind && json.Unmarshal(e.Message.Body, &n) == nil
+	return n, ok
 }
 
 // dump is `muster ctl dump`: evidence at any time, with the agent's own goroutines.
@@ -198,7 +214,7 @@ func (w *watch) dump(ctx context.Context) (text string, err error) {
 	if <-done; err != nil {
 		return "", err
 	}
-	text = "evidence of this node's workers is in " + dir
+	text = "evidence of this node's workers is in " + dir + w.passing(dir)
 	for _, r := range b.Ranks {
 		if len(r.Place) > 0 {
 			text += fmt.Sprintf("\nrank %d (pid %d): %s", r.Rank, r.PID, strings.Join(r.Place, ", in "))

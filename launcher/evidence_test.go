@@ -46,16 +46,29 @@ func TestEvidenceInOneDirectory(t *testing.T) {
 
 // Of evidence that goes with the run the line says so.
 func TestEvidenceThatGoes(t *testing.T) {
-	for keep, want := range map[string]bool{"": true, "/keep": false} {
+	for keep, want := range map[string]bool{"": true, "/keep": false, "/proc/none": true} { // where nothing can be written it goes with the run as well
 		synctest.Test(t, func(t *testing.T) {
 			var said strings.Builder
+			run, dirs := t.TempDir(), ""
+			switch keep {
+			case "":
+				dirs = Config{}.evidenceDir(run)
+			case "/keep":
+				dirs = t.TempDir()
+			default:
+				dirs = Config{Evidence: keep}.evidenceDir(run)
+			}
 			w := &watch{
-				c: Config{Log: slog.New(slog.NewTextHandler(&said, nil)), Evidence: keep}, workers: func() []int { return nil }, asking: make(chan struct{}, 1), dirs: t.TempDir(),
+				c: Config{Log: slog.New(slog.NewTextHandler(&said, nil)), Evidence: keep}, workers: func() []int { return nil }, asking: make(chan struct{}, 1), dirs: dirs, spare: filepath.Join(run, "evidence"),
 				world: job.World{ID: "j", Members: []job.Member{{Node: job.Node{Name: "h"}}}}, ctx: t.Context(),
 			}
 			w.collect(collect{Why: "it hangs"})
 			w.owned.Wait()
-			if got := said.String(); !strings.Contains(got, "evidence is in "+w.dirs) || strings.Contains(got, "until the job ends; --evidence DIR keeps it") != want {
+			at := w.dirs
+			if want {
+				at = run
+			}
+			if got := said.String(); !strings.Contains(got, "evidence is in "+at) || strings.Contains(got, "until the job ends; --evidence DIR keeps it") != want {
 				t.Errorf("--evidence %q: %s", keep, got)
 			}
 		})

@@ -12,7 +12,6 @@ import (
 	"github.com/muster-run/muster/heartbeat/page"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/proc"
-	"github.com/muster-run/muster/report"
 )
 
 // This file is which rank failed first of those that are only observed. Another launcher reaps them; what is seen of their ends is what
@@ -132,9 +131,10 @@ func (o *observer) fell(e fell) {
 	if !failed {
 		return
 	}
+	recorded, _ := reachFor(o.falls.scene.files, func() string { return recordedSince(e.errors, o.began) })
 	f := job.Failure{
 		Node: o.c.Host.Hostname, Group: o.node, Rank: e.rank, LocalRank: e.rank - o.firstRank(e.rank), Restarts: e.life, PID: e.pid, Exit: exit,
-		At: at.Round(0), Exception: report.Line(cmp.Or(recordedSince(e.errors, o.began), said.Raised), exceptionText), Step: max(said.Steps, said.Optimizer),
+		At: at.Round(0), Exception: o.falls.scene.hidden().Line(cmp.Or(recorded, said.Raised), exceptionText), Step: max(said.Steps, said.Optimizer),
 	}
 	o.falls.scene.explain(&f, nil)
 	f.Echo = f.Echo || toldToStop(exit)

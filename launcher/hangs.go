@@ -73,7 +73,7 @@ func (s *state) noted(p policy, e stalled) []any {
 	todo := []any{say{e.line()}}
 	switch e.Finding.Stage {
 	case heartbeat.Suspect, heartbeat.Slow, heartbeat.Hung:
-		s.Stall = &e
+		s.Stall, s.Stood = &e, s.Now-e.Finding.Quiet
 		if p.OnHang != hangObserve {
 			todo = append(todo, collect{e.Text, e.Nodes})
 		}
@@ -104,6 +104,9 @@ func hungVerdict(c cause) job.Verdict {
 		v.Code, v.Origin = job.ExitRetry, "platform"
 	}
 	v.Hint = hungHints[c.Hang.Class]
+	if culprits := c.Hang.Culprits; len(culprits) > 0 && culprits[0].Over != "" {
+		v.Hint = "look at what that rank does at its end: handlers of atexit, threads that are no daemons; --evidence DIR keeps its stack"
+	}
 	if c.Hang.Class == heartbeat.Network && c.Hang.Number == 0 { // what they are in could not be matched: it may be class D
 		v.Hint = hungHints[heartbeat.Desync] + "; if they do, " + v.Hint
 	}

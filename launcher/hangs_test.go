@@ -93,6 +93,9 @@ func TestHangEnds(t *testing.T) {
 		if s.Stall == nil || !strings.HasPrefix(s.Stall.line(), "hang: rank 4") {
 			t.Errorf("node %d knows of no hang: %+v", n, s.Stall)
 		}
+		if lasted := s.Now - s.Stood; lasted != s.Stall.Finding.Quiet {
+			t.Errorf("node %d: it lasts for %v, not %v", n, lasted, s.Stall.Finding.Quiet)
+		}
 	}
 	w.feed(0, stalled{Finding: heartbeat.Finding{Stage: heartbeat.Resumed, False: true}, Text: "training goes on", Group: -1})
 	w.run()
@@ -108,11 +111,16 @@ func TestHangOutlivesItsTeller(t *testing.T) {
 	for replaced := range 2 {
 		w := newWorld(t, 2).begin()
 		w.hangs(heartbeat.Absent, 1, false)
+		since := w.states[0].Stood
+		w.now += time.Minute
 		w.renew(replaced, nil)
 		w.run()
 		for n, s := range w.states {
 			if told := s.Stall != nil; told != (replaced == 1) || s.Alarms != 0 {
 				t.Errorf("agent %d was replaced, and node %d knows of %+v, %d false alarms", replaced, n, s.Stall, s.Alarms)
+			}
+			if s.Stall != nil && s.Stood > since+time.Second {
+				t.Errorf("node %d: it stands still since %v, and not %v", n, s.Stood, since)
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -52,15 +53,20 @@ type health struct {
 	free chan struct{}      // holds one while nobody looks: a look that firmware holds outlives the round that began it
 	m    *preflight.Monitor // of who looks; nil: nobody has
 
-	mu   sync.Mutex
-	said []string // the last words
+	meter bool // somebody may ask for what the machine counts
+
+	mu    sync.Mutex
+	said  []string       // the last words
+	found map[string]int // findings of each kind: "warn hca-errors"
+	meted job.Meters     // of the last look
 }
 
 // watched is what r's machine is looked at with; nil: nothing of it may break, or nobody wants that.
 func (r *round) watched() *health {
 	if r.health == nil && r.c.Preflight != preflightOff && len(r.plan.machine.Slots()) > 0 {
-		r.health = &health{begin: func() *preflight.Monitor { return preflight.NewMonitor(r.c.Root, r.plan.machine) }, free: make(chan struct{}, 1)}
+		r.health = &health{begin: func() *preflight.Monitor { return preflight.NewMonitor(r.c.Root, r.plan.machine) }, free: make(chan struct{}, 1), meter: r.c.Metrics != nil}
 		r.health.free <- struct{}{}
+		r.desk.looksAt(r.health)
 	}
 	if r.health != nil {
 		r.health.gpus = r.newGPUs()
@@ -87,6 +93,7 @@ func (h *health) run(ctx context.Context, tell func(context.Context, any)) {
 	if _, ok := h.look(ctx, func() []preflight.Finding {
 		if h.m == nil {
 			h.m = h.begin()
+			h.read()
 		}
 		return nil
 	}); !ok {
@@ -105,7 +112,10 @@ func (h *health) run(ctx context.Context, tell func(context.Context, any)) {
 		case <-ports.C:
 			look = func() []preflight.Finding { return slices.Concat(h.m.Ports(), h.m.Kernel()) }
 		case <-counters.C:
-			look = func() []preflight.Finding { return slices.Concat(h.m.Counters(), h.m.Lanes()) }
+			look = func() []preflight.Finding {
+				h.read()
+				return slices.Concat(h.m.Counters(), h.m.Lanes())
+			}
 		case <-memory.C:
 			if asked == nil || h.mute.Load() {
 				continue
@@ -125,6 +135,31 @@ func (h *health) run(ctx context.Context, tell func(context.Context, any)) {
 			tell(ctx, ailing{What: what})
 		}
 	}
+}
+
+// read reads what the machine counts, for those who ask.
+func (h *health) read() {
+	if !h.meter {
+		return
+	}
+	now := h.m.Meters()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.meted = now
+}
+
+// meters is what the machine counted at the last look.
+func (h *health) meters() job.Meters {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.meted
+}
+
+// counted is how often each kind of thing was found: "warn hca-errors".
+func (h *health) counted() map[string]int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return maps.Clone(h.found)
 }
 
 // look waits for a look, but not beyond the round.
@@ -151,6 +186,12 @@ func (h *health) look(ctx context.Context, look func() []preflight.Finding) ([]p
 func (h *health) ailments(found []preflight.Finding) (what []job.Evidence) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.found == nil {
+		h.found = map[string]int{}
+	}
+	for _, f := range found {
+		h.found[f.Result.String()+" "+f.Check]++
+	}
 	for _, f := range found[:min(len(found), maxAilments)] {
 		what = append(what, job.Evidence{Kind: f.Check, Text: report.Line(f.String(), maxAilment)})
 		h.said = append(h.said, time.Now().UTC().Format(time.TimeOnly)+" "+f.String())

@@ -27,7 +27,6 @@ import (
 	"github.com/muster-run/muster/rendezvous"
 	"github.com/muster-run/muster/rendezvous/tcpstore"
 	"github.com/muster-run/muster/report"
-	"github.com/muster-run/muster/topology"
 	"github.com/muster-run/muster/worker"
 )
 
@@ -86,7 +85,8 @@ type moment struct {
 	Timers timers         `json:"timers"`
 	Before evidence.Usage `json:"before"`              // of memory, when the round began
 	Host   string         `json:"host"`                // rank 0's node, as this node reaches it
-	Events int            `json:"events"`              // that led here
+	Events int            `json:"events"`              // that led here,
+	Told   int            `json:"told,omitempty"`      // and the lines of the event log that they came to
 	Store  int            `json:"store"`               // PID of the workers' store; 0: there is none, or it is a worker's
 	PMI    int            `json:"pmi,omitempty"`       // PID of the process that serves PMI; 0: there is none
 	Served int            `json:"pmi_round,omitempty"` // the round of its workers
@@ -134,7 +134,7 @@ func inherit(c *Config, e *report.Ending) (*heritage, error) {
 		return nil, err
 	}
 	c.Output.Dir = h.LogDir
-	h.Plan.machine, _ = topology.Probe(c.Root) // a root that is none was refused then
+	h.Plan.machine, _ = c.machine() // a root that is none was refused then
 	if h.World != nil {
 		c.StartTimeout, c.past = 0, &h // in time or not was up to the first
 	}
@@ -170,6 +170,7 @@ func prepare(c *Config, e *report.Ending) (*heritage, error) {
 		return nil, err
 	}
 	e.Job, e.Before = plan.Spec.ID, plan.Preflight
+	c.tellStart(e.Began, plan)
 	c.lastWords("starting: " + plan.Spec.ID)
 	for _, note := range plan.Notes {
 		c.Log.Warn(note)
@@ -311,7 +312,7 @@ func (c Config) letGo() {
 
 // fleetOptions make the line to the others one that another agent can take over.
 func (c Config) fleetOptions(token string, l *line) fleet.Options {
-	o := fleet.Options{Log: c.Log, Beat: l.pulse.tell, Together: l.does.surely, Token: token}
+	o := fleet.Options{Log: c.Log, Beat: l.pulse.tell, Together: l.does.surely, Token: token, Dial: c.sim.dial}
 	if c.First != nil { // no test of a line alone
 		o.Life, o.Hold = c.First.Life(), c.holder()
 	}
@@ -370,7 +371,7 @@ func (c Config) holder() func(net.Conn) func() {
 // one after the other, and nothing follows from, is left as one. Should this agent die before, they tell the next one again.
 func (r *round) save() {
 	r.unsaved = false
-	m := moment{State: r.state, Phase: r.phase, Since: r.since, Timers: r.timers, Before: r.scene.before, Host: r.line.host, Events: r.journal.next()}
+	m := moment{State: r.state, Phase: r.phase, Since: r.since, Timers: r.timers, Before: r.scene.before, Host: r.line.host, Events: r.journal.next(), Told: r.journal.told}
 	if r.store != nil && r.store.child != nil {
 		m.Store = r.store.child.PID
 	}
@@ -401,6 +402,14 @@ func (r *round) keepHead() {
 
 // moreToHear reports whether other agents have told something that this one has not looked at.
 func (r *round) moreToHear() bool { return len(r.peers) > 0 }
+
+// resume goes on with the journal of an agent that died, or begins one where that agent stood.
+func (j *journal) resume(old *pid1.Legacy, m moment) {
+	if !j.inherit(old, m.Events) {
+		j.head.State, j.head.First, j.head.Told = m.State, m.Events, m.Told
+	}
+	j.told = m.Told
+}
 
 // inherit reads the journal of an agent that died, up to the event with this number, and reports whether that was possible.
 func (j *journal) inherit(old *pid1.Legacy, until int) bool {
@@ -452,9 +461,7 @@ func (r *round) resume(old *pid1.Legacy) error {
 		return fmt.Errorf("take over from an agent that died: where it stood: %w", err)
 	}
 	r.state, r.phase, r.since, r.timers, r.line.host = m.State, m.Phase, m.Since, m.Timers, m.Host
-	if !r.journal.inherit(old, m.Events) {
-		r.journal.head.State, r.journal.head.First = m.State, m.Events
-	}
+	r.journal.resume(old, m)
 	r.first = r.journal.head.First
 	r.scene = openScene(r.c)
 	r.scene.before = m.Before
@@ -474,7 +481,8 @@ func (r *round) resume(old *pid1.Legacy) error {
 		r.abandon(old)
 	}
 	r.restart()
-	r.c.Log.Warn(fmt.Sprintf("took over from an agent that died: round %d, %d workers of this node", r.state.Round, inherited))
+	r.tellRest()
+	r.c.aloud().Warn(fmt.Sprintf("took over from an agent that died: round %d, %d workers of this node", r.state.Round, inherited))
 	r.post(resumed{})
 	return nil
 }

@@ -16,10 +16,10 @@ import (
 // An agent that took over from a member's tells in the store at which the nodes met that its leader was lost.
 func TestHeirTellsOfTheEnd(t *testing.T) {
 	at := freeEndpoint(t)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	c, p := joiner(at, 2, 0, "a")
-	host := &meeting{c: c, plan: p, spec: p.Spec, port: at, hosts: p.Spec.Self.Addrs, end: time.Now().Add(time.Minute), decided: make(chan struct{}, 1)}
+	host := &meeting{c: c, plan: p, spec: p.Spec, port: at, hosts: p.Spec.Self.Addrs, end: time.Now().Add(4 * time.Minute), decided: make(chan struct{}, 1)}
 	if err := host.serve(ctx, true); err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/muster-run/muster/job"
@@ -23,6 +24,7 @@ type journal struct {
 	most    int // bytes of entries; 0: maxJournal
 	entries []journalEntry
 	bytes   int
+	told    int // lines of the event log that all events so far came to
 }
 
 // journalForm names the form of the file.
@@ -37,8 +39,9 @@ type journalHead struct {
 	Job     string `json:"job"`
 	Host    string `json:"host"`
 	Policy  policy `json:"policy"`
-	State   state  `json:"state"` // before the first entry
-	First   int    `json:"first"` // its number, which is also how many were dropped
+	State   state  `json:"state"`          // before the first entry
+	First   int    `json:"first"`          // its number, which is also how many were dropped
+	Told    int    `json:"told,omitempty"` // lines of the event log that those came to
 }
 
 // journalEntry is each other line: an event and its time since the run loop began.
@@ -46,6 +49,7 @@ type journalEntry struct {
 	At    time.Duration   `json:"at"`
 	Kind  string          `json:"kind"`
 	Event json.RawMessage `json:"event"`
+	lines int             // of the event log that it came to
 }
 
 // add keeps an event. Of those that there is no room for, only what they led to is kept.
@@ -54,16 +58,25 @@ func (j *journal) add(at time.Duration, event any) {
 	if err != nil {
 		panic(fmt.Sprintf("journal: %T: %v", event, err)) // events are plain values
 	}
-	j.entries = append(j.entries, journalEntry{at, reflect.TypeOf(event).Name(), data})
+	j.entries = append(j.entries, journalEntry{At: at, Kind: reflect.TypeOf(event).Name(), Event: data})
 	for j.bytes += len(data); j.bytes > cmp.Or(j.most, maxJournal) && len(j.entries) > 1; {
 		j.head.State, _, err = j.entries[0].decide(j.head.Policy, j.head.State)
 		if err != nil {
 			panic("journal: " + err.Error()) // we wrote it
 		}
 		j.bytes -= len(j.entries[0].Event)
+		j.head.Told += j.entries[0].lines
 		j.entries = j.entries[1:]
 		j.head.First++
 	}
+}
+
+// tells notes how many lines of the event log the last event came to, and returns how many there were before it.
+func (j *journal) tells(lines int) (before int) {
+	before = j.told
+	j.told += lines
+	j.entries[len(j.entries)-1].lines = lines
+	return before
 }
 
 // next is the number of the event that comes next.
@@ -80,7 +93,7 @@ func (e journalEntry) decide(p policy, s state) (state, []any, error) {
 }
 
 // eventTypes is every event by its kind.
-var eventTypes = func() map[string]reflect.Type {
+var eventTypes = sync.OnceValue(func() map[string]reflect.Type {
 	kinds := map[string]reflect.Type{}
 	for _, e := range []any{
 		opened{}, begun{}, unbegun{}, finished{}, emptied{}, noticed{}, departed{}, lost{}, told{}, signalled{}, resumed{}, renewed{}, settled{}, expired{}, broken{}, ordered{},
@@ -89,10 +102,10 @@ var eventTypes = func() map[string]reflect.Type {
 		kinds[reflect.TypeOf(e).Name()] = reflect.TypeOf(e)
 	}
 	return kinds
-}()
+})
 
 func (e journalEntry) value() (any, error) {
-	t, known := eventTypes[e.Kind]
+	t, known := eventTypes()[e.Kind]
 	if !known {
 		return nil, fmt.Errorf("event %q is not known to this version", e.Kind)
 	}

@@ -26,6 +26,9 @@ func (w *world) replays() {
 		if got, want := inJSON(v), inJSON(s.Verdict); err != nil || got != want {
 			w.t.Fatalf("node %d, replayed: %v, %v; want %v", n, got, err, want)
 		}
+		if got, want := inJSON(w.kept[n].again(w.t)), inJSON(w.told[n]); w.own == nil && w.kept[n].head.First == 0 && got != want {
+			w.t.Fatalf("node %d, replayed, has the lines\n%s\nand had\n%s", n, got, want)
+		}
 	}
 }
 

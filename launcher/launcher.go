@@ -16,11 +16,16 @@ import (
 // all nodes.
 func Run(ctx context.Context, c Config) report.Ending {
 	e := report.Ending{Host: c.Host.Hostname, Node: -1, Version: c.Version, Began: time.Now()}
-	plan, err := run(ctx, c, &e)
+	c.tellers = newTellers(c)
+	c.openEvents()
+	defer c.closeEvents()
+	plan, last, err := run(ctx, c, &e)
 	if err != nil {
 		e.Verdict = VerdictOf(err)
+		c.tellUnmet(plan, e.Verdict)
 	}
 	e.Ended = time.Now()
+	c.tellVerdict(e)
 	if c.VerdictFile != "" {
 		if err := e.Write(c.VerdictFile); err != nil {
 			c.Log.Error(err.Error())
@@ -32,13 +37,13 @@ func Run(ctx context.Context, c Config) report.Ending {
 		}
 	}
 	if plan.Park && e.Verdict.OK() {
-		c.park(plan, e)
+		c.park(plan, last, e)
 	}
 	return e
 }
 
 // run fills in the ending. An error, most often an *Error, says that this node took no part; VerdictOf puts it into words.
-func run(ctx context.Context, c Config, e *report.Ending) (p Plan, err error) {
+func run(ctx context.Context, c Config, e *report.Ending) (p Plan, last part, err error) {
 	h, err := inherit(&c, e) // what an agent before this one left, or:
 	if h == nil && err == nil {
 		h, err = prepare(&c, e) // who am I, how many are we, what is to run
@@ -48,15 +53,16 @@ func run(ctx context.Context, c Config, e *report.Ending) (p Plan, err error) {
 		defer h.release()
 	}
 	if err != nil {
-		return p, err
+		return p, last, err
 	}
+	c.tellTakeOver(h)
 	defer removeRun(h.Dir)
 	defer removeRun(h.Pages)
 	if s := c.ended(); s != nil {
 		h.place(e)
-		e.Verdict, e.Ranks, e.Stragglers, e.During = s.verdict(), s.ranks(), s.Stragglers, s.Ailing
+		s.tells(e)
 		c.tellAgain(ctx, h, *s, e.Began)
-		return p, nil
+		return p, part{session: &rendezvous.Session{World: *c.past.World, Rank: c.past.Rank}}, nil
 	}
 	if h.Plan.Unfit == "" {
 		h.makePages()
@@ -66,7 +72,14 @@ func run(ctx context.Context, c Config, e *report.Ending) (p Plan, err error) {
 		defer h.hook() // before it is removed
 	}
 	desk := openDesk(c, h.Plan, h.Dir, e.Began)
-	defer desk.close()
+	defer func() {
+		v := e.Verdict
+		if err != nil {
+			v = VerdictOf(err)
+		}
+		desk.outcome.is(v)
+		desk.close()
+	}()
 	var meet *meeting
 	var talk *line
 	defer func() { meet.close() }()
@@ -74,6 +87,9 @@ func run(ctx context.Context, c Config, e *report.Ending) (p Plan, err error) {
 	defer cancel()
 	var asked any
 	find := func(ctx context.Context) (err error) {
+		if !c.takesOver() {
+			c.tellMeeting(p)
+		}
 		if meet, err = openMeeting(ctx, c, h, desk); err != nil { // find the others
 			return err
 		}
@@ -89,7 +105,7 @@ func run(ctx context.Context, c Config, e *report.Ending) (p Plan, err error) {
 			if err1 != nil {
 				c.Log.Warn(err1.Error())
 			}
-			talk, err = meet.world(ctx, rendezvous.Options{LastCall: c.LastCall, Fence: h.Plan.policy(c).fence(), Past: past, Closed: c.JoinPolicy == joinNever, Policy: h.Plan.policy(c).encode(), Lives: meet.lives, Doubt: c.doubt(), Say: c.say(desk)}, h.met)
+			talk, err = meet.world(ctx, rendezvous.Options{LastCall: c.LastCall, Fence: h.Plan.policy(c).fence(), Past: past, Closed: c.JoinPolicy == joinNever, Stays: h.Plan.Park, Policy: h.Plan.policy(c).encode(), Lives: meet.lives, Doubt: c.doubt(), Say: c.say(desk)}, h.met)
 		}
 		return err
 	}
@@ -99,13 +115,19 @@ func run(ctx context.Context, c Config, e *report.Ending) (p Plan, err error) {
 		err = find(ctx) // it waits for nobody, and whoever asks us to stop is heard in the round: workers are to have their grace
 	}
 	if err != nil {
-		return p, h.Plan.sooner(err)
+		c.tellAsked(asked)
+		return p, last, h.Plan.sooner(err)
 	}
 	s := runRound(c, h, meet, talk, desk, asked) // train
 	meet.quits = s.Quit != nil
 	h.place(e)
-	e.Verdict, e.Ranks, e.Stragglers, e.During = s.verdict(), s.ranks(), s.Stragglers, s.Ailing
-	return p, nil
+	s.tells(e)
+	return p, part{meet.session, meet.hosting}, nil
+}
+
+// tells leaves in an ending what the judgement knows of it.
+func (s *state) tells(e *report.Ending) {
+	e.Verdict, e.Ranks, e.Stragglers, e.During, e.Spent = s.verdict(), s.ranks(), s.Stragglers, s.Ailing, s.spent(s.Now)
 }
 
 // VerdictOf is what an error means for the job.

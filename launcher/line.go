@@ -26,7 +26,10 @@ type line struct {
 func (m *meeting) connect(ctx context.Context) (*line, error) {
 	w, rank, seat := m.session.World, m.session.Rank, m.session.Seat()
 	goesOn := m.c.goesOn() && !m.anew
-	l := &line{pulse: newPulse(), does: &together{}, log: func(s string) { m.c.Log.Warn(s) }}
+	l := &line{pulse: newPulse(), does: &together{clock: m.c.sim.clock}, log: func(s string) { m.c.Log.Warn(s) }}
+	if m.c.sim.plays() { // its memory is nobody's
+		l.pulse = &pulse{}
+	}
 	if len(w.Members) == 1 {
 		m.door.shut()
 		l.host = "127.0.0.1"
@@ -40,7 +43,9 @@ func (m *meeting) connect(ctx context.Context) (*line, error) {
 		m.door.shut() // nobody has business here: another node leads. Who asks whether anybody is here hears that somebody hangs up
 	}
 	if rank == 0 {
-		thrifty(len(w.Members))
+		if !m.c.sim.plays() { // where many agents share a process
+			thrifty(len(w.Members))
+		}
 		l.fleet = fleet.Lead(w, options)
 		m.door.open(l.fleet)
 		m.c.letGo()

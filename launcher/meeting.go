@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"sync"
@@ -14,12 +14,16 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/muster-run/muster/crowd"
 	"github.com/muster-run/muster/fleet"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/ports"
 	"github.com/muster-run/muster/rendezvous"
 	"github.com/muster-run/muster/rendezvous/store"
 	"github.com/muster-run/muster/rendezvous/tcpstore"
+	"github.com/muster-run/muster/report/events"
 )
 
 // A meeting is this node's way to the others: the store, which one of the nodes hosts, and the port at which peers
@@ -69,6 +73,7 @@ func openMeeting(ctx context.Context, c Config, h *heritage, d *desk) (*meeting,
 	p := h.Plan
 	m := &meeting{c: c, desk: d, plan: p, decided: make(chan struct{}, 1), spec: p.Spec, token: p.Token, port: p.Endpoint, hosts: p.Spec.Self.Addrs, end: time.Now().Add(c.JoinTimeout)}
 	m.door.self = p.Spec.Self.Incarnation
+	d.moves(c.JoinTimeout + loopTime)
 	m.inheritStood()
 	if p.Unfit != "" {
 		m.end = time.Now().Add(min(c.JoinTimeout, declineTime))
@@ -216,6 +221,7 @@ func (m *meeting) shut(server *tcpstore.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	_ = server.Shutdown(ctx) // the error says that somebody stayed
+	m.desk.hosted(server)
 }
 
 // untilDecided waits until the others have agreed on a world after the one that this node was in.
@@ -409,8 +415,12 @@ const retryPause = time.Second
 // again reports whether there is another world when this one is lost.
 func (m *meeting) again() bool { return m.anew || m.plan.regroups(m.c) }
 
+// patience is how long the main loop may wait for a store that is away, which it does not while it only waits for peers.
+func (m *meeting) patience() time.Duration { return max(time.Until(m.end), m.c.JoinTimeout) + loopTime }
+
 // once is one try of world.
 func (m *meeting) once(ctx context.Context, o rendezvous.Options, met func(Config, *rendezvous.Session)) (*line, error) {
+	m.desk.moves(m.patience())
 	if m.store == nil {
 		if err := m.open(ctx); err != nil {
 			return nil, err
@@ -534,8 +544,14 @@ func (m *meeting) agree(ctx context.Context, o rendezvous.Options) (err error) {
 	o.Timeout = max(time.Until(m.end), time.Millisecond) // 0 would be for ever
 	o.Forgets = m.plan.Etcd == nil && m.port != ""
 	o.Stood, o.Stands = m.stood, m.stand
+	var stood time.Time // since when this node stands by; zero: it does not
 	o.Progress = func(s rendezvous.Status) {
 		m.back()
+		m.desk.moves(m.patience())
+		if s.Running > 0 && stood.IsZero() {
+			stood = time.Now()
+			m.c.note(events.Line{Level: events.Info, Event: events.SpareWaits, Message: "this node stands by: " + s.String()})
+		}
 		m.lived = m.lived || s.Running > 0
 		show.turn(s.String(), s.Timeless().String())
 	}
@@ -550,8 +566,11 @@ func (m *meeting) agree(ctx context.Context, o rendezvous.Options) (err error) {
 	var ended *rendezvous.Ended
 	switch {
 	case err == nil:
+		if !stood.IsZero() {
+			m.c.note(events.Line{Level: events.Info, Event: events.SpareCalled, Waited: events.Seconds(time.Since(stood)), Message: "this node stood by, and has a place now: " + m.describe()})
+		}
 		if m.anew || show.told {
-			m.c.Log.Info("all here: " + m.describe())
+			m.c.aloud().Info("all here: " + m.describe())
 		}
 		return nil
 	case errors.As(err, &missing):
@@ -643,17 +662,28 @@ func (m *meeting) leaveStore() {
 	m.store, m.closers, m.hosting = nil, nil, false
 }
 
-// maxWaiting bounds the agents that wait at a door which is not open yet; those that find it full come again.
+// maxWaiting bounds the agents that wait at a door which is not open yet. Those who have to make room come again.
 const maxWaiting = 1 << 14
+
+// room leaves most of the files that this process may have open to others than those who wait.
+func (d *door) room() int {
+	if d.most > 0 {
+		return d.most
+	}
+	var l unix.Rlimit
+	_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &l) // cannot fail for oneself
+	return int(min(maxWaiting, l.Cur/4))
+}
 
 // A door keeps the connections of other agents until this agent knows that it leads. The zero value keeps them. Who calls another agent than
 // this is turned away.
 type door struct {
 	self    string // incarnation of this node
+	most    int    // who may wait; 0: as there is room
 	mu      sync.Mutex
 	fleet   *fleet.Fleet
-	over    *fleet.Over       // the world that this agent was in; nil: there was none
-	asked   map[net.Conn]bool // whom they call
+	over    *fleet.Over           // the world that this agent was in; nil: there was none
+	there   crowd.Crowd[net.Conn] // who is asked whom he calls, and who has said it and waits
 	asking  sync.WaitGroup
 	waiting []net.Conn
 	closed  bool
@@ -662,7 +692,7 @@ type door struct {
 func (d *door) handle(c net.Conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.fleet != nil || d.full() {
+	if d.fleet != nil || d.closed {
 		d.let(c)
 		return
 	}
@@ -671,23 +701,33 @@ func (d *door) handle(c net.Conn) {
 		over = *d.over
 	}
 	over.Self = d.self
-	if d.asked == nil {
-		d.asked = map[net.Conn]bool{}
+	if !d.enter(c) {
+		return
 	}
-	d.asked[c] = true
 	d.asking.Go(func() { d.ask(c, over) })
 }
 
-func (d *door) full() bool { return d.closed || len(d.waiting)+len(d.asked) >= maxWaiting }
+// enter finds room for a connection, if need be that of another. It is called with mu held.
+func (d *door) enter(c net.Conn) bool {
+	from, _ := netip.ParseAddrPort(c.RemoteAddr().String()) // not of a pipe
+	out, full := d.there.Enter(c, from.Addr(), d.room())
+	if !full {
+		return true
+	}
+	out.Close()
+	d.waiting = slices.DeleteFunc(d.waiting, func(w net.Conn) bool { return w == out })
+	return out != c
+}
 
 // let hands a connection on, or keeps it. It is called with mu held.
 func (d *door) let(c net.Conn) {
 	switch {
 	case d.fleet != nil:
 		d.fleet.Handle(c)
-	case d.full():
+	case d.closed:
 		c.Close()
-	default:
+	case d.enter(c):
+		d.there.Heard(c)
 		d.waiting = append(d.waiting, c)
 	}
 }
@@ -697,8 +737,7 @@ func (d *door) ask(c net.Conn, over fleet.Over) {
 	next := over.Meet(c)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	known := d.asked[c]
-	delete(d.asked, c)
+	known := d.there.Leave(c)
 	switch {
 	case next == nil:
 	case !known: // turned away meanwhile
@@ -713,6 +752,7 @@ func (d *door) open(f *fleet.Fleet) {
 	defer d.mu.Unlock()
 	d.fleet = f
 	for _, c := range d.waiting {
+		d.there.Leave(c)
 		f.Handle(c)
 	}
 	d.waiting = nil
@@ -726,10 +766,10 @@ func (d *door) reset(over *fleet.Over) { d.set(false, over) }
 
 func (d *door) set(closed bool, over *fleet.Over) {
 	d.mu.Lock()
-	for _, c := range slices.Concat(d.waiting, slices.Collect(maps.Keys(d.asked))) {
+	for c := range d.there.All {
 		c.Close()
 	}
-	d.waiting, d.asked, d.closed, d.fleet, d.over = nil, map[net.Conn]bool{}, closed, nil, over
+	d.waiting, d.there, d.closed, d.fleet, d.over = nil, crowd.Crowd[net.Conn]{}, closed, nil, over
 	d.mu.Unlock()
 	d.asking.Wait()
 }

@@ -47,7 +47,7 @@ func (s said) Write(b []byte) (int, error) {
 
 func (s said) wait(t *testing.T, text string) {
 	t.Helper()
-	late := time.After(time.Minute)
+	late := time.After(4 * time.Minute)
 	for {
 		select {
 		case line := <-s:
@@ -79,7 +79,7 @@ func ends(t *testing.T, end <-chan gathering) gathering {
 	case e := <-end:
 		t.Cleanup(e.meeting.close)
 		return e
-	case <-time.After(time.Minute):
+	case <-time.After(4 * time.Minute):
 		t.Fatal("the meeting does not end")
 		panic("unreachable")
 	}

@@ -3,6 +3,8 @@ package launcher
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/muster-run/muster/job"
@@ -27,7 +29,7 @@ func (n *neighbour) look(m *meeting, err error, late *time.Time) (over bool) {
 		n.show = newWaiting(m.c.Log, m.desk, "waiting for port "+portOf(m.port))
 	}
 	who, cure := m.listener()
-	n.show.tick(fmt.Sprintf("another job's agent%s has it and does not answer; %s", who, cure))
+	n.show.tick(fmt.Sprintf("%s agent%s has it and does not answer; %s", m.whoseAgent(), who, cure))
 	if time.Since(n.show.began) >= muteTime || time.Now().After(m.end) {
 		return true
 	}
@@ -39,7 +41,31 @@ func (n *neighbour) look(m *meeting, err error, late *time.Time) (over bool) {
 func (m *meeting) unheard() error {
 	who, cure := m.listener()
 	return fail(job.ExitStranger, cure+", or give this job another port with --rdzv-endpoint or --master-port",
-		"this node should host the meeting point, but another job's agent%s has port %s and does not answer", who, portOf(m.port))
+		"this node should host the meeting point, but %s agent%s has port %s and does not answer", m.whoseAgent(), who, portOf(m.port))
+}
+
+// pastAttempts is how many attempts at this job before this one are looked for.
+const pastAttempts = 16
+
+// whoseAgent says whose agent listens at the port: "another job's", or that of an earlier attempt at this one, as far as its claim shows.
+func (m *meeting) whoseAgent() string {
+	_, attempt, _ := cutLast(m.spec.ID, attemptMark)
+	here, err := strconv.Atoi(attempt)
+	if m.spec.ID == m.plan.Name || err != nil {
+		return "another job's"
+	}
+	port := number(portOf(m.port))
+	holders := ports.Holders(port)
+	for n := here - 1; n >= max(0, here-pastAttempts); n-- {
+		id := m.plan.Name
+		if n > 0 {
+			id += attemptMark + strconv.Itoa(n)
+		}
+		if slices.ContainsFunc(ports.Claimants(port, id), func(pid int) bool { return slices.Contains(holders, pid) }) {
+			return fmt.Sprintf("an earlier attempt's (%s)", id)
+		}
+	}
+	return "another job's"
 }
 
 // listener names who listens at the port, and says what helps where he does not answer.

@@ -31,6 +31,7 @@ type news struct {
 	Of     int            `json:"of,omitempty"`     // that of this node, where the leader passes it on
 
 	Evidence json.RawMessage `json:"evidence,omitempty"`
+	Picture  []byte          `json:"picture,omitempty"` // a drawing of the teller's machine, packed; none: the hearer is asked for its own
 	Machine  *job.Machine    `json:"machine,omitempty"` // on which the teller is
 	Charge   *charge         `json:"charge,omitempty"`  // that it brings from the world before
 }
@@ -66,6 +67,7 @@ const (
 	newsMeet     = "meet"     // leader: this world is over, meet again for the next
 	newsVerdict  = "verdict"  // leader: how the job ended
 	newsEvidence = "evidence" // member: what is worth keeping of a standstill; not for the judgement
+	newsPicture  = "picture"  // leader: draw me your machine; member: here it is. Not for the judgement
 	newsStalled  = "stalled"  // leader: the workers stand still, or advance again
 	newsHealth   = "health"   // member: what has become of my machine; leader: of another's
 	newsKill     = "kill"     // somebody will not wait for workers that were told to stop

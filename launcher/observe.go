@@ -20,6 +20,7 @@ import (
 	"github.com/muster-run/muster/launcher/pid1"
 	"github.com/muster-run/muster/proc"
 	"github.com/muster-run/muster/report"
+	"github.com/muster-run/muster/report/web"
 	"github.com/muster-run/muster/topology"
 	"github.com/muster-run/muster/witness"
 )
@@ -57,15 +58,25 @@ type observer struct {
 	mute    bool     // it was said that nobody tells anything
 	falls   falls
 	stalls  []report.Stall
-	open    bool // the last of them goes on
+	open    bool           // the last of them goes on
+	look    heartbeat.Look // the last one, at all ranks that are heard of
+	ended   *job.Verdict   // nil: the command runs
+
+	pictures pictures
+	outcome  *outcome
+	http     string // where the page is served; "": at its socket alone
+
+	turns turn // of the loop
+
 	mu      sync.Mutex
 	shown   shown
+	changed chan struct{} // closed when something else is shown; nil: nobody waits for that
 }
 
 // shown is what is told to those who ask.
 type shown struct {
-	status report.Status
-	here   *watch
+	web.View
+	here *watch
 }
 
 // Observe looks on until the command has ended. It calls leave with how it did as soon as it knows: what is open then may take longer to
@@ -89,11 +100,12 @@ func newObserver(c Config, first pid1.Told, began time.Time) *observer {
 		c.Log.Info("this node is observed alone: " + err.Error())
 	}
 	o := &observer{
-		c: c, plan: plan, out: LookoutAt(first.Note), began: began, command: first, pulse: newPulse(), met: make(chan *company),
+		c: c, plan: plan, out: LookoutAt(first.Note), began: began, command: first, pulse: newPulse(), outcome: newOutcome(), met: make(chan *company),
 		falls: openFalls(c),
 	}
 	o.roll = roll{dir: o.out.Pages, pages: map[int]*page.Page{}}
 	machine, _ := topology.Probe(c.Root) // without, there are no accelerators
+	o.pictures.machine = machine
 	gpus := len(machine.Slots())
 	o.limits = heartbeat.Limits{Floor: c.HangFloor, Ceiling: c.HangTimeout, Start: c.HangStart, Busy: c.HangBusyAfter, GPUs: gpus > 0, Others: c.ownTimeouts()}
 	if gpus > 0 {
@@ -116,11 +128,15 @@ func (o *observer) run(news <-chan pid1.Told, ended func()) {
 	defer o.finding.Wait()
 	defer o.endVigils()
 	defer stop()
+	o.turns.within(loopTime)
+	o.publish()
+	defer o.openPage().Close() // first: who reads hears of the end, however long the others take
 	o.search(ctx)
 	looks, lags := time.NewTicker(lookEach), time.NewTicker(lagEach)
 	defer looks.Stop()
 	defer lags.Stop()
 	for o.publish(); ; o.publish() {
+		o.turns.within(loopTime)
 		select {
 		case t, ok := <-news:
 			if ok {
@@ -131,6 +147,10 @@ func (o *observer) run(news <-chan pid1.Told, ended func()) {
 					o.settle()
 				}
 				ended()
+				v := o.verdict()
+				o.ended = &v
+				o.outcome.is(v)
+				o.publish()
 				return
 			}
 		case now := <-looks.C:
@@ -203,11 +223,13 @@ func (o *observer) turn(now time.Time) {
 	look := heartbeat.Look{At: now.Sub(o.began)}
 	look.Beats, look.Ended = o.ranks(now)
 	o.mention(now)
+	o.look = look
 	if !o.with.leads() {
 		o.with.line.pulse.show(o.with.world.Generation, 0, look.Beats, look.Ended)
 		return
 	}
 	o.with.told(&look, now)
+	o.look = look
 	if len(look.Beats) == 0 { // no worker runs, or none has come so far
 		return
 	}
@@ -256,7 +278,7 @@ func (o *observer) sit() {
 		asking: make(chan struct{}, 1), clashed: map[string]bool{},
 		c: o.c, workers: func() []int { return slices.Clone(pids) }, world: job.World{ID: o.plan.Spec.ID, Members: []job.Member{{Node: o.plan.Spec.Self}}},
 		foreign: true, pages: pages, judge: o.judge, does: &together{}, tail: func(int) []string { return nil }, ras: o.ras, began: time.Now(),
-		dirs: cmp.Or(o.c.Evidence, filepath.Join(o.out.Dir, "evidence")),
+		dirs: o.c.evidenceDir(o.out.Dir), spare: filepath.Join(o.out.Dir, "evidence"),
 		over: make([]exited, slots), stacks: make([][]string, slots), counts: make([]uint64, slots),
 	}
 	if o.with != nil {
@@ -350,6 +372,7 @@ func (o *observer) found(f heartbeat.Finding) {
 // noted keeps what was found, here or by another node.
 func (o *observer) noted(e stalled) {
 	o.keep(e)
+	o.said.Now = time.Since(o.began)
 	for _, todo := range o.said.noted(policy{OnHang: o.c.OnHang}, e) {
 		switch d := todo.(type) {
 		case say:
@@ -391,6 +414,9 @@ func (o *observer) heard(e fleet.Event) bool {
 		}
 		return !o.with.over()
 	case fleet.Heard:
+		if o.pictures.hears(e, o.with.line) {
+			return true
+		}
 		var n news
 		if json.Unmarshal(e.Message.Body, &n) != nil {
 			return true // a newer version's

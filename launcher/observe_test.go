@@ -1,9 +1,12 @@
 package launcher
 
 import (
+	"context"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -14,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-run/muster/control"
 	"github.com/muster-run/muster/heartbeat"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher/pid1"
@@ -189,7 +193,7 @@ func TestObserverLeavesVerdict(t *testing.T) {
 	news <- pid1.Told{PID: 5, Code: 3, End: &proc.Exit{PID: 5, Code: 3}}
 	select {
 	case <-left:
-	case <-time.After(time.Minute):
+	case <-time.After(4 * time.Minute):
 		t.Error("nothing is left before all is closed")
 	}
 	if b, err := os.ReadFile(c.VerdictFile); !strings.Contains(string(b), `"exit_code": 3`) {
@@ -197,6 +201,39 @@ func TestObserverLeavesVerdict(t *testing.T) {
 	}
 	close(closing)
 	ran.Wait()
+}
+
+// An observer whose loop stands still is not well, whoever asks.
+func TestObserverStandsStill(t *testing.T) {
+	o := newObserver(lookout("sh train.sh", nil), pid1.Told{Note: t.TempDir(), PID: 5}, time.Now())
+	defer o.openPage().Close()
+	socket := filepath.Join(o.out.Dir, pageSocket)
+	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+	defer client.CloseIdleConnections()
+	for _, c := range []struct {
+		turns time.Duration
+		code  int
+		says  string
+	}{{time.Hour, 200, "the agent"}, {-time.Hour, 503, "the observer's main loop stands still"}} {
+		o.turns.within(c.turns)
+		for _, path := range []string{"/healthz", "/readyz"} {
+			r, err := client.Get("http://localhost" + path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, _ := io.ReadAll(r.Body)
+			if r.Body.Close(); r.StatusCode != c.code || !strings.Contains(string(text), c.says) {
+				t.Errorf("%v: %s is %d, %s", c.turns, path, r.StatusCode, text)
+			}
+		}
+		for _, do := range []string{"live", "ready"} {
+			if _, err := o.handle(t.Context(), control.Request{Do: do}); (err == nil) != (c.code == 200) {
+				t.Errorf("%v: %s: %v", c.turns, do, err)
+			}
+		}
+	}
 }
 
 func hung(s heartbeat.Stage, quiet time.Duration) stalled {
@@ -247,6 +284,7 @@ func TestObserversException(t *testing.T) {
 	}
 	o := observing(1)
 	o.c.Environ = []string{"TORCHELASTIC_ERROR_FILE=" + path}
+	o.falls = openFalls(o.c)
 	if got := o.verdict().Sentence; !strings.HasSuffix(got, "exited with code 1, of ValueError: x") {
 		t.Error(got)
 	}

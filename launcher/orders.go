@@ -128,11 +128,12 @@ func (s *state) obey(p policy, from int, what string) []any {
 		s.Order, s.Paused = orderResume, false // cleared goes on
 		return []any{say{why}}
 	}
-	return s.callOff(p, what, why)
+	return s.callOff(p, what, why, job.Ordered)
 }
 
 // callOff is the leader's: it ends the round on all nodes, although nobody failed.
-func (s *state) callOff(p policy, what, why string) []any {
+func (s *state) callOff(p policy, what, why, class string) []any {
+	s.laid(job.Verdict{Class: class, Sentence: why})
 	s.past(job.Round{Number: s.last(), Message: why})
 	return append([]any{tell{everyone, news{Kind: newsStop, Order: what, Why: why}}}, s.halt(p, what, why)...)
 }

@@ -155,15 +155,27 @@ func beatOf(rank, local, pid int, s page.Snapshot, now time.Duration) job.Beat {
 	case s.Hooks:
 		b.Sources |= job.FromHooks
 	}
+	if b.Sources == 0 && s.Optimizer > 0 && !s.Met { // who trains alone has no process group; who has destroyed his may do something else
+		b.Sources |= job.FromHooks
+	}
 	if s.Beats > 0 {
 		b.Sources |= job.FromBeats
+	}
+	if b.Sources == 0 && s.PID != 0 && !s.Met && (s.Mute == "" || !s.Grouped) { // but not where a backend tells nothing
+		b.Sources = job.Ready
+	}
+	switch {
+	case s.Over && s.Raised != "":
+		b.Over, b.Mute = true, "its script failed: "+s.Raised
+	case s.Over:
+		b.Over, b.Mute = true, "its script is over"
 	}
 	b.Life, b.Count = s.Claims, s.Beats+s.Optimizer+s.Calls.Entered+s.Calls.Completed
 	for _, l := range s.Lanes {
 		b.Count += l.Entered + l.Completed
 		b.Lanes = append(b.Lanes, laneOf(l, s.Exiting))
 	}
-	if s.Hooks {
+	if s.Hooks || s.Calls.Entered > s.Calls.Completed { // with a recorder, besides sends and receives, what makes a group
 		b.Lanes = append(b.Lanes, laneOf(s.Calls, s.Exiting))
 	}
 	return b

@@ -30,6 +30,26 @@ func TestBeatOf(t *testing.T) {
 	if b.Sources != job.FromRecorder|job.FromBeats || len(b.Lanes) != 2 || !b.Lanes[0].Waits() || b.Lanes[1].Waits() || b.Lanes[0].Members != 4 {
 		t.Errorf("%+v", b)
 	}
+	for what, c := range map[string]struct {
+		page page.Snapshot
+		src  job.Source
+		over bool
+		mute string
+	}{
+		"who trains alone":               {page.Snapshot{Optimizer: 1, Mute: "no process group yet"}, job.FromHooks, false, "no process group yet"},
+		"who has just begun":             {page.Snapshot{PID: 7, Mute: "no process group yet"}, job.Ready, false, "no process group yet"},
+		"who has entered nothing so far": {page.Snapshot{PID: 7, Grouped: true}, job.Ready, false, ""},
+		"of a backend that tells nothing": {page.Snapshot{PID: 7, Grouped: true, Mute: "group 0 (ucc) has no recorder"}, 0, false,
+			"group 0 (ucc) has no recorder"},
+		"who has destroyed its groups":   {page.Snapshot{Optimizer: 1, Met: true, Mute: "no process group yet"}, 0, false, "no process group yet"},
+		"a script that is over":          {page.Snapshot{Over: true, Mute: "no process group yet"}, 0, true, "its script is over"},
+		"one that failed":                {page.Snapshot{Over: true, Raised: "ValueError: 7"}, 0, true, "its script failed: ValueError: 7"},
+		"a page that nobody has written": {},
+	} {
+		if b := beatOf(0, 0, 0, c.page, 0); b.Sources != c.src || b.Over != c.over || b.Mute != c.mute {
+			t.Errorf("%s: %+v", what, b)
+		}
+	}
 	if b := beatOf(5, 1, 6, page.Snapshot{}, 0); b.PID != 6 || b.Sources != 0 || b.Count != 0 {
 		t.Errorf("of an empty page: %+v", b)
 	}
@@ -61,7 +81,9 @@ func TestRecorderless(t *testing.T) {
 	sends := job.Beat{Sources: job.FromHooks}
 	recorded := job.Beat{Sources: job.FromRecorder, Mute: "40 process groups, of which the page holds 32"}
 	w.mention([]job.Beat{calls}, began.Add(fewerBy-1))
-	w.mention([]job.Beat{sends, recorded}, began.Add(fewerBy))
+	over := calls
+	over.Over = true
+	w.mention([]job.Beat{sends, recorded, over}, began.Add(fewerBy))
 	if said.Len() > 0 {
 		t.Errorf("said %s", &said)
 	}

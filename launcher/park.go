@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"runtime/debug"
 	"syscall"
+	"time"
 
 	"github.com/muster-run/muster/discovery"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/report"
+	"github.com/muster-run/muster/report/events"
 )
 
 // This file is what follows success where a platform starts again whatever ends: the whole job would run again, for ever. So the agent stays, until
@@ -32,7 +34,7 @@ func planPark(c Config, found discovery.Finding, p *Plan) error {
 }
 
 // park is that stay. It answers status and probes as before.
-func (c Config) park(p Plan, e report.Ending) {
+func (c Config) park(p Plan, last part, e report.Ending) {
 	said := "parked after success: " + e.Verdict.Sentence
 	until := "SIGTERM, or muster ctl stop: the platform would start the job again if this agent ended"
 	c.lastWords(said)
@@ -47,9 +49,12 @@ func (c Config) park(p Plan, e report.Ending) {
 	defer removeRun(dir)
 	desk := openDesk(c, p, dir, e.Began)
 	defer desk.close()
-	desk.show(standing{phase: report.Parked, since: e.Ended, waits: until, state: parked(e), world: e.World})
+	desk.outcome.is(e.Verdict)
+	desk.show(standing{phase: report.Parked, since: e.Ended, waits: until, state: parked(e), world: e.World, spent: &e.Spent})
 	debug.FreeOSMemory()
-	c.Log.Info(said + "; this agent stays until " + until + " (--park no: it ends)")
+	defer c.stays(p, last, e.Verdict, desk)()
+	c.note(events.Line{Level: events.Info, Event: events.Parked, Message: said})
+	c.aloud().Info(said + "; this agent stays until " + until + " (--park no: it ends)")
 	c.unpark(desk)
 }
 
@@ -64,8 +69,12 @@ func parked(e report.Ending) *state {
 
 // unpark waits until somebody asks this agent to end.
 func (c Config) unpark(d *desk) {
+	turns := time.NewTicker(time.Second)
+	defer turns.Stop()
 	for {
+		d.moves(loopTime)
 		select {
+		case <-turns.C:
 		case <-c.First.Lost():
 			return
 		case o := <-d.orders:
@@ -77,7 +86,8 @@ func (c Config) unpark(d *desk) {
 		case got := <-c.First.Signals():
 			sig := got.(syscall.Signal) // as all of os/signal's are
 			if stops(sig) {
-				c.Log.Info(fmt.Sprintf("told to end by %s, after the job", job.SignalName(sig)))
+				c.tellAsked(signalled{sig})
+				c.aloud().Info(fmt.Sprintf("told to end by %s, after the job", job.SignalName(sig)))
 				return
 			}
 			dumpIfAsked(c, sig)

@@ -29,6 +29,7 @@ type Setting struct{ Name, Value, From string }
 type Plan struct {
 	Spec      job.Spec      // its ID has the number of this attempt behind the Name
 	Name      string        // of the job, whichever attempt at it this is, and its namespace before it
+	Platform  string        // that left word of the job; "": none did
 	Called    string        // the job, as a user or its platform calls it: for workers, who keep files under it, and for people
 	Token     string        // of the job, which its nodes share; "": they have none
 	Endpoint  job.Addr      // where the nodes meet; "" when this node is the whole world
@@ -71,7 +72,7 @@ func planned(c Config) (p Plan, err error) {
 	if err != nil {
 		return p, err
 	}
-	p.Notes = slices.Concat(c.Notes, warned(found))
+	p.Platform, p.Notes = found.Rule, slices.Concat(c.Notes, warned(found))
 	for _, step := range []func(Config, discovery.Finding, *Plan) error{
 		planCommand, planFramework, planNodes, planServers, planSelf, planSlots, planPlace, planPreflight, planCores, planBind, planVirtual, planEndpoint, planID, planToken, planRestarts, planPark,
 	} {
@@ -95,6 +96,10 @@ func find(c Config) (discovery.Finding, error) {
 	found := discovery.Detect(c.sized())
 	if errors.Is(found.Problem, discovery.ErrNowhere) && (c.Endpoint != "" || c.MasterAddr != "") {
 		found.Problem = nil
+	}
+	if n := cmp.Or(c.Nodes, found.Nodes); n > 1 && c.Dialect.Free != "" && c.Endpoint == "" {
+		return found, fail(job.ExitUsage, "give all of them the same one, from 1 to 65535", "%s is a free port, of which the other ones of %d nodes would not know (%s)",
+			c.Dialect.Free, n, cmp.Or(strings.Join(found.Evidence, ", "), c.said("nnodes", c.Nodes)))
 	}
 	if found.Problem != nil && !c.settles() {
 		return found, &Error{Code: job.ExitUsage, Err: found.Problem}
@@ -122,11 +127,19 @@ func find(c Config) (discovery.Finding, error) {
 		warnings := append(found.Warnings, discovery.Warning{Text: fmt.Sprintf("%v (flags decide)", why)})
 		found = discovery.Finding{Rule: found.Rule, Rank: -1, Prefer: -1, Restarts: -1, Framework: found.Framework, FrameworkBy: found.FrameworkBy, Park: found.Park, LastArg: found.LastArg, Warnings: warnings}
 	}
+	if c.Nodes > 1 && c.settles() && found.Nodes == 1 && found.Least == 0 && found.JobID != "" && !slices.Contains(byHand, found.JobIDBy) {
+		found.Warnings = append(found.Warnings, discovery.Warning{Text: fmt.Sprintf("%s says that this node is a job of its own (%s=%s): of %d nodes it is one by flags, which alone name their job and number it",
+			found.Rule, found.JobIDBy, found.JobID, c.Nodes)})
+		found.JobID, found.JobIDBy, found.AttemptBy, found.Rank, found.Prefer = "", "", "", -1, -1
+	}
 	if len(found.Leftover) > 0 && c.Nodes == 0 {
 		return found, fail(job.ExitUsage, "say --nnodes N --rdzv-endpoint HOST:PORT, or --nnodes 1 for a run of this node alone", "%w", found.Trouble())
 	}
 	return found, nil
 }
+
+// byHand are variables of launchers', in which people name a job on all of its nodes alike.
+var byHand = []string{"PET_RDZV_ID", "PADDLE_JOB_ID"}
 
 // outside is a node that does its part of the job alone: what the platform tells its program stays as it is.
 func outside(found discovery.Finding) discovery.Finding {
@@ -325,6 +338,14 @@ func unserved(c Config, p *Plan) string {
 	return fmt.Sprintf("and %s has none; say --framework, or run the server's own program here", p.Framework.Name)
 }
 
+// machine is the one on which this node runs.
+func (c Config) machine() (topology.Machine, error) {
+	if c.Machine == nil {
+		return topology.Probe(c.Root)
+	}
+	return c.Machine()
+}
+
 // planSlots decides the number of workers: one per GPU unless told otherwise. Asking for GPUs where there are none
 // is refused: a training that fell back to the CPU would look like success.
 func planSlots(c Config, found discovery.Finding, p *Plan) error {
@@ -339,7 +360,7 @@ func planSlots(c Config, found discovery.Finding, p *Plan) error {
 	case found.Outside: // its program has no place for another one
 		asked, from, c.NProc, c.From = "1", found.NProcBy, "", nil
 	}
-	machine, err := topology.Probe(c.Root)
+	machine, err := c.machine()
 	if err != nil {
 		return p.bars(fail(job.ExitSystem, "", "count the GPUs: %w", err))
 	}

@@ -116,6 +116,8 @@ func TestPlan(t *testing.T) {
 			"4 2 'a-worker-0:5' false true 1", ""},
 		{"no part in it", "K_MPI_JOB_ROLE=worker", nil, "", "mpi-worker: a worker of an MPI job is started by its launcher"},
 		{"no part in it, but flags", "K_MPI_JOB_ROLE=worker", func(c *Config) { c.Nodes, c.Endpoint = 2, "h" }, "2 -1 'h:29400' false true 1", ""},
+		{"one of several by flags, where each is the platform's whole job", "LWS_LEADER_ADDRESS=llm-3.llm.ns LWS_GROUP_SIZE=1 LWS_WORKER_INDEX=0", func(c *Config) { c.Nodes, c.Endpoint = 4, "h:1" },
+			"4 -1 'h:1' false true 1", ""},
 		{"a worker already", "TORCHELASTIC_RUN_ID=x LOCAL_RANK=1 GROUP_RANK=0 RANK=1 WORLD_SIZE=8 MASTER_ADDR=a", nil, "", "nested: another launcher started this process"},
 		{"a task for each GPU", "OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_RANK=5 OMPI_COMM_WORLD_LOCAL_RANK=1", nil, "", "mpirun: this is process 5 of 8, but nothing says where they meet"},
 		{"an index without a number of nodes", "JOB_COMPLETION_INDEX=1", nil, "", "need MUSTER_NNODES"},
@@ -170,6 +172,13 @@ func TestJobID(t *testing.T) {
 	a, same, other := id("h:1"), id("H.:1"), id("h:2")
 	if a != same || a == other || a == "none" {
 		t.Errorf("%s %s %s", a, same, other)
+	}
+	for _, env := range []string{"LWS_LEADER_ADDRESS=llm-3.llm.ns LWS_GROUP_SIZE=1 LWS_WORKER_INDEX=0", "AWS_BATCH_JOB_NUM_NODES=1 AWS_BATCH_JOB_NODE_INDEX=0 AWS_BATCH_JOB_MAIN_NODE_INDEX=0 AWS_BATCH_JOB_ID=x AWS_BATCH_JOB_ATTEMPT=2",
+		"SLURM_JOB_ID=5 SLURM_STEP_ID=3 SLURM_STEP_NODELIST=ann SLURM_STEP_NUM_NODES=1 SLURM_STEP_TASKS_PER_NODE=1 SLURM_PROCID=0 SLURM_NODEID=0"} {
+		p, err := NewPlan(config(t, env, func(c *Config) { c.Nodes, c.Endpoint = 2, "h:1" })) // which is a job of its own to the platform
+		if err != nil || p.Spec.ID != a || p.Spec.Self.Index != -1 {
+			t.Errorf("%s: %s %d, %v", env, p.Spec.ID, p.Spec.Self.Index, err)
+		}
 	}
 }
 

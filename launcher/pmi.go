@@ -11,7 +11,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -21,6 +20,7 @@ import (
 	"github.com/muster-run/muster/control"
 	"github.com/muster-run/muster/framework"
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/lazy"
 	"github.com/muster-run/muster/pmi"
 	"github.com/muster-run/muster/proc"
 	"github.com/muster-run/muster/worker"
@@ -314,7 +314,7 @@ func (r *round) mapping() string {
 }
 
 // openMPILibrary is one that every program of Open MPI has, and no other MPI's does.
-var openMPILibrary = regexp.MustCompile(`libopen-(pal|rte)\.so[.0-9]*`)
+var openMPILibrary = lazy.Regexp(`libopen-(pal|rte)\.so[.0-9]*`)
 
 // maxMaps bounds what is read of a process's list of mapped files.
 const maxMaps = 4 << 20
@@ -330,5 +330,5 @@ func openMPI(pid int) string {
 	if err != nil && !errors.Is(err, syscall.ESRCH) {
 		return ""
 	}
-	return string(openMPILibrary.Find(maps))
+	return string(openMPILibrary().Find(maps))
 }

@@ -68,9 +68,9 @@ func (p *predecessor) mayEnd(m *meeting, late *time.Time) bool {
 func (m *meeting) claimed() bool { return len(ports.Claimants(number(portOf(m.port)), m.spec.ID)) > 0 }
 
 // stays reports whether it hosts in the stead of an agent that was lost, as far as can be told, and goes on to do so: it has its first process, and nodes of
-// this job take each other's places. Then this one meets the others there.
+// this job take each other's places. Or it may be parked. Then this one meets the others there.
 func (p *predecessor) stays(m *meeting) bool {
-	return p.show != nil && m.again() && attended(m.incumbents())
+	return p.show != nil && (m.plan.Park || m.again() && attended(m.incumbents()))
 }
 
 // attended reports whether the parent of one of these processes is among them.

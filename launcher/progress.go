@@ -23,8 +23,11 @@ const (
 // those that are counted.
 const idleTime = 10 * time.Minute
 
-// reached: the leader's watch sees how far the round has come.
-type reached struct{ How int }
+// reached: this node's watch sees how far the round has come; the leader's by the beats of all.
+type reached struct {
+	How   int
+	Again bool `json:",omitempty"` // as far as the rounds before
+}
 
 // A round has trained when a rank has done a step, or, where those cannot be counted, so many things that are counted: more than it
 // takes to set up a process group and to hand the parameters out.
@@ -34,7 +37,7 @@ func progress(b job.Beat) int {
 	switch {
 	case b.Steps > 0 || b.Count >= someProgress:
 		return moving
-	case b.Sources != 0:
+	case b.Sources&^job.Ready != 0:
 		return heard
 	}
 	return unheard

@@ -10,7 +10,7 @@ import (
 // failsAt lets a worker of node 1 fail, after a minute, at a step of training and with an exception.
 func (w *world) failsAt(step uint64, e job.Exit, exception string) {
 	w.now += 2 * longRound
-	w.feed(0, reached{heard})
+	w.feed(0, reached{How: heard})
 	f := failure(1, 0, e)
 	f.Failure.Step, f.Failure.Exception = step, exception
 	w.feed(1, f)

@@ -1,7 +1,6 @@
 package launcher
 
 import (
-	"cmp"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -30,18 +29,28 @@ func Refuse(getenv func(string) string, why error) {
 
 // refusal is why a launcher was refused in a worker; "": none was.
 func (r *round) refusal(rank, local int) string {
-	return framework.Recorded(filepath.Join(r.roundDir(r.state.lifeOf(rank)), strconv.Itoa(local), refusedFile))
+	file := filepath.Join(r.roundDir(r.state.lifeOf(rank)), strconv.Itoa(local), refusedFile)
+	text, _ := reachFor(r.scene.files, func() string { return framework.Recorded(file) })
+	return text
 }
 
 // untrained is the end of a worker in which a launcher was refused. One that made steps all the same has found another way.
 func (r *round) untrained(e worker.Exit) job.Exit {
-	if !e.Exit.OK() || r.refusal(e.Task.Rank, e.Task.LocalRank) == "" || r.watch.step(e.Task.LocalRank) > 0 {
+	if !e.Exit.OK() && e.Exit.Code == 0 || e.Exit.Sent || r.refusal(e.Task.Rank, e.Task.LocalRank) == "" || r.watch.step(e.Task.LocalRank) > 0 {
 		return e.Exit
 	}
 	return job.Exit{Code: job.ExitUsage}
 }
 
-// exception is what a worker failed of, as far as it said so.
+// exception is what a worker failed of, as far as it said so, in a file or by its last lines.
 func (r *round) exception(e worker.Exit, life int) string {
-	return cmp.Or(r.refusal(e.Task.Rank, e.Task.LocalRank), r.plan.Framework.Exception(r.roundDir(life), e.Task.LocalRank, e.Tail))
+	if why := r.refusal(e.Task.Rank, e.Task.LocalRank); why != "" {
+		return why
+	}
+	how, dir := r.plan.Framework, r.roundDir(life)
+	text, ok := reachFor(r.scene.files, func() string { return how.Exception(dir, e.Task.LocalRank, e.Tail) })
+	if !ok {
+		return how.Exception("", e.Task.LocalRank, e.Tail)
+	}
+	return text
 }

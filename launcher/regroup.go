@@ -31,7 +31,10 @@ func (p policy) fence() time.Duration { return leaseTime + p.StopTimeout + fence
 
 // met begins a world. What was of another one is forgotten, but for what a verdict tells.
 func (s *state) met(p policy, e met) []any {
-	*s = state{Charge: s.brought(), Was: s.Generation, Now: s.Now, Self: e.Self, Generation: e.Generation, Past: s.Past, CtrlC: s.CtrlC, Blame: s.Blame, Flaps: s.Flaps, Idle: s.Idle, Policy: s.Policy, Ailing: s.Ailing,
+	if s.turn(e.World, e.Of); e.Waited > 0 && s.Nodes == nil {
+		s.Marks.From = s.Now - e.Waited
+	}
+	*s = state{Marks: s.Marks, Laps: s.Laps, Older: s.Older, Turns: s.Turns, Alarms: s.Alarms, Peak: s.Peak, Charge: s.brought(), Was: s.Generation, Now: s.Now, Self: e.Self, Generation: e.Generation, Past: s.Past, CtrlC: s.CtrlC, Blame: s.Blame, Flaps: s.Flaps, Idle: s.Idle, Policy: s.Policy, Ailing: s.Ailing,
 		Round: max(e.Past.Rounds, 0), Free: min(max(e.Past.Free, 0), max(e.Past.Rounds, 0))}
 	for i, name := range e.Nodes {
 		n := &node{Name: name, ID: name}
@@ -108,7 +111,7 @@ func (s *state) bereft(p policy, e lost) []any {
 // emptied is the end of this node's workers. Until then a node that was lost, and may only be cut off, may have seen them work, and
 // goes on for as long as if it had heard of this one.
 func (s *state) emptied(p policy, e emptied) {
-	s.Empty = true
+	s.Empty, s.Peak = true, max(s.Peak, e.Step)
 	if s.Fence > 0 && e.Worked > 0 {
 		s.Fence = max(s.Fence, s.Now-e.Worked+p.fence())
 	}
@@ -154,6 +157,7 @@ func (s *state) orphaned(p policy, e lost) []any {
 	case s.Wanted != nil:
 		return s.conclude(p, *s.Wanted)
 	}
+	s.laid(v)
 	next := job.Tally{Rounds: s.last() + 1, Free: s.Free}
 	if v.First == nil {
 		next.Free++
@@ -180,7 +184,7 @@ func (s *state) quit(p policy, v job.Verdict) []any {
 	if s.Stopping {
 		return nil
 	}
-	return s.callOff(p, orderRestart, v.Sentence)
+	return s.callOff(p, orderRestart, v.Sentence, v.Class)
 }
 
 // left is the leader's: a member quits.
@@ -189,7 +193,7 @@ func (s *state) left(p policy, from int, why string) []any {
 	if s.Verdict != nil || s.Next != nil || s.Stopping || s.Nodes[from].Done {
 		return nil
 	}
-	return s.callOff(p, orderRestart, why)
+	return s.callOff(p, orderRestart, why, job.Preempted)
 }
 
 // forsakes reports whether an end that a node asks for is its own alone: it is broken, and others can do without it, or run on to their end.
@@ -257,6 +261,7 @@ func (s *state) sent(n news) []any {
 	if s.Next != nil || s.Verdict != nil {
 		return nil
 	}
+	s.laid(job.Verdict{Sentence: n.Why})
 	s.Next, s.Led, s.edit(s.Self).Out = n.Past, !n.Leaves, n.Out
 	s.past(job.Round{Number: s.last(), Message: n.Why})
 	if n.Out != "" {
@@ -305,7 +310,7 @@ func (s *state) admit(p policy) []any {
 		return nil
 	}
 	s.Admit = 0
-	return s.callOff(p, orderRestart, fmt.Sprintf("%s to join", queueing(s.Queue)))
+	return s.callOff(p, orderRestart, fmt.Sprintf("%s to join", queueing(s.Queue)), job.Grown)
 }
 
 // bide is how long those who wait are left waiting: for more of them, unless the world is full with these; and longer where nodes were

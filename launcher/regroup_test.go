@@ -529,7 +529,7 @@ func TestFenceOfThoseWhoWorked(t *testing.T) {
 		{29 * time.Second, time.Second, 38 * time.Second},
 	} {
 		s := state{Now: 20 * time.Second, Fence: c.fence}
-		if s.emptied(p, emptied{c.worked}); !s.Empty || s.Fence != c.want {
+		if s.emptied(p, emptied{Worked: c.worked}); !s.Empty || s.Fence != c.want {
 			t.Errorf("%+v: %v", c, s.Fence)
 		}
 	}

@@ -52,6 +52,7 @@ func (m *meeting) untilUnused(ctx context.Context) {
 	ticks := time.NewTicker(time.Second)
 	defer ticks.Stop()
 	for idle := 0; m.hosting && idle < idleTicks; {
+		m.desk.moves(loopTime)
 		select {
 		case <-ctx.Done():
 			return

@@ -68,7 +68,9 @@ func (s *state) standing(p policy, to int) []any {
 		say(news{Kind: newsMend, Mends: s.Mends})
 	}
 	if s.Stall != nil {
-		say(news{Kind: newsStalled, Stalled: s.Stall})
+		still := *s.Stall
+		still.Finding.Quiet = s.Now - s.Stood
+		say(news{Kind: newsStalled, Stalled: &still})
 	}
 	if s.Next != nil {
 		todo = append(todo, s.farewell(p, to)...)

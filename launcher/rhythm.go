@@ -74,7 +74,7 @@ func (w *watch) deafen(b *job.Beat) {
 // heardOf adds to a beat what the worker's output tells: its progress, if nothing better tells of that. It reports whether its lines are
 // worth looking at.
 func heardOf(b *job.Beat, r output.Rhythm) bool {
-	if b.Sources != 0 {
+	if b.Sources&^job.Ready != 0 {
 		return false
 	}
 	if r.Matches > 0 {

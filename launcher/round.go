@@ -19,7 +19,6 @@ import (
 	"github.com/muster-run/muster/launcher/pid1"
 	"github.com/muster-run/muster/proc"
 	"github.com/muster-run/muster/rendezvous"
-	"github.com/muster-run/muster/report"
 	"github.com/muster-run/muster/worker"
 )
 
@@ -121,7 +120,7 @@ func (r *round) enter(asked any) error {
 // begins tells the judgement of a new world, and what was asked for while the nodes met.
 func (r *round) begins(asked any) {
 	w := r.session.World
-	e := met{Generation: w.Generation, Self: r.session.Rank, Past: w.Past, Policy: r.inherited(w.Rules), Hold: asked != nil}
+	e := met{Generation: w.Generation, Self: r.session.Rank, Past: w.Past, Policy: r.inherited(w.Rules), World: w.Size(), Of: w.Mark(), Waited: r.desk.waited(r.began), Hold: asked != nil}
 	if r.policy.Suspects {
 		e.Machine = &r.plan.Spec.Machine
 	}
@@ -159,11 +158,15 @@ func (r *round) open() {
 func (r *round) loop() {
 	first := r.c.First.Lost()
 	defer r.save()
+	turns := time.NewTicker(time.Second)
+	defer turns.Stop()
 	for !r.state.Ended {
+		r.desk.moves(loopTime)
 		if r.unsaved && !r.moreToHear() {
 			r.save()
 		}
 		select {
+		case <-turns.C:
 		case <-first:
 			first = nil
 			r.post(broken{r.firstLost()})
@@ -174,7 +177,7 @@ func (r *round) loop() {
 			if !ok {
 				r.exits = nil
 				r.warnAlone(true)
-				r.post(emptied{r.line.worked()})
+				r.post(emptied{r.line.worked(), r.watch.peak()})
 				continue
 			}
 			if e.Process.Lapsed {
@@ -203,8 +206,11 @@ func (r *round) loop() {
 			} else if e.Change == fleet.Joined {
 				r.clock(e)
 			}
-			if n, ok := carries(e); ok {
+			if n, ok := about(e, newsEvidence); ok {
 				r.watch.keepEssence(e.Peer, n)
+				continue
+			}
+			if r.desk.hears(e, r.line) {
 				continue
 			}
 			if event := r.line.translate(e); event != nil {
@@ -277,7 +283,9 @@ func (r *round) pass(sig syscall.Signal) int {
 	if r.group == nil {
 		return 0
 	}
-	return r.group.Signal(sig)
+	n := r.group.Signal(sig)
+	r.c.tellPassed(sig, n)
+	return n
 }
 
 // firstLost is the verdict of an agent whose first process was killed: it can start and reap nothing any more.
@@ -296,16 +304,20 @@ func (r *round) post(event any) {
 	r.journal.add(now, event)
 	r.keepEvent()
 	var todo []any
-	r.state, todo = decide(r.policy, r.state, now, event)
+	was := r.state
+	r.state, todo = decide(r.policy, was, now, event)
 	if phase, _ := r.state.phase(); phase != r.phase {
 		r.phase, r.since = phase, now
 	}
 	for _, deed := range todo {
 		r.timers.note(now, deed)
 	}
-	if r.unsaved = true; len(todo) > 0 {
+	lines := r.tellLines(was, event, todo)
+	before := r.journal.tells(len(lines))
+	if r.unsaved = true; len(todo)+len(lines) > 0 {
 		r.save()
 	}
+	r.c.events.AddJudged(time.Now(), before, lines...)
 	for _, deed := range todo {
 		r.do(deed)
 	}
@@ -316,13 +328,24 @@ func (r *round) post(event any) {
 // of the journal never changes.
 func (r *round) show() {
 	state := r.state
-	s := standing{state: &state, since: r.began.Add(r.since), place: r.place, saw: r.journal}
+	s := standing{state: &state, since: r.began.Add(r.since), place: r.place, saw: r.journal, loop: r.began}
 	s.phase, s.waits = state.phase()
-	s.watch = r.watch
+	s.watch, s.of = r.watch, r.worldOf(&state)
 	if r.group != nil {
 		s.pids = r.group.PIDs()
 	}
 	r.desk.show(s)
+}
+
+// worldOf is the world that a state is about; nil: it is not known any more.
+func (r *round) worldOf(s *state) *job.World {
+	switch {
+	case r.session != nil && r.session.World.Generation == s.Generation:
+		return &r.session.World
+	case r.place != nil && r.place.World.Generation == s.Generation:
+		return &r.place.World
+	}
+	return nil
 }
 
 func (r *round) do(deed any) {
@@ -358,7 +381,7 @@ func (r *round) do(deed any) {
 	case collect:
 		r.watch.collect(d)
 	case say:
-		r.c.Log.Warn(d.Text)
+		r.c.aloud().Warn(d.Text)
 	case reply:
 		r.reply(d)
 	default:
@@ -551,7 +574,10 @@ func (r *round) errorDirs() error {
 }
 
 func (r *round) errorDir(dir string, local int) error {
-	err := os.MkdirAll(filepath.Join(dir, strconv.Itoa(local)), 0o755)
+	err, ok := reachFor(nil, func() error { return os.MkdirAll(filepath.Join(dir, strconv.Itoa(local)), 0o755) })
+	if !ok {
+		err = fmt.Errorf("%s: the file system does not answer", dir)
+	}
 	if err != nil && r.c.Output.Dir != "" {
 		r.c.Log.Warn(fmt.Sprintf("no place for error.json: %v", err))
 		return nil
@@ -590,8 +616,9 @@ func (r *round) failure(e worker.Exit) *job.Failure {
 		return nil
 	}
 	f := r.blame(e.Task.Rank, e.Task.LocalRank)
-	f.PID, f.Exit, f.At, f.Ago, f.Tail = e.PID, e.Exit, e.At, time.Since(e.At), lastLines(e.Tail)
-	f.Exception = report.Line(r.exception(e, f.Restarts), exceptionText)
+	hidden := r.scene.hidden()
+	f.PID, f.Exit, f.At, f.Ago, f.Tail = e.PID, e.Exit, e.At, time.Since(e.At), lastLines(hidden, e.Tail)
+	f.Exception = hidden.Line(r.exception(e, f.Restarts), exceptionText)
 	f.Step = r.watch.step(e.Task.LocalRank)
 	r.scene.explain(f, e.Tail)
 	r.pmi.explain(f, e)
@@ -633,6 +660,8 @@ func (s *state) verdict() job.Verdict {
 
 // close ends what the round started, the workers first.
 func (r *round) close() {
+	const slow = time.Hour // for workers may have long to stop, and other nodes to hear of the end
+	r.desk.moves(slow)
 	r.stop(stop{})
 	r.stopped.Wait()
 	r.unwatch()
@@ -641,6 +670,7 @@ func (r *round) close() {
 	r.pmi.close(r.c)
 	r.line.close()
 	r.endAccusing()
+	r.desk.moves(loopTime) // a file system may hang
 	if r.place != nil {
 		r.record()
 	}
@@ -649,6 +679,7 @@ func (r *round) close() {
 			r.c.Log.Error(err.Error())
 		}
 	}
+	r.desk.moves(slow)
 	if r.session != nil && r.state.leads() {
 		_, _ = r.c.unlessAsked(context.Background(), r.desk.orders, "", r.tellEnd)
 	}

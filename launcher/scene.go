@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"os"
+	"sync"
 
 	"github.com/muster-run/muster/evidence"
 	"github.com/muster-run/muster/job"
@@ -13,6 +14,8 @@ type scene struct {
 	memory evidence.Memory
 	before evidence.Usage // of memory, when the round began
 	disks  []string
+	hidden func() report.Mask // of the environment's secrets
+	files  *reach             // where those are, and what workers leave there
 }
 
 // openScene looks around before workers are started. What cannot be read is not known later either.
@@ -25,21 +28,23 @@ func openScene(c Config) scene {
 			disks = append(disks, dir)
 		}
 	}
-	return scene{memory, before, disks}
+	return scene{memory, before, disks, sync.OnceValue(func() report.Mask { return report.NewMask(c.Environ) }), new(reach)}
 }
 
-// explain adds to a failure what its end means, as far as the worker's last lines and this machine tell.
+// explain adds to a failure what its end means, as far as the worker's last lines and this machine tell, and hides secrets in it.
 func (s scene) explain(f *job.Failure, tail []string) {
 	sig, _ := evidence.Recognise(f.Exception, tail)
 	f.Echo = sig.Consequence
 	after, _ := s.memory.Read()
+	full, _ := reachFor(s.files, func() []evidence.Space { return evidence.Disk(s.disks...) })
 	found, hint := evidence.Explain(*f, evidence.Seen{
-		Tail: tail, OOM: after.Since(s.before), Shared: evidence.SharedMemory(), Full: evidence.Disk(s.disks...),
+		Tail: tail, OOM: after.Since(s.before), Shared: evidence.SharedMemory(), Full: full,
 	})
 	if found.Kind == sig.Kind && f.Exception == "" && sig.Line != "" { // which library, which argument
-		found.Text += ": " + report.Line(sig.Line, exceptionText)
+		found.Text += ": " + s.hidden().Line(sig.Line, exceptionText)
 	}
 	if found.Text != "" {
 		f.Evidence, f.Hint = append(f.Evidence, found), hint
 	}
+	s.hidden().Failure(f)
 }

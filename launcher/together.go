@@ -25,6 +25,7 @@ const depth = 4
 
 // together keeps account of what this node's workers get done with all others. Its times are those of CLOCK_MONOTONIC, as in pages.
 type together struct {
+	clock  func() time.Duration // by which pages tell time; nil: CLOCK_MONOTONIC
 	mu     sync.Mutex
 	size   int // ranks of the world
 	lanes  map[lane][]reading
@@ -81,7 +82,7 @@ func (t *together) forget(key lane) {
 	last := all[len(all)-1]
 	for _, r := range all {
 		if r.completed < last.completed && last.at-r.at <= silent {
-			t.likely = max(t.likely, monotonic())
+			t.likely = max(t.likely, t.now())
 			break
 		}
 	}
@@ -130,7 +131,7 @@ func (t *together) read(all []reading, now reading) []reading {
 func (t *together) surely() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return wallTime(t.sure)
+	return t.wallTime(t.sure)
 }
 
 // perhaps is when this node may last have taken part, for all that others know; zero: it never did. While a worker's hook does not get to
@@ -138,19 +139,26 @@ func (t *together) surely() time.Time {
 func (t *together) perhaps() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := monotonic()
+	now := t.now()
 	for _, all := range t.lanes {
 		if now-all[len(all)-1].at > silent {
-			return wallTime(now)
+			return t.wallTime(now)
 		}
 	}
-	return wallTime(t.likely)
+	return t.wallTime(t.likely)
 }
 
 // wallTime is a time of CLOCK_MONOTONIC by the clock of everything else.
-func wallTime(at time.Duration) time.Time {
+func (t *together) wallTime(at time.Duration) time.Time {
 	if at == 0 {
 		return time.Time{}
 	}
-	return time.Now().Add(at - monotonic())
+	return time.Now().Add(at - t.now())
+}
+
+func (t *together) now() time.Duration {
+	if t.clock != nil {
+		return t.clock()
+	}
+	return monotonic()
 }

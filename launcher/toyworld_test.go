@@ -201,13 +201,13 @@ func (n *toyNode) look(t *training) {
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	if n.group == 0 {
 		w.judge, w.roll = heartbeat.New(n.w.limits), heartbeat.NewRoll(w.world, w.round, w.c.Version)
-		n.drain.Go(func() { n.w.hear(w, t) })
 	}
+	n.drain.Go(func() { n.w.hear(w, t) })
 	w.owned.Go(func() { w.run(w.ctx) })
 	n.watch = w
 }
 
-// hear takes what the leader's watch finds.
+// hear takes what a watch finds.
 func (w *toyWorld) hear(from *watch, t *training) {
 	for {
 		select {

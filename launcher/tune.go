@@ -43,7 +43,7 @@ func planRails(c Config, p *Plan) {
 
 // given is what the choice rests on, but for the world. Without GPUs no file is looked for.
 func (p Plan) given(c Config) nccl.Given {
-	g := nccl.Given{Machine: p.machine, Getenv: c.given}
+	g := nccl.Given{Machine: p.machine, Getenv: c.given, Logs: c.Output.Dir}
 	if len(g.Machine.Slots()) > 0 {
 		python, err := c.interpreter()
 		if err == nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/report/events"
 )
 
 // An upgrade is a death of this agent at a time of our choosing: the first process starts the other program in its place,
@@ -40,6 +41,7 @@ func (d *desk) upgrade(ctx context.Context, path string) (any, error) {
 	if err := d.c.First.Succeed(file); err != nil {
 		return nil, fmt.Errorf("upgrade to %s: %w", path, err)
 	}
+	d.c.note(events.Line{Level: events.Info, Event: events.UpgradeAccepted, Version: version, Message: "this agent makes way for " + version})
 	time.AfterFunc(answerTime, func() { os.Exit(0) }) // without a goodbye
 	return fmt.Sprintf("this agent makes way for %s; the workers go on", version), nil
 }

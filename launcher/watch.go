@@ -5,16 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
-	"github.com/muster-run/muster/evidence"
 	"github.com/muster-run/muster/fleet"
 	"github.com/muster-run/muster/heartbeat"
 	"github.com/muster-run/muster/heartbeat/page"
@@ -45,7 +43,8 @@ type watch struct {
 	health  *health                  // nil: nothing of this machine is looked at
 	tail    func(local int) []string // a worker's last lines
 	rhythms func(context.Context, []bool) ([]output.Rhythm, error)
-	dirs    string // where evidence is written
+	dirs    string // where evidence is written,
+	spare   string // or, if it cannot be, in the run's private directory, which goes with the run
 	ras     string // where NCCL's own watch answers; "": there is none
 	began   time.Time
 	found   chan any // what follows from a look, for the run loop
@@ -71,10 +70,12 @@ type watch struct {
 	pmi      *pmiServer // that workers are to speak to; nil: to none
 	apart    apart      // what was said of workers that are not in this world
 	arrivals *arrivals  // at Horovod's rendezvous; nil: there is none, or another node knows
+	nested   nested     // real launchers below workers
 	foreign  bool       // they are another launcher's, and their world is what they say
 	lags     lags       // of whom it was said that the others wait for it
 	lagged   bool       // they waited for somebody when that was last looked at
 	how      int        // far the round has come
+	before   uint64     // the latest step of the rounds before; 0: nobody told
 
 	complained bool // that nothing can be learned of the output
 
@@ -87,6 +88,11 @@ type watch struct {
 	bundles int             // of evidence, so far
 	said    []output.Rhythm // by local rank, what their output told last; nil: it is not asked for, or was never told
 	last    []job.Beat      // of this node
+	top     uint64          // the latest step that was told of
+	far     []far           // of all ranks that are heard of, by rank
+
+	advanced []time.Time     // when each worker of this node last did
+	turned   []time.Duration // when the thread last did that fills its page, by CLOCK_MONOTONIC; 0: it is not known
 }
 
 // senses are how a watch perceives its workers.
@@ -117,15 +123,19 @@ type exited struct {
 func (r *round) newWatch() *watch {
 	slots := len(r.group.PIDs())
 	w := &watch{
-		c: r.c, workers: r.group.PIDs, world: r.session.World, group: r.session.Rank, round: r.state.Round, pages: r.pages, pulse: r.line.pulse, does: r.line.does, fleet: r.line.fleet,
-		tail: r.group.Tail, rhythms: r.group.Rhythms, unsaid: make([]bool, slots), dirs: r.evidenceDir(), ras: r.h.RAS, began: time.Now(), found: make(chan any),
+		c: r.c, workers: r.group.PIDs, world: r.session.World, group: r.session.Rank, round: r.state.Round, before: r.state.Marks.Before, pages: r.pages, pulse: r.line.pulse, does: r.line.does, fleet: r.line.fleet,
+		tail: r.group.Tail, rhythms: r.group.Rhythms, unsaid: make([]bool, slots), dirs: r.c.evidenceDir(r.run), spare: filepath.Join(r.run, "evidence"), ras: r.h.RAS, began: time.Now(), found: make(chan any),
 		asking: make(chan struct{}, 1), clashed: map[string]bool{}, over: make([]exited, slots), stacks: make([][]string, slots), counts: make([]uint64, slots),
 	}
 	w.pmi, w.arrivals, w.apart.elsewhere = r.pmi, r.arrivals, r.plan.Framework.PMI || r.plan.Framework.Rendezvous
 	w.senses = senses{w.told, witness.New("/").Look, monotonic}
+	if r.c.sim.senses != nil {
+		w.senses = r.c.sim.senses(w.workers)
+	}
+	w.nested = nested{busy: make(chan struct{}, 1), refused: Launchers{}}
 	w.moved = w.began
 	if w.does == nil { // an agent that took over in a meeting has no line yet
-		w.does = &together{}
+		w.does = &together{clock: r.c.sim.clock}
 	}
 	w.does.begin(w.world.Size())
 	for i := range w.unsaid {
@@ -258,6 +268,8 @@ func (w *watch) look(ctx context.Context, now time.Time) {
 	}
 	if w.judge == nil {
 		w.remember(own)
+		w.reach(ctx, own)
+		w.note(own)
 		return
 	}
 	w.roll.Begin(now.Sub(w.began))
@@ -265,6 +277,7 @@ func (w *watch) look(ctx context.Context, now time.Time) {
 	w.others(now)
 	look := w.roll.Look()
 	w.remember(own)
+	w.note(look.Beats)
 	w.reach(ctx, look.Beats)
 	for _, f := range w.judge.Observe(look) {
 		w.tell(ctx, w.stalled(f))
@@ -274,14 +287,41 @@ func (w *watch) look(ctx context.Context, now time.Time) {
 
 // reach tells how far the round has come, when that is further than before.
 func (w *watch) reach(ctx context.Context, beats []job.Beat) {
-	how := w.how
+	how, again := w.how, w.caughtUp()
 	for _, b := range beats {
 		how = max(how, progress(b))
 	}
-	if how > w.how {
+	if how > w.how || again {
 		w.how = how
-		w.tell(ctx, reached{how})
+		w.tell(ctx, reached{how, again})
 	}
+}
+
+// caughtUp notes the latest step that a worker of this node told of, and reports whether it is now that they have come as far as the rounds
+// before. Steps that the hook counts do not tell: a process counts its own.
+func (w *watch) caughtUp() bool {
+	var step uint64
+	for local := range w.workers() {
+		step = max(step, w.read(local).Steps)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, said := range w.said {
+		step = max(step, said.Step)
+	}
+	was := w.top
+	w.top = max(w.top, step)
+	return w.before > 0 && was < w.before && w.top >= w.before
+}
+
+// peak is the latest step that a worker of this node told of; 0: none did.
+func (w *watch) peak() uint64 {
+	if w == nil {
+		return 0
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.top
 }
 
 // step is how many steps of training a worker has done, as far as its page tells.
@@ -352,10 +392,12 @@ func (w *watch) own(now time.Time) (beats []job.Beat, ended []int) {
 	}
 	for local, pid := range pids {
 		if pid == 0 {
+			w.had(local, page.Snapshot{})
 			w.does.ended(local)
 			continue
 		}
 		s := w.senses.page(local)
+		w.had(local, s)
 		w.does.note(local, s)
 		pages = append(pages, s)
 		b := beatOf(first+local, local, pid, s, clock)
@@ -369,6 +411,7 @@ func (w *watch) own(now time.Time) (beats []job.Beat, ended []int) {
 		}
 		if b.Count != w.counts[local] {
 			w.counts[local], w.moved = b.Count, now
+			w.moves(local, now)
 		}
 		beats, helpless = append(beats, b), append(helpless, held(s, clock))
 	}
@@ -377,6 +420,7 @@ func (w *watch) own(now time.Time) (beats []job.Beat, ended []int) {
 			w.c.Log.Warn(text)
 		}
 	}
+	w.launchers(now, pids, pages)
 	if text := w.pmi.alone(w.world, pids, w.apart.elsewhere && w.apart.steps || now.Sub(w.began) >= lateMPI); text != "" {
 		w.c.Log.Warn(text)
 	}
@@ -391,6 +435,54 @@ func (w *watch) own(now time.Time) (beats []job.Beat, ended []int) {
 		w.forget()
 	}
 	return beats, ended
+}
+
+// moves notes that a worker advanced.
+func (w *watch) moves(local int, now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.advanced == nil {
+		w.advanced = make([]time.Time, len(w.counts))
+	}
+	w.advanced[local] = now
+}
+
+// had notes when the thread that fills a worker's page had a turn.
+func (w *watch) had(local int, s page.Snapshot) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.turned == nil {
+		w.turned = make([]time.Duration, len(w.counts))
+	}
+	if w.turned[local] = s.Helper; s.Exiting {
+		w.turned[local] = 0
+	}
+}
+
+// ages is since when those threads of the workers that run have had none, by local rank; negative: it is not known.
+func (w *watch) ages() []time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ages, now := make([]time.Duration, len(w.turned)), w.senses.clock()
+	for local, at := range w.turned {
+		if ages[local] = max(now-at, 0); at == 0 {
+			ages[local] = -1
+		}
+	}
+	return ages
+}
+
+// quiet is since when a worker has told of no progress; known: it ever did.
+func (w *watch) quiet(local int) (since time.Duration, known bool) {
+	if w == nil {
+		return 0, false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if local >= len(w.advanced) || w.advanced[local].IsZero() {
+		return 0, false
+	}
+	return time.Since(w.advanced[local]), true
 }
 
 // told is a worker's page, if the process lives that wrote it; of one that was started again, the page is that of the process before
@@ -464,7 +556,7 @@ func (w *watch) others(now time.Time) {
 
 // mention says once that workers have no heartbeats, or less of them than there could be, and why.
 func (w *watch) mention(beats []job.Beat, now time.Time) {
-	if i := slices.IndexFunc(beats, recorderless); i >= 0 && !w.fewer && now.Sub(w.began) >= fewerBy {
+	if i := slices.IndexFunc(beats, recorderless); i >= 0 && w.world.Size() != 1 && !w.fewer && now.Sub(w.began) >= fewerBy {
 		w.fewer = true
 		w.c.Log.Info(fmt.Sprintf("rank %d has heartbeats of calls alone, so of a hang less will be known: %s", beats[i].Rank, beats[i].Mute))
 	}
@@ -473,7 +565,7 @@ func (w *watch) mention(beats []job.Beat, now time.Time) {
 	}
 	w.silent = true
 	for _, b := range beats {
-		if b.Sources == 0 {
+		if b.Sources&^job.Ready == 0 && !b.Over {
 			why := b.Mute
 			if why == "" {
 				why = "no Python with PyTorch has said anything, and nothing called muster beat"
@@ -486,7 +578,7 @@ func (w *watch) mention(beats []job.Beat, now time.Time) {
 
 // recorderless reports whether a worker tells of calls, for want of a recorder.
 func recorderless(b job.Beat) bool {
-	return b.Sources&(job.FromRecorder|job.FromHooks) == job.FromHooks && b.Mute != ""
+	return b.Sources&(job.FromRecorder|job.FromHooks) == job.FromHooks && b.Mute != "" && !b.Over
 }
 
 // stragglers says for whom the others wait, when that changes.
@@ -532,112 +624,4 @@ func (l *lags) line(found []job.Straggler) string {
 		return worst.String()
 	}
 	return fmt.Sprintf("%v; so they do for rank %s of that node", worst, strings.Join(too, ", "))
-}
-
-// Times in which a worker writes where its threads are.
-const (
-	stackTime = 5 * time.Second // on a machine that is busy, too
-	stackAsk  = time.Second / 2 // until it is asked once more
-	stackPoll = 20 * time.Millisecond
-	maxStack  = 256 << 10 // bytes that are read of them
-	maxLines  = 8         // of the telling thread that are kept
-)
-
-// askStacks lets each worker of this node that can write where its threads are, and keeps the telling lines.
-func (w *watch) askStacks(ctx context.Context) []string {
-	pids, _ := w.living()
-	texts := make([]string, len(pids))
-	w.dropStacks()
-	w.stacking.RLock()
-	defer w.stacking.RUnlock()
-	var all sync.WaitGroup
-	for local, pid := range pids {
-		if pid == 0 {
-			continue
-		}
-		all.Go(func() {
-			texts[local] = w.stack(ctx, local)
-			lines := evidence.Place(evidence.Stacks(texts[local]), maxLines)
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.stacks[local] = lines
-		})
-	}
-	all.Wait()
-	return texts
-}
-
-// dropStacks empties the files of those who were asked often, for they are in memory, unless somebody reads one just now.
-func (w *watch) dropStacks() {
-	if !w.stacking.TryLock() {
-		return
-	}
-	defer w.stacking.Unlock()
-	for _, p := range w.pages {
-		if p != nil && size(page.StackFile(p.Path())) > maxStack {
-			_ = page.DropStacks(p.Path())
-		}
-	}
-}
-
-// stack is what a worker writes of its threads; "": it cannot, or does not in time.
-func (w *watch) stack(ctx context.Context, local int) string {
-	s := w.read(local)
-	if !s.StackReady || !catches(s) {
-		return ""
-	}
-	file := page.StackFile(w.pages[local].Path())
-	before := size(file)
-	if syscall.Kill(s.PID, page.StackSignal) != nil {
-		return ""
-	}
-	limit, again := time.After(stackTime), time.After(stackAsk)
-	for last := before; ; {
-		select {
-		case <-ctx.Done():
-			return ""
-		case <-limit:
-			return tail(file, before)
-		case <-again:
-			if last == before && catches(s) { // a main thread in state D keeps the signal and does not handle it; a second one goes to another thread
-				_ = syscall.Kill(s.PID, page.StackSignal)
-			}
-		case <-time.After(stackPoll):
-		}
-		if now := size(file); now > before && now == last {
-			return tail(file, before)
-		} else {
-			last = now
-		}
-	}
-}
-
-// catches reports whether the process that wrote a page lives, and does not die of the signal.
-func catches(s page.Snapshot) bool {
-	p, err := proc.Root("/proc").Process(s.PID)
-	if err != nil || p.Start != s.Start {
-		return false
-	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.PID))
-	return err == nil && page.Catches(string(status))
-}
-
-func size(file string) int64 {
-	info, err := os.Stat(file)
-	if err != nil {
-		return 0
-	}
-	return info.Size()
-}
-
-// tail is what stands in a file behind an offset, as far as it is read.
-func tail(file string, from int64) string {
-	f, err := os.Open(file)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	buf := make([]byte, maxStack)
-	n, _ := f.ReadAt(buf, from)
-	return string(buf[:n])
 }

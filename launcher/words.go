@@ -26,11 +26,11 @@ const (
 	exceptionText = 300
 )
 
-// lastLines is the end of a worker's output, bounded.
-func lastLines(tail []string) []string {
+// lastLines is the end of a worker's output, bounded, without secrets.
+func lastLines(hidden report.Mask, tail []string) []string {
 	var out []string
 	for _, text := range tail[max(0, len(tail)-tailLines):] {
-		out = append(out, report.Line(text, tailLine))
+		out = append(out, hidden.Line(text, tailLine))
 	}
 	return out
 }

@@ -304,6 +304,18 @@ func (c *Client) Rhythms(ctx context.Context, pids []int, looks []bool) ([]outpu
 	return m.Rhythms, err
 }
 
+// Counts returns what became of the workers' output so far. A first process of an older version does not answer.
+func (c *Client) Counts(ctx context.Context) (output.Counts, error) {
+	m, err := c.ask(ctx, message{Kind: askCounts})
+	if err == nil && m.Counts == nil {
+		err = errors.New("the first process does not know what became of the output")
+	}
+	if err != nil {
+		return output.Counts{}, err
+	}
+	return *m.Counts, nil
+}
+
 // Forget says that these children have ended, and that nobody will ask about them any more.
 func (c *Client) Forget(pids ...int) {
 	_ = c.send(message{Kind: tellForget, PIDs: pids}) // a first process that is gone has forgotten all

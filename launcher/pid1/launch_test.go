@@ -70,7 +70,16 @@ func launch(t *testing.T, flags uintptr, env, argv []string) *life {
 		}
 		close(l.lines)
 	}()
-	t.Cleanup(func() { _ = unix.Kill(l.PID, unix.SIGKILL) })
+	t.Cleanup(func() {
+		all, err := table.All()
+		if err != nil {
+			t.Error(err)
+		}
+		_ = unix.Kill(l.PID, unix.SIGKILL)         // before what it would replace
+		for _, p := range proc.Below(all, l.PID) { // some stand still, and would for ever
+			_ = unix.Kill(p.PID, unix.SIGKILL)
+		}
+	})
 	return l
 }
 

@@ -135,25 +135,42 @@ func boottime() time.Duration {
 type alarm struct {
 	fd    int
 	rings chan struct{}
+	timer *os.File
+	end   chan struct{} // closed when nobody listens any more
+	gone  chan struct{} // closed when listen has returned
 }
 
 func newAlarm() *alarm {
-	a := &alarm{fd: -1, rings: make(chan struct{})}
+	a := &alarm{fd: -1, rings: make(chan struct{}), end: make(chan struct{}), gone: make(chan struct{})}
 	fd, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
-	if err == nil {
-		a.fd = fd
-		go a.listen(os.NewFile(uintptr(fd), "timer")) // lives as long as the process
+	if err != nil {
+		close(a.gone)
+		return a
 	}
+	a.fd, a.timer = fd, os.NewFile(uintptr(fd), "timer")
+	go a.listen()
 	return a
 }
 
-func (a *alarm) listen(timer *os.File) {
+func (a *alarm) listen() {
+	defer close(a.gone)
 	for {
-		if _, err := timer.Read(make([]byte, 8)); err != nil {
+		if _, err := a.timer.Read(make([]byte, 8)); err != nil {
 			return
 		}
-		a.rings <- struct{}{}
+		select {
+		case a.rings <- struct{}{}:
+		case <-a.end:
+			return
+		}
 	}
+}
+
+// close ends an alarm that somebody has for less than the life of the process.
+func (a *alarm) close() {
+	close(a.end)
+	_ = a.timer.Close() // of none is an error
+	<-a.gone
 }
 
 // set makes it ring after this time, and not before; 0: never.

@@ -145,6 +145,24 @@ func (l *lessee) kill(t *testing.T, pid int, sig unix.Signal) {
 	if err := unix.Kill(pid, sig); err != nil {
 		t.Fatal(err)
 	}
+	for end := time.Now().Add(patience); sig == unix.SIGSTOP && !stands(pid); {
+		if time.Now().After(end) {
+			t.Fatalf("process %d does not stop", pid)
+		}
+	}
+}
+
+// stands reports whether all threads of a process are stopped: one that has a processor runs on until it hears of the signal.
+func stands(pid int) bool {
+	all, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	for _, path := range all {
+		text, err := os.ReadFile(path)
+		_, state, _ := strings.Cut(string(text), ") ") // proc(5)
+		if err == nil && !strings.HasPrefix(state, "T") {
+			return false
+		}
+	}
+	return len(all) > 0
 }
 
 // follow waits for the next agent.
@@ -219,6 +237,7 @@ func TestLeaseOfAStoppedFirstProcess(t *testing.T) {
 	l.kill(t, l.PID, unix.SIGCONT)
 	l.await(lapseSaid)
 	gone(t, number)
+	l.await(lapseTold) // before that the agent asks as one whose lease goes on, and is refused
 	number = l.worker(t)
 	l.set(t, "1h") // there is no lease that could run out
 	l.do("ask")
@@ -266,6 +285,7 @@ func TestLeaseOfAnAgentThatIsFollowed(t *testing.T) {
 func TestLeaseAmongVersions(t *testing.T) {
 	now := time.Duration(0)
 	f := &first{cfg: Config{boottime: func() time.Duration { return now }}, children: map[int]*child{}}
+	defer func() { f.lease.alarm.close() }()
 	f.serve(message{Kind: tellLease, Within: time.Second})
 	f.serve(message{Kind: tellHello, Leases: true})
 	if f.lease.until != time.Second {
@@ -290,6 +310,7 @@ func TestLeaseAmongVersions(t *testing.T) {
 func TestLeaseOutOfDate(t *testing.T) {
 	now := time.Duration(0)
 	f := &first{cfg: Config{boottime: func() time.Duration { return now }}, children: map[int]*child{}, spawner: spawner{done: make(chan func(), 10)}}
+	defer func() { f.lease.alarm.close() }()
 	renew := func(within time.Duration, lapses int) {
 		f.serve(message{Kind: tellLease, Within: within, Lapses: lapses})
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/muster-run/muster/output"
 	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/test/leak"
 )
 
 // client is the first process of the tests themselves.
@@ -48,7 +49,7 @@ func TestMain(m *testing.M) {
 		os.Exit(agentMain(c, role))
 	}
 	client = c
-	code := m.Run()
+	code := leak.Run(m)
 	c.Close(code)
 	os.Exit(code)
 }
@@ -233,7 +234,7 @@ func fromAThreadThatEnds(cmd *exec.Cmd) error {
 }
 
 // patience bounds each wait for another process.
-const patience = 2 * time.Minute
+const patience = 4 * time.Minute
 
 // A life is a first process under test, from outside.
 type life struct {

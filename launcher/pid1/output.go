@@ -168,6 +168,14 @@ func (f *first) tellRhythms(m message) {
 	f.tell(told)
 }
 
+func (f *first) tellCounts(m message) {
+	var sum output.Counts
+	for _, c := range f.consoles {
+		sum = sum.Add(c.Counts())
+	}
+	f.tell(message{Kind: answer, ID: m.ID, Counts: &sum})
+}
+
 // forget drops what we keep of workers that have ended.
 func (f *first) forget(pids []int) {
 	for _, pid := range pids {

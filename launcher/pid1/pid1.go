@@ -344,6 +344,8 @@ func (f *first) serve(m message) {
 		f.tellTail(m)
 	case askRhythms:
 		f.tellRhythms(m)
+	case askCounts:
+		f.tellCounts(m)
 	case askClose:
 		f.closeConsole(m)
 	case tellLines:

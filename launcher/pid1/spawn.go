@@ -136,11 +136,14 @@ func limitCore(keep bool) (undo func()) {
 // no privilege, nor to lower again what was raised without one. Failing does no harm.
 func raiseOOM(by int) (undo func()) {
 	const file = "/proc/self/oom_score_adj"
-	b, err := os.ReadFile(file)
-	ours, _ := strconv.Atoi(strings.TrimSpace(string(b)))
-	if by == 0 || err != nil {
+	if by == 0 {
 		return func() {}
 	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return func() {}
+	}
+	ours, _ := strconv.Atoi(strings.TrimSpace(string(b)))
 	_ = os.WriteFile(file, []byte(strconv.Itoa(min(ours+by, 1000))), 0)
 	return func() { _ = os.WriteFile(file, b, 0) }
 }

@@ -48,6 +48,7 @@ const (
 	tellLease                // agent: kill all workers unless I say this again within Within; 0: do not
 	tellLapse                // first process: the agent has not, and they were killed
 	askRhythms               // agent: answer: the Rhythms of the output of PIDs, in their order; Looks says whether their lines are to be looked at
+	askCounts                // agent: answer: Counts, of the output at all consoles
 
 	// New ones come here: agent and first process may be of different versions, and who does not know a message drops it.
 )
@@ -80,6 +81,7 @@ type message struct {
 	Legacy  *wireLegacy
 	Looks   []bool
 	Rhythms []output.Rhythm
+	Counts  *output.Counts
 
 	files []int            // descriptors that travel with it; the sender's are closed when it is sent
 	exit  <-chan proc.Exit // on the agent's side, of an answer to askStart

@@ -5,12 +5,14 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
+
+	"github.com/muster-run/muster/test/leak"
 )
 
 // TestMain makes the test binary a container's first process that is told to stop before main.
 func TestMain(m *testing.M) {
 	if os.Getpid() != 1 {
-		os.Exit(m.Run())
+		leak.Main(m)
 	}
 	c := make(chan os.Signal, 1)
 	syscall.Kill(1, syscall.SIGTERM)

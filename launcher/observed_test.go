@@ -1,0 +1,38 @@
+package launcher
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/muster-run/muster/heartbeat"
+	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/report"
+)
+
+// Who judges knows how the ranks of all observed nodes stand, and on which node they are; who observes alone has its own.
+func TestRanksOfObserved(t *testing.T) {
+	o := observer{look: heartbeat.Look{Beats: []job.Beat{{Rank: 5, Steps: 7}, {Rank: 0, Steps: 8}, {Rank: 1, Steps: 8}, {Rank: 2, Steps: 8}}, Unheard: []int{4, 5}, Ended: []int{3}}}
+	o.falls.causes = []cause{{Failure: &job.Failure{Rank: 3, Exit: job.Exit{Signal: 9}}}, {Failure: &job.Failure{Rank: 1, Exit: job.Exit{Signal: 15}}}}
+	check := func(want string) {
+		t.Helper()
+		var all []string
+		for _, r := range o.everybody() {
+			all = append(all, fmt.Sprintf("%d@%d %s %d", r.Rank, r.Node, r.State, r.Step))
+		}
+		if got := strings.Join(all, ", "); got != want {
+			t.Errorf("%s\nwant %s", got, want)
+		}
+	}
+	check("0@0 running 8, 1@0 running 8, 2@0 running 8, 3@0 failed 0, 4@0 silent 0, 5@0 silent 7")
+	o.with = &company{ranks: map[int][]int{1: {2, 3}, 2: {4, 5}}, left: map[int]bool{2: false}}
+	check("0@0 running 8, 1@0 running 8, 2@1 running 8, 3@1 failed 0, 4@2 lost 0, 5@2 lost 7")
+	o.said.Stall = &stalled{Finding: heartbeat.Finding{Stage: heartbeat.Hung, Hang: job.Hang{Culprits: []job.Culprit{{Rank: 1, Looks: "stopped"}}}}}
+	check("0@0 blocked 8, 1@0 hung 8, 2@1 blocked 8, 3@1 failed 0, 4@2 lost 0, 5@2 lost 7")
+	o.said.Stall, o.falls.causes, o.slow, o.ended = nil, nil, []job.Straggler{{Rank: 0}}, nil
+	if got := o.everybody()[0]; got.State != report.RankStraggles || got.Note == "" {
+		t.Errorf("%+v", got)
+	}
+	o.slow, o.ended = nil, &job.Verdict{}
+	check("0@0 done 8, 1@0 done 8, 2@1 done 8, 3@1 done 0, 4@2 done 0, 5@2 done 7")
+}
