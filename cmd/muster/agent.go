@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -45,6 +47,48 @@ func (a *agent) ask(within time.Duration, r control.Request, result any) error {
 	}
 	return nil
 }
+
+// insist is ask, again and again while one agent takes another's place: what is asked changes nothing.
+func (a *agent) insist(within time.Duration, r control.Request, result any) error {
+	for late := time.Now().Add(within); ; time.Sleep(insistPause) {
+		err := a.ask(time.Until(late), r, result)
+		if !a.left(err) || time.Now().Add(insistPause).After(late) {
+			return err
+		}
+	}
+}
+
+// left reports whether an agent that was there did not answer because it is not there any more, or not yet again.
+func (a *agent) left(err error) bool {
+	return errors.Is(err, control.ErrGone) || errors.Is(err, fs.ErrNotExist)
+}
+
+// stick finds the agent, once and for all: of its run, whichever process that is.
+func (a *agent) stick() error {
+	ctx, cancel := context.WithTimeout(context.Background(), askTime)
+	defer cancel()
+	c, err := a.find(ctx)
+	if err == nil {
+		a.socket = c.Path
+	}
+	return err
+}
+
+// await asks for something that is to come to pass, and returns when the agent has heard that.
+func (a *agent) await(r control.Request) (tell func(ctx context.Context, result any) error, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), askTime)
+	defer cancel()
+	c, err := a.find(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if tell, err = c.Await(ctx, r); err != nil {
+		return nil, &launcher.Error{Code: absent, Err: err}
+	}
+	return tell, nil
+}
+
+const insistPause = 20 * time.Millisecond
 
 // find returns the agent that was named, or the only one that runs here.
 func (a *agent) find(ctx context.Context) (control.Client, error) {
@@ -92,7 +136,13 @@ func (a *agent) none(dirs []string) error {
 	if a.job != "" {
 		what += fmt.Sprintf(" for job %q", a.job)
 	}
-	return &launcher.Error{Code: absent, Err: fmt.Errorf("%s of user %d here: looked for %s*/%s in %s, and in /proc/net/unix",
-		what, os.Getuid(), control.Dirs, control.Socket, strings.Join(dirs, ", ")),
+	return &launcher.Error{Code: absent, Err: nobody(fmt.Sprintf("%s of user %d here: looked for %s*/%s in %s, and in /proc/net/unix",
+		what, os.Getuid(), control.Dirs, control.Socket, strings.Join(dirs, ", "))),
 		Hint: "call it in the job's container, as its user, or name the socket with --socket"}
 }
+
+// nobody is that no agent is found: as with control.ErrGone, one may be there in a moment.
+type nobody string
+
+func (n nobody) Error() string        { return string(n) }
+func (n nobody) Is(target error) bool { return target == control.ErrGone }

@@ -11,6 +11,7 @@ import (
 
 // Two machines with another NCCL and another /dev/shm each: all nodes say so before the first round, and with --preflight strict there is none.
 func TestUnlikeHosts(t *testing.T) {
+	t.Parallel()
 	run, text := dressed(t, "enp3s0"), described(t, "dgx-h100")
 	trees := []string{fixture.Tree(t, text), fixture.Tree(t, text)}
 	for i, version := range []string{"2.27.3", "2.19.3"} {

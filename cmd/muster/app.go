@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -22,7 +23,9 @@ import (
 func commands() []*cli.Command {
 	return []*cli.Command{
 		runCommand(), discoverCommand(), envCommand(), statusCommand(), ctlCommand(), execCommand(), beatCommand(), healthCommand(), probeCommand(), checkCommand(), doctorCommand(),
-		bugreportCommand(), storeCommand(), initCommand(""), replayCommand(), explainCommand(), versionCommand(),
+		bugreportCommand(), storeCommand(), initCommand(""), installCommand(), replayCommand(), ledgerCommand(), explainCommand(),
+		completionCommand(), manCommand(), versionCommand(),
+		completeCommand(),                              // for shells
 		pmiCommand(), horovodCommand(), peersCommand(), // those that muster starts itself
 	}
 }
@@ -200,18 +203,23 @@ func dispatch(c *cli.Command, args []string) error {
 	return execute(c, append(set, words.args...), words)
 }
 
-// execute lets the library parse what normalise prepared, and runs the command. The library looks for each flag that it
-// knows among all the others, which for those of run takes 2 ms: so it gets to know the given ones only.
+// execute lets the library set the flags that normalise prepared, and runs the command. The library's App has but what a command asks it for: to run it, as it
+// prints help by templates, would make the linker keep every method that any type has, a tenth of the program. Flags that nobody gave cost time as well.
 func execute(c *cli.Command, args []string, words understood) error {
-	given := words.given
-	flags := slices.DeleteFunc(slices.Clone(c.Flags), func(f cli.Flag) bool { return given[f.Names()[0]] == "" })
-	app := &cli.App{
-		Name: "muster", HideHelp: true, HideVersion: true, Writer: io.Discard, ErrWriter: io.Discard,
-		Flags: flags, Action: c.Action, Metadata: map[string]any{"given": given, "flags": c.Flags, "dialect": words.request},
-		OnUsageError:   func(_ *cli.Context, err error, _ bool) error { return wrong("%s: %v", c.Name, err) },
-		ExitErrHandler: func(*cli.Context, error) {},
+	set := flag.NewFlagSet(c.Name, flag.ContinueOnError)
+	set.SetOutput(io.Discard)
+	for _, f := range c.Flags {
+		if words.given[f.Names()[0]] != "" {
+			if err := f.Apply(set); err != nil {
+				return wrong("%s: %v", c.Name, err)
+			}
+		}
 	}
-	return app.Run(append([]string{"muster"}, args...))
+	if err := set.Parse(args); err != nil {
+		return wrong("%s: %v", c.Name, err)
+	}
+	app := &cli.App{Metadata: map[string]any{"given": words.given, "flags": c.Flags, "dialect": words.request}}
+	return c.Action(cli.NewContext(app, set, nil))
 }
 
 // givenBy is who set each flag of a command: a flag's own words, or a variable.

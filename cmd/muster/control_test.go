@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -51,6 +53,40 @@ func TestAgentIsBeingReplaced(t *testing.T) {
 	other.ends(143)
 	signalFile(t, open)
 	one.ends(0)
+}
+
+// Who watches hears how the job ended, and ends as it did; also of an agent that took another's place.
+func TestWatch(t *testing.T) {
+	for _, c := range []struct {
+		name, script string
+		code         int
+		says         string
+	}{
+		{"well", "", 0, "the job has ended: all workers ended well"},
+		{"failed", "exit 3", 3, "exited with code 3; exit 3"},
+		{"replaced", "exit 3", 3, "exited with code 3; exit 3"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			open := filepath.Join(t.TempDir(), "open")
+			p := muster(t, t.TempDir(), nil, "run", "--standalone", "--nproc-per-node", "1", "--", "sh", "-c",
+				"echo up; while [ ! -e "+open+" ]; do sleep 0.02; done; "+c.script)
+			p.says("up")
+			w := p.asks("status", "--watch", "--json")
+			w.says(`"phase":"running"`)
+			if c.name == "replaced" {
+				before := p.status().PID
+				if err := syscall.Kill(before, syscall.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+				p.says(tookOver)
+				w.says(fmt.Sprintf(`"pid":%d`, p.status().PID))
+			}
+			signalFile(t, open)
+			p.ends(c.code)
+			w.ends(c.code, c.says)
+		})
+	}
 }
 
 // status is p's, as its agent sees the job.
@@ -170,7 +206,7 @@ func TestQuit(t *testing.T) {
 	p.says("up 0 of 1")
 	exec.Command("kill", "-QUIT", fmt.Sprint(agentOf(t, p.cmd.Process.Pid))).Run()
 	p.says("launcher.(*round).loop")
-	p.asks("ctl", "dump").ends(0, "on its standard error")
+	p.asks("ctl", "dump").ends(0, "\nthe agent's goroutines are on its standard error")
 	if s := p.status(); s.Phase != report.Running || strings.Count(p.out.String(), "launcher.(*round).loop") < 2 {
 		t.Errorf("%s after the dumps:\n%s", s.Phase, p.out.String())
 	}
@@ -205,5 +241,100 @@ func TestCtl(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// An agent lives while its main loop moves, and not because somebody answers for it: neither over its socket nor over HTTP. A loop that stands (for its
+// journal is a pipe that nobody reads) is told of after a minute; one that moves is not, for as long.
+func TestProbesOfALoop(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	address := fmt.Sprintf("127.0.0.1:%d", freeport.Take(t))
+	well := muster(t, t.TempDir(), nil, "run", "--", "sh", "-c", training)
+	meets := muster(t, t.TempDir(), nil, "run", "--nnodes", "2", "--rdzv-endpoint", fmt.Sprintf("127.0.0.1:%d", freeport.Take(t)), "--", "true")
+	stands := muster(t, dir, nil, "run", "--http", address, "--journal", pipe, "--", "sh", "-c", "echo up; exit 3")
+	well.says("up 0 of 1")
+	meets.says("1 of 2 nodes here")
+	stands.says("up")
+	healthz := func() (int, string) {
+		r, err := http.Get("http://" + address + "/healthz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Body.Close()
+		text, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.StatusCode, string(text)
+	}
+	if code, text := healthz(); code != http.StatusOK {
+		t.Errorf("at first: %d, %s", code, text)
+	}
+	for {
+		code, text := healthz()
+		if code == http.StatusOK {
+			well.asks("health", "live").ends(0)
+			continue
+		}
+		if code != http.StatusServiceUnavailable || !strings.Contains(text, "main loop stands still") {
+			t.Errorf("%d, %s", code, text)
+		}
+		break
+	}
+	stands.asks("health", "live").ends(1, "main loop stands still")
+	for _, p := range []*program{well, meets} {
+		p.asks("health", "live").ends(0, "the agent answers")
+		p.asks("health", "ready").ends(0, "the agent listens")
+	}
+	stands.asks("health", "ready").ends(0, "the agent listens") // it does
+	f, err := os.OpenFile(pipe, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	stands.ends(3)
+}
+
+// An agent that is stopped does not live; one that takes over from another is ready and lives all the time, also while nodes meet.
+func TestProbesOfAnAgent(t *testing.T) {
+	t.Parallel()
+	endpoint := fmt.Sprintf("127.0.0.1:%d", freeport.Take(t))
+	for phase, args := range map[string][]string{"meets": {"--nnodes", "2", "--rdzv-endpoint", endpoint, "--", "true"}, "runs": {"--", "sh", "-c", training}} {
+		p := muster(t, t.TempDir(), nil, append([]string{"run"}, args...)...)
+		p.says(map[string]string{"meets": "1 of 2 nodes here", "runs": "up 0 of 1"}[phase])
+		agent := p.status().PID
+		sockets, err := filepath.Glob(filepath.Join(p.tmp, "muster-*", "agent.sock"))
+		if err != nil || len(sockets) != 1 {
+			t.Fatal(sockets, err)
+		}
+		for stopped := false; !stopped; { // it may have answered before the signal reached it
+			if err := syscall.Kill(agent, syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			q := p.asks("health", "live", "--socket", sockets[0])
+			<-q.done
+			stopped = strings.Contains(q.out.String(), "does not answer")
+		}
+		if err := syscall.Kill(agent, syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		p.asks("health", "live", "--socket", sockets[0]).ends(0)
+		var asked []*program
+		for range 2 {
+			asked = append(asked, p.asks("health", "ready", "--socket", sockets[0]), p.asks("health", "live", "--socket", sockets[0]))
+			if len(asked) == 2 {
+				for _, a := range agentsOf(p.cmd.Process.Pid) {
+					syscall.Kill(a, syscall.SIGKILL)
+				}
+			}
+		}
+		for _, q := range asked {
+			q.ends(0)
+		}
 	}
 }

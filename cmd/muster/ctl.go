@@ -3,11 +3,13 @@ package main
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/muster-run/muster/control"
+	"github.com/muster-run/muster/launcher"
 	"github.com/muster-run/muster/report"
 )
 
@@ -16,11 +18,15 @@ func healthCommand() *cli.Command {
 		Name: "health", Usage: "probes for a container: does the agent live, is it ready",
 		Description: "Ready means that this agent listens, never that its peers are there, for they may be let through only then.",
 		Subcommands: []*cli.Command{
-			simple("live", "the agent answers", time.Second),
-			simple("ready", "the agent listens where others are to find it", time.Second),
+			asking("live", "the agent's main loop moves", probeTime, (*agent).insist),
+			asking("ready", "the agent listens where others are to find it", probeTime, (*agent).insist),
 		},
 	}
 }
+
+// probeTime is for an agent to answer a probe on a busy machine, or for another one to take its place: a little less than the timeoutSeconds of 5 that
+// docs/control.md has.
+const probeTime = 4 * time.Second
 
 func ctlCommand() *cli.Command {
 	return &cli.Command{
@@ -54,13 +60,47 @@ func upgradeCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			var text string
-			if err := a.ask(orderTime, control.Request{Do: "upgrade", File: path}, &text); err != nil {
-				return err
-			}
-			fmt.Println(report.Plain(text))
-			return nil
+			return upgrade(&a, path)
 		},
+	}
+}
+
+// followTime is how long it may take on a busy machine until another agent answers: should the new one not begin, the old program goes on.
+const followTime = time.Minute
+
+// upgrade returns when the agent that follows answers. It may be the old program again.
+func upgrade(a *agent, path string) error {
+	if err := a.stick(); err != nil {
+		return err
+	}
+	var before, after report.Status
+	var text string
+	if err := a.ask(askTime, control.Request{Do: "status"}, &before); err != nil {
+		return err
+	}
+	if err := a.ask(orderTime, control.Request{Do: "upgrade", File: path}, &text); err != nil {
+		return err
+	}
+	answered(text)
+	for late := time.Now().Add(followTime); after.PID == 0 || after.PID == before.PID; {
+		switch err := a.insist(time.Until(late), control.Request{Do: "status"}, &after); {
+		case err != nil:
+			return fmt.Errorf("%w; no agent has followed yet, and the workers go on", err)
+		case after.PID == before.PID:
+			time.Sleep(insistPause)
+		}
+	}
+	if !strings.Contains(text, " muster "+after.Version+" ") {
+		return &launcher.Error{Code: absent, Err: fmt.Errorf("%s did not begin, or cannot read what the agent left: muster %s goes on, pid %d", path, report.Plain(after.Version), after.PID)}
+	}
+	fmt.Printf("muster %s goes on, pid %d\n", report.Plain(after.Version), after.PID)
+	return nil
+}
+
+// answered shows what an agent answered, which may name programs and files that somebody else named.
+func answered(text string) {
+	for line := range strings.Lines(text) {
+		fmt.Println(report.Plain(strings.TrimSuffix(line, "\n")))
 	}
 }
 
@@ -69,6 +109,11 @@ const orderTime = 15 * time.Second
 
 // simple is a command that asks for one thing by its own name, and shows the answer.
 func simple(name, usage string, within time.Duration) *cli.Command {
+	return asking(name, usage, within, (*agent).ask)
+}
+
+// asking is simple with another way to ask.
+func asking(name, usage string, within time.Duration, ask func(*agent, time.Duration, control.Request, any) error) *cli.Command {
 	var a agent
 	return &cli.Command{
 		Name: name, Usage: usage, ArgsUsage: "[flags]", Flags: a.flags(),
@@ -77,10 +122,10 @@ func simple(name, usage string, within time.Duration) *cli.Command {
 				return wrong("%s: takes no arguments, got %q", name, x.Args().First())
 			}
 			var text string
-			if err := a.ask(within, control.Request{Do: name}, &text); err != nil {
+			if err := ask(&a, within, control.Request{Do: name}, &text); err != nil {
 				return err
 			}
-			fmt.Println(report.Plain(text))
+			answered(text)
 			return nil
 		},
 	}

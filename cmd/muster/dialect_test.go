@@ -150,6 +150,9 @@ func TestWrongWords(t *testing.T) {
 		{platform, []string{"torchrun", "--nnodes", "4", "--node-rank", "2", "train"}, "--node-rank 2, but the platform says this is node 1"},
 		{[]string{"CUDA_VISIBLE_DEVICES=3"}, []string{"torchrun", "--nproc-per-node", "2", "--virtual-local-rank", "train"}, "--virtual-local-rank: CUDA_VISIBLE_DEVICES=3 has 1 GPUs for 2 workers"},
 		{nil, []string{"accelerate", "launch", "--num_processes", "2", "--num_machines", "2", "train"}, "2 nodes, but nothing says where they meet; say --main_process_ip and --main_process_port, the same"},
+		{platform, []string{"torchrun", "--master-port", "0", "train"}, "--master-port 0 is a free port, of which the other ones of 4 nodes would not know (PET_NNODES=4"},
+		{platform[:2], []string{"accelerate", "launch", "--num_processes", "2", "--main_process_port", "0", "train"}, "--main_process_port 0 is a free port, of which the other ones of 4 nodes would not know (PET_NNODES=4"},
+		{nil, []string{"run", "--nnodes", "2", "--", "torchrun", "--master-addr", "h", "--master-port", "0", "train"}, "--master-port 0 is a free port, of which the other ones of 2 nodes would not know (--nnodes 2)"},
 		{nil, []string{"torchrun", "--standalone", "--nnodes", "2", "train"}, "--standalone means one node, --nnodes 2 more"},
 		{nil, []string{"torchrun", "--logs-specs", "mine", "train"}, "--logs-specs is not in muster: leave it out: only default can be"},
 		{[]string{"MUSTER_HOOK=off"}, []string{"run", "--", "bash", "-c", "set -e; python3 -m torch.distributed.run train"}, "call torchrun by its bare name"},
@@ -166,7 +169,7 @@ func TestLauncherInWorker(t *testing.T) {
 	muster(t, dir, nil, "run", "--nproc-per-node", "2", "--", "env", torchrun, "--nproc-per-node", "2", "--role", "r", "train", "a").
 		ends(0, "rank 0 of 2 r ['a']\n", "rank 1 of 2 r ['a']\n")
 	muster(t, dir, nil, "run", "--nproc-per-node", "2", "--", "env", torchrun, "--nproc-per-node", "4", "train").
-		ends(2, "--nproc-per-node says 4 workers on each node, but the job has 2")
+		ends(2, "--nproc-per-node says 4 workers on each node, but the job has 2", "leave that out, or say it to muster run, too: --nproc-per-node 4")
 	piped := torchrun + " --nproc-per-node 4 train | cat"
 	muster(t, dir, nil, "run", "--nproc-per-node", "2", "--", "env", "sh", "-c", piped).ends(2, "exited with code 2", "--nproc-per-node says 4 workers on each node, but the job has 2")
 	muster(t, dir, nil, "run", "--", "env", "sh", "-c", piped).ends(2, "exited with code 2", "--nproc-per-node says 4 workers on each node, but the job has 1")
@@ -248,6 +251,23 @@ func TestRealLauncherInWorker(t *testing.T) {
 	muster(t, dir, nil, "run", "--nproc-per-node", "2", "--", "env", "python3", "accelerate", "env").ends(0, "real ['env']")
 	muster(t, dir, nil, "run", "--nproc-per-node", "1", "--", "env", "python3", "torchrun", "x").ends(0, "real ['x']")
 	muster(t, dir, []string{bypass + "=1"}, "run", "--nproc-per-node", "2", "--", "env", "python3", "torchrun", "x").ends(0, "real ['x']")
+}
+
+// So is one that the hook is not in, for what calls it imported PyTorch before: it is found from outside, and stopped.
+func TestRealLauncherUnhooked(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"torchrun": "import os, signal, sys\nif sys.argv[1] == 'waits': signal.pause()\nprint('real', sys.argv[1:])\n",
+		"wrap.py":  "import os, subprocess, sys\ndel os.environ['PYTHONPATH']\nsys.exit(subprocess.call([sys.executable, '-u', 'torchrun', sys.argv[1]]) and 9)\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := muster(t, dir, nil, "run", "--nproc-per-node", "2", "wrap.py", "waits")
+	p.ends(2, "torchrun in a worker would start workers in each of the job's 2; let muster start it", "; it was stopped", "exited with code 2: ")
+	muster(t, dir, nil, "run", "--nproc-per-node", "2", "wrap.py", "ends").ends(0, "real ['ends']")
 }
 
 // The hook knows every launcher that muster knows.

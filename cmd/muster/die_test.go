@@ -404,3 +404,11 @@ func late(out, in net.Conn, took time.Duration) {
 	}
 	reader.Wait()
 }
+
+// A worker's error file that cannot be read to its end, as on a file system that is dead, keeps nobody: what the worker printed tells of its end.
+func TestDeadErrorFile(t *testing.T) {
+	t.Parallel()
+	python := "Traceback (most recent call last):\n  File \"train.py\", line 1, in <module>\nValueError: what it printed"
+	p := muster(t, t.TempDir(), nil, "run", "--nproc-per-node", "2", "--framework", "torch", "--", "sh", "-c", `mkfifo "$TORCHELASTIC_ERROR_FILE"; echo "$0" >&2; exit 3`, python)
+	p.ends(3, "ValueError: what it printed")
+}

@@ -46,14 +46,14 @@ func discoverCommand() *cli.Command {
 			&cli.StringFlag{Name: "hostname", Destination: &at.hostname, Usage: "`NAME` of the host instead of this one's"},
 			&cli.GenericFlag{Name: "gpus", Value: number{&at.gpus, 0, 1 << 16}, Usage: "`N` GPUs instead of this machine's"},
 			&cli.StringFlag{Name: "fixture", Destination: &at.fixture, Usage: "`FILE` of a job's pods, as discovery/testdata/platforms has them"},
-			&cli.StringFlag{Name: "pod", Destination: &at.pod, Usage: "`NAME` of the one among them; all, in a table"},
+			&cli.StringFlag{Name: "pod", Destination: &at.pod, Usage: "`NAME` of the one among them; all without"},
 		},
 		Action: func(x *cli.Context) error {
 			if x.Args().Len() > 0 {
 				return wrong("discover: takes no arguments, and got %q", x.Args().First())
 			}
 			if at.fixture != "" && at.pod == "" {
-				return discoverAll(os.Stdout, at)
+				return discoverAll(os.Stdout, at, asJSON)
 			}
 			h, err := at.host()
 			if err != nil {
@@ -66,12 +66,7 @@ func discoverCommand() *cli.Command {
 
 // discover prints what was understood. What muster run would refuse ends with its code.
 func discover(w io.Writer, h job.Host, asJSON bool) error {
-	found := discovery.Detect(h)
-	reading := found.Reading(h)
-	reading.Workers = workers(found, reading)
-	if id := launcher.Meets(found); id != "" {
-		reading.RdzvID = &id
-	}
+	found, reading := readingOf(h)
 	stands, err := discovery.Stands(h, discovery.Said{Value: h.Getenv("MUSTER_PLACE"), By: "MUSTER_PLACE"}, discovery.Said{Value: h.Getenv("MUSTER_PLACE_FILE"), By: "MUSTER_PLACE_FILE"})
 	if err != nil {
 		return wrong("discover: %v", err)
@@ -90,6 +85,17 @@ func discover(w io.Writer, h job.Host, asJSON bool) error {
 		return exit(job.ExitUsage)
 	}
 	return nil
+}
+
+// readingOf is what a machine's platform says, and what follows from it for muster run.
+func readingOf(h job.Host) (discovery.Finding, discovery.Reading) {
+	found := discovery.Detect(h)
+	reading := found.Reading(h)
+	reading.Workers = workers(found, reading)
+	if id := launcher.Meets(found); id != "" {
+		reading.RdzvID = &id
+	}
+	return found, reading
 }
 
 // host is what a platform's reader will see.
@@ -118,9 +124,11 @@ func (at place) host() (job.Host, error) {
 	return discovery.Elsewhere(environ, files, at.named(environ), max(at.gpus, 0)), nil
 }
 
+var errFixture = errors.New("--fixture has all that --env-file, --root and --hostname say")
+
 func (at place) podHost() (job.Host, error) {
 	if at.env+at.root+at.hostname != "" {
-		return job.Host{}, fmt.Errorf("--fixture has all that --env-file, --root and --hostname say")
+		return job.Host{}, errFixture
 	}
 	f, err := readFixture(at.fixture)
 	if err != nil {
@@ -245,11 +253,28 @@ func visible(root topology.Root, getenv func(string) (string, bool)) int {
 	return n
 }
 
-// discoverAll is a line for each pod of a fixture.
-func discoverAll(w io.Writer, at place) error {
+// discoverAll is a line for each pod of a fixture, or an object with a reading for each by its name.
+func discoverAll(w io.Writer, at place, asJSON bool) error {
 	f, err := readFixture(at.fixture)
-	if err != nil {
+	switch {
+	case err != nil:
 		return wrong("discover: %v", err)
+	case len(f.Pods) == 0:
+		return wrong("discover: %s has no pods", at.fixture)
+	case at.env+at.root+at.hostname != "":
+		return wrong("discover: %v", errFixture)
+	}
+	if at.gpus >= 0 {
+		f.GPUs = at.gpus
+	}
+	if asJSON {
+		all := map[string]discovery.Reading{}
+		for _, p := range f.Pods {
+			_, all[p.Name] = readingOf(p.Host(f.GPUs))
+		}
+		e := json.NewEncoder(w)
+		e.SetEscapeHTML(false)
+		return e.Encode(all)
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "pod\tplatform\tnodes\tthis node\twhere they meet\tworkers\trole\t")

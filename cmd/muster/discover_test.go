@@ -29,6 +29,14 @@ func TestDiscover(t *testing.T) {
 	muster(t, dir, nil, "discover", "--json", "--fixture", torch, "--pod", "pytorch-multinode-job-worker-2").ends(0,
 		`"rule":"pytorchjob","nodes":4,"min":4,"max":4,"rank":3,`, `"nproc":8`, `"error":null}`)
 	muster(t, dir, nil, "discover", "--fixture", torch).ends(0, "pytorch-multinode-job-master-0  pytorchjob  4      0 ", "worker-2  pytorchjob  4      3 ")
+	muster(t, dir, nil, "discover", "--json", "--fixture", torch).ends(0, `{"pytorch-multinode-job-master-0":{"rule":"pytorchjob","nodes":4,`, `"pytorch-multinode-job-worker-2":{"rule":"pytorchjob","nodes":4,"min":4,"max":4,"rank":3,`)
+	muster(t, dir, nil, "discover", "--fixture", torch, "--hostname", "x").ends(2, "--fixture has all that --env-file, --root and --hostname say")
+	muster(t, dir, nil, "discover", "--fixture", torch, "--gpus", "2").ends(0)
+	empty := filepath.Join(t.TempDir(), "empty.json")
+	if err := os.WriteFile(empty, []byte(`{"pods":[]}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	muster(t, dir, nil, "discover", "--fixture", empty).ends(2, "has no pods")
 	muster(t, dir, nil, "discover", "--fixture", torch, "--pod", "x").ends(2, `has no pod "x": there are pytorch-multinode-job-master-0, `)
 	muster(t, dir, nil, "discover", "--pod", "x").ends(2, "--pod goes with --fixture")
 	muster(t, dir, nil, "discover", "x").ends(2, "takes no arguments")

@@ -517,8 +517,8 @@ func TestSecondOfAnIndex(t *testing.T) {
 			c.joins(host, index)
 			c.works(0, "a", "b")
 			first := c.nodes[index]
-			c.hurries(index, "2")
-			c.nodes[index].saysTimes("waiting for its end, for another agent has the place of ", 2)
+			c.hurries(index, "6")
+			c.nodes[index].saysTimes("waiting for its end, for another agent has the place of ", 3) // after 7 s
 			if failed {
 				c.kill(host)
 				for _, p := range []*program{c.nodes[host], first, c.nodes[index]} {

@@ -3,16 +3,14 @@
 package main
 
 import (
-	"compress/gzip"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/muster-run/muster/cmd/muster/packed"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher"
 	"github.com/muster-run/muster/rendezvous/store"
@@ -23,25 +21,25 @@ import (
 
 // etcdOpener is what opens an etcd: the full build, which takes the place of this process. It returns if that cannot be.
 func etcdOpener() func(launcher.EtcdJob) (store.Store, error) {
-	err := grow(carried)
+	err := grow(carried, "the client for etcd")
 	return func(launcher.EtcdJob) (store.Store, error) { return nil, err }
 }
 
-// grow runs a packed program in place of this one, in memory alone.
-func grow(packed string) error {
-	if packed == "" {
-		return &launcher.Error{Code: job.ExitUsage, Err: errors.New("this muster was built without the client for etcd"),
+// grow runs a packed program in place of this one, in memory alone, for what it has.
+func grow(text, what string) error {
+	if text == "" {
+		return &launcher.Error{Code: job.ExitUsage, Err: errors.New("this muster was built without " + what),
 			Hint: "`make build` builds one with it, or go build -tags full ./cmd/muster"}
 	}
-	program, err := unpack(packed)
+	program, err := unpack(text)
 	if err == nil {
 		err = syscall.Exec(fmt.Sprintf("/proc/self/fd/%d", program.Fd()), os.Args, os.Environ())
 	}
-	return &launcher.Error{Code: job.ExitSystem, Err: fmt.Errorf("start the build of muster that has the client for etcd: %w", err),
+	return &launcher.Error{Code: job.ExitSystem, Err: fmt.Errorf("start the build of muster that has %s: %w", what, err),
 		Hint: "is vm.memfd_noexec 2, or memory short? go build -tags full ./cmd/muster builds it as a file"}
 }
 
-func unpack(packed string) (*os.File, error) {
+func unpack(text string) (*os.File, error) {
 	fd, err := unix.MemfdCreate("muster", unix.MFD_CLOEXEC|unix.MFD_EXEC)
 	if errors.Is(err, unix.EINVAL) { // before Linux 6.3 all could be run
 		fd, err = unix.MemfdCreate("muster", unix.MFD_CLOEXEC)
@@ -50,9 +48,9 @@ func unpack(packed string) (*os.File, error) {
 		return nil, fmt.Errorf("a file in memory: %w", err)
 	}
 	program := os.NewFile(uintptr(fd), "muster")
-	r, err := gzip.NewReader(strings.NewReader(packed))
+	data, err := packed.Program(text)
 	if err == nil {
-		_, err = io.Copy(program, r)
+		_, err = program.Write(data)
 	}
 	return program, err
 }

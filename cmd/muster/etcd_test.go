@@ -12,22 +12,13 @@ import (
 
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/test/etcdtest"
+	"github.com/muster-run/muster/test/stage"
 )
-
-// release builds what users get, for the test binary itself does not have the client for etcd.
-func release(t testing.TB) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "muster")
-	if out, err := exec.Command("make", "-C", "../..", "build", "BIN="+path).CombinedOutput(); err != nil {
-		t.Fatalf("make build: %v: %s", err, out)
-	}
-	return path
-}
 
 // Nodes meet in an etcd, and leave nothing in it.
 func TestEtcd(t *testing.T) {
 	t.Parallel()
-	exe := release(t)
+	exe := stage.Build(t) // the test binary itself does not have the client for etcd
 	for name, test := range map[string]func(t *testing.T, exe string){
 		"training": etcdTraining, "torchrun's variables": etcdPET, "agents are killed": etcdTakeOver, "a worker fails": etcdFailure,
 		"etcd starts again": etcdRestart, "etcd stands still": etcdStill, "etcd stands still at the end": etcdLate, "an agent dies as etcd stands still at the end": etcdLateKilled, "two of an index": etcdSecond, "two of an index, elastic": etcdSecondElastic, "a member is lost": etcdMember, "a node is lost": etcdNode, "TLS": etcdTLS,
@@ -324,7 +315,7 @@ func etcdNoMemfd(t *testing.T, exe string) {
 
 // BenchmarkTwoNodes is a job of two nodes that does nothing, from the start of the first agent to the end of the last.
 func BenchmarkTwoNodes(b *testing.B) {
-	exe := release(b)
+	exe := stage.Build(b)
 	etcd := etcdtest.Start(b, 1)
 	etcd.Keys() // it answers
 	for name, endpoint := range map[string]string{"c10d": "127.0.0.1:29417", "etcd": "etcd://" + etcd.Endpoints()[0]} {

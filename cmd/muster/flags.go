@@ -12,8 +12,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/muster-run/muster/job"
-	"github.com/muster-run/muster/launcher"
-	"github.com/muster-run/muster/proc"
 )
 
 // A usageError is a command line that cannot be right. It ends with code 2.
@@ -98,7 +96,7 @@ func misspelt(flags []cli.Flag, environ []string) (notes []string) {
 	for _, f := range flags {
 		names = append(names, variable(f.Names()[0]))
 	}
-	names = append(names, terminationLog, proc.TagName, launcher.TokenVariable, "MUSTER_TASK", "MUSTER_HOOK", "MUSTER_PAGE", "MUSTER_PAGES", "MUSTER_BEAT_SOCKET", bypass, noSSH, carriedVariable, tokenFileVariable, understoodVariable, bypassed, linksVariable, bashVariable, flagsVariable, waitingVariable)
+	names = append(names, ownVariables()...)
 	for _, kv := range environ {
 		name, value, _ := strings.Cut(kv, "=")
 		if !strings.HasPrefix(name, variable("")) || slices.Contains(names, name) || strings.HasPrefix(value, "tcp://") {
@@ -187,6 +185,9 @@ func unknown(flags []cli.Flag, arg, name string) error {
 	shown, _, _ := strings.Cut(arg, "=")
 	if instead, ok := notHere[name]; ok {
 		return wrong("%s is torchrun's, and not in this version: %s", shown, instead)
+	}
+	if why, ok := notObserved[name]; ok && slices.Contains(names, "observe") {
+		return wrong("there is no %s with --observe: %s (docs/observe.md)", shown, why)
 	}
 	if best := nearest(name, names); best != "" {
 		return wrong("unknown flag %s; did you mean --%s?", shown, best)
@@ -308,6 +309,8 @@ func (v choice) Set(text string) error {
 	*v.word = text
 	return nil
 }
+
+func (v choice) choices() []string { return strings.Fields(v.among) }
 
 func (v choice) String() string {
 	if v.word == nil {

@@ -12,6 +12,7 @@ import (
 
 // A port of the second of two machines dies during the job, and comes back: both nodes say so in their logs and verdicts, and training goes on.
 func TestPortDiesDuringTheJob(t *testing.T) {
+	t.Parallel()
 	run, text := dressed(t, "enp3s0"), described(t, "dgx-h100")
 	trees := []string{fixture.Tree(t, text), fixture.Tree(t, text)}
 	dir := t.TempDir()

@@ -6,17 +6,21 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
 	"github.com/muster-run/muster/job"
 )
 
+// networks counts the pairs of hosts, for their names.
+var networks atomic.Int32
+
 // hosts makes two network namespaces with a cable between them, 10.77.0.1 and .2, fd77::1 and ::2, and returns a
 // function that starts a program on one of them. It needs root, as the kernel asks.
 func hosts(t *testing.T) (names []string, on func(host int, args ...string) *program) {
 	t.Helper()
-	tag := fmt.Sprintf("m%d", os.Getpid()%100000)
+	tag := fmt.Sprintf("m%dn%d", os.Getpid()%100000, networks.Add(1))
 	names = []string{tag + "a", tag + "b"}
 	for _, n := range names {
 		ip(t, "netns add "+n)
@@ -49,6 +53,7 @@ func ip(t *testing.T, args string) {
 // Two hosts that have nothing but a network: the same line on both, by IPv4 and by IPv6. The host that the endpoint
 // names serves, and the workers get an address that the other host can reach.
 func TestTwoHosts(t *testing.T) {
+	t.Parallel()
 	_, on := hosts(t)
 	for _, endpoint := range []string{"10.77.0.1:29400", "10.77.0.2:29400", "[fd77::2]:29400"} {
 		var all []*program
@@ -80,6 +85,7 @@ func worldOfHosts(t *testing.T, all []*program) {
 // Another machine's agent has the place of the one that hosts the store, and nobody else can: it goes on to do so, also when its agent dies, and those who
 // have places meet without it, for the next world too.
 func TestHostIsReplacedByAnotherMachine(t *testing.T) {
+	t.Parallel()
 	_, on := hosts(t)
 	for _, flags := range []string{"--nnodes 2", "--nnodes 2 --spares 1"} {
 		open := filepath.Join(t.TempDir(), "open")
@@ -116,6 +122,7 @@ func TestHostIsReplacedByAnotherMachine(t *testing.T) {
 
 // An agent that only serves the store can be told to stop.
 func TestServingOnIsStopped(t *testing.T) {
+	t.Parallel()
 	_, on := hosts(t)
 	joins := func(host int) *program {
 		return on(host, "run", "--nnodes", "2", "--rdzv-endpoint", "10.77.0.1:29400", "--node-rank", "0", "--", "true")
@@ -133,6 +140,7 @@ func TestServingOnIsStopped(t *testing.T) {
 
 // The cable is cut. Each side finds out by itself, stops its workers and asks to be tried again.
 func TestCutCable(t *testing.T) {
+	t.Parallel()
 	names, on := hosts(t)
 	var all []*program
 	for host := range 2 {

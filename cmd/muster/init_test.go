@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/test/golden"
 )
 
 // A scene is one thing that is tried with muster init, tini and dumb-init alike. What comes of it stands in the scene's row of
@@ -83,7 +84,7 @@ func begin(t *testing.T, s scene, argv []string) *trial {
 	p.out.changed = make(chan struct{})
 	p.cmd = exec.Command(argv[0], argv[1:]...)
 	p.cmd.Dir = "/usr"
-	p.cmd.Env = append([]string{asMuster + "=1", "GORACE=atexit_sleep_ms=0", "PATH=" + os.Getenv("PATH"), "TMPDIR=" + dir, p.mark}, strings.Fields(s.vars)...)
+	p.cmd.Env = append([]string{asMuster + "=1", atOnce, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + dir, p.mark}, strings.Fields(s.vars)...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // who signals a group shall not find us
 	if !s.plain {
 		p.cmd.SysProcAttr.Cloneflags, p.cmd.SysProcAttr.Unshareflags = unix.CLONE_NEWPID, unix.CLONE_NEWNS
@@ -182,7 +183,7 @@ func (p *trial) settlesPart(n int, see func() string) string {
 
 func (p *trial) settlesOn(want string, see func() string) (seen string) {
 	limit := enough
-	if *update { // nobody knows yet what to wait for
+	if golden.Update() { // nobody knows yet what to wait for
 		limit = 3 * time.Second
 	}
 	comes(limit, func() bool { seen = see(); return seen == want })
@@ -282,7 +283,7 @@ func initsUnderTest(t *testing.T) []initUnderTest {
 
 // The same scenes with muster init, with tini and dumb-init, and with muster by a link of their names.
 func TestInits(t *testing.T) {
-	if !*update { // else another test may write docs/pid1.md
+	if !golden.Update() { // else another test may write docs/pid1.md
 		t.Parallel()
 	}
 	inits := initsUnderTest(t)

@@ -23,6 +23,9 @@ import (
 // race detector when they have it themselves.
 const asMuster = "TEST_BINARY_IS_MUSTER"
 
+// atOnce keeps the race detector from sleeping for a second at the end of each process.
+const atOnce = "GORACE=atexit_sleep_ms=0"
+
 func TestMain(m *testing.M) {
 	if os.Getenv(asMuster) != "" || len(os.Args) > 1 && slices.Contains([]string{"store", "pmi", "horovod"}, os.Args[1]) { // muster's own processes have no environment
 		os.Exit(start(os.Args))
@@ -110,7 +113,7 @@ func startProgram(t *testing.T, dir string, vars []string, argv ...string) *prog
 	p := &program{t: t, cmd: exec.CommandContext(ctx, argv[0], argv[1:]...), tmp: t.TempDir(), done: make(chan struct{})}
 	p.out.changed = make(chan struct{})
 	p.cmd.Dir = dir
-	p.cmd.Env = append([]string{asMuster + "=1", "PATH=" + os.Getenv("PATH"), "TMPDIR=" + p.tmp}, vars...)
+	p.cmd.Env = append([]string{asMuster + "=1", atOnce, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + p.tmp}, vars...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
 	p.cmd.WaitDelay = 5 * time.Second
 	if err := p.cmd.Start(); err != nil {

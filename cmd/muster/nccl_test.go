@@ -15,6 +15,7 @@ import (
 // Where a host has more than one network, its workers are told of the one by which it reaches the others, unless the user told them, or
 // wants none of it. With one there is nothing to tell, unless the host's own name leads nowhere.
 func TestNetworksOfWorkers(t *testing.T) {
+	t.Parallel()
 	names, _ := hosts(t)
 	file := filepath.Join(t.TempDir(), "hosts") // of both
 	called := func(line string) {
@@ -117,6 +118,7 @@ func described(t *testing.T, name string) string {
 // Two hosts, each of which looks like a DGX, and the second has lost an adapter: they tell each other in their meeting, and what comes of that
 // is what --nccl-rails says.
 func TestRailsOfTwoHosts(t *testing.T) {
+	t.Parallel()
 	run, text := dressed(t, "enp3s0"), described(t, "dgx-h100")
 	trees := []string{fixture.Tree(t, text), fixture.Tree(t, fixture.Edit(t, text, "port mlx5_3 1 ", "4: ACTIVE", "1: DOWN", "5: LinkUp", "2: Polling"))}
 	const odd = "1 of 2 nodes have 8 adapters for training, but "
@@ -146,6 +148,7 @@ func TestRailsOfTwoHosts(t *testing.T) {
 
 // On virtual machines that hide how they are built workers find it in a file.
 func TestTopologyOfTwoHosts(t *testing.T) {
+	t.Parallel()
 	run, tree := dressed(t, "eth0"), fixture.Tree(t, described(t, "azure-nd96isr-h100-v5"))
 	for _, p := range []*program{run(0, tree, `grep -c 'busid="0[01]' "$NCCL_TOPO_FILE"`), run(1, tree, `grep -c 'busid="0[01]' "$NCCL_TOPO_FILE"`)} {
 		p.ends(0, "] 16\n")

@@ -21,6 +21,7 @@ func observeFlags(on *bool, c *launcher.Config) []cli.Flag {
 		&cli.BoolFlag{Name: "observe", Destination: on, Usage: "name hangs of a job that torchrun or another launcher runs, and never act: docs/observe.md"},
 		&cli.StringFlag{Name: "evidence", Destination: &c.Evidence, Usage: "`DIR` for evidence of hangs (with the run)"},
 		&cli.StringFlag{Name: "verdict", Destination: &c.VerdictFile, Usage: "`FILE` for the verdict as JSON, when the command has ended"},
+		&cli.GenericFlag{Name: "http", Value: pageAddress{&c.HTTP}, Usage: "`ADDR` of the status page: [HOST]:PORT, or :8080-8090, the first free (none)"},
 		&cli.GenericFlag{Name: "on-hang", Value: choice{&c.OnHang, "observe dump restart exclude-node"}, Hidden: true, Usage: "`WHAT` to do when no rank advances: observe, dump (dump)"},
 		&cli.GenericFlag{Name: "hang-timeout", Value: seconds{&c.HangTimeout}, Hidden: true, Usage: "`TIME` after which that is a hang (10m)"},
 		&cli.GenericFlag{Name: "hang-floor", Value: seconds{&c.HangFloor}, Hidden: true, Usage: "`TIME` before which it is none (30s)"},
@@ -33,6 +34,13 @@ func observeFlags(on *bool, c *launcher.Config) []cli.Flag {
 		&cli.StringFlag{Name: "token-file", Destination: &c.TokenFile, Hidden: true, Usage: "`FILE` with a secret of the job's nodes, the same on all; or MUSTER_TOKEN"},
 		&cli.StringFlag{Name: "local-addr", Destination: &c.LocalAddr, Hidden: true, Usage: "`ADDR` at which this node is reached best"},
 	}
+}
+
+// notObserved are flags of muster run that whoever only looks on has no use for, and why.
+var notObserved = map[string]string{
+	"events":  "it decides nothing; what it sees is in --verdict, on standard error, and on the page",
+	"journal": "it decides nothing that could be judged again",
+	"log-dir": "the workers' output is the launcher's",
 }
 
 // alone reports that a flag says nothing without --observe. A variable may be meant for what init starts.
@@ -75,7 +83,8 @@ func (f *initFlags) observed(x *cli.Context) (done func()) {
 
 func observing(x *cli.Context, c *launcher.Config) {
 	c.Argv, c.From, c.Host = x.Args().Slice(), givenBy(x), thisHost()
-	c.Root, c.Environ, c.Version = topology.Root("/"), os.Environ(), version()
+	c.Root, c.Version = topology.Root("/"), version()
+	c.Environ = without(os.Environ(), launcher.TokenVariable, etcdUserVariable) // which another launcher has no use for
 	c.Log = newLog(os.Stderr)
 }
 

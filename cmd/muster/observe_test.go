@@ -79,6 +79,19 @@ func TestObserveEnds(t *testing.T) {
 	}
 }
 
+// Who watches an observer hears how the command ended.
+func TestObserverIsWatched(t *testing.T) {
+	t.Parallel()
+	open := filepath.Join(t.TempDir(), "open")
+	p := observed(t, nil, "", sh("while [ ! -e "+open+" ]; do sleep 0.02; done; exit 7")...)
+	p.observer(observes)
+	w := p.asks("status", "--watch")
+	w.says("observing")
+	signalFile(t, open)
+	p.ends(7)
+	w.ends(7, "the job has ended: ", "; exit 7")
+}
+
 // What cannot be started ends as without --observe, and nobody looks on.
 func TestObserveNothing(t *testing.T) {
 	t.Parallel()
@@ -91,6 +104,8 @@ func TestObserveFlags(t *testing.T) {
 	muster(t, t.TempDir(), nil, "init", "-s", "--evidence", "x", "--", "true").ends(2, "--evidence goes with --observe")
 	muster(t, t.TempDir(), []string{"MUSTER_EVIDENCE=x"}, "init", "-s", "--", "true").ends(0)
 	observed(t, nil, "--on-hang restart", "true").ends(2, "never does")
+	observed(t, nil, "--events x", "true").ends(2, "there is no --events with --observe: it decides nothing")
+	observed(t, []string{"MUSTER_EVENTS=x"}, "", "true").ends(0)
 	observed(t, []string{"MUSTER_ON_HANG=restart"}, "", "true").ends(0)
 	others := filepath.Join(t.TempDir(), "verdict")
 	muster(t, t.TempDir(), []string{"MUSTER_VERDICT=" + others}, "init", "-s", "--observe", "--", "true").ends(0)
@@ -113,7 +128,7 @@ func TestObserveEnvironment(t *testing.T) {
 		slices.Sort(all)
 		return all
 	}
-	plain := []string{terminationLog, "PATH", asMuster, "TMPDIR"}
+	plain := []string{terminationLog, "PATH", asMuster, "GORACE", "TMPDIR"}
 	hooked := append(slices.Clone(plain), "MUSTER_PAGES", "PYTHONPATH", "TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 	off := append(slices.Clone(plain), "MUSTER_HOOK")
 	for _, want := range [][]string{plain, hooked, off} {
@@ -125,6 +140,16 @@ func TestObserveEnvironment(t *testing.T) {
 	if got := names("MUSTER_HOOK=off"); !slices.Equal(got, off) {
 		t.Errorf("%v, want %v", got, off)
 	}
+	if got := names("MUSTER_TOKEN=0123456789abcdef", "MUSTER_ETCD_USER=me:secret"); !slices.Equal(got, hooked) {
+		t.Errorf("what the observer alone needs: %v, want %v", got, hooked)
+	}
+}
+
+// Without --observe all is for the command, in which muster may be told to run.
+func TestInitEnvironment(t *testing.T) {
+	t.Parallel()
+	vars := []string{"MUSTER_TOKEN=0123456789abcdef", "MUSTER_ETCD_USER=me:secret"}
+	muster(t, t.TempDir(), vars, "init", "-s", "--", "sh", "-c", "echo $MUSTER_TOKEN $MUSTER_ETCD_USER").ends(0, "0123456789abcdef me:secret")
 }
 
 // The launcher that is looked at is not one within a worker, whatever number of nodes the platform tells it.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -40,6 +41,7 @@ func TestPark(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		p.asks("status").ends(0, "job llm-0.llm.ns: parked for", "world size 2 on 2 nodes", "waits for: SIGTERM")
+		p.asks("status", "--watch").ends(0, "the job has ended: ")
 		p.asks("health", "ready").ends(0)
 		p.asks("health", "live").ends(0)
 		p.asks("ctl", "restart").ends(1, "the job is over, and this agent is parked")
@@ -55,6 +57,56 @@ func TestPark(t *testing.T) {
 	all[0].ends(0, "told to end by SIGTERM, after the job")
 	all[1].asks("ctl", "stop").ends(0)
 	all[1].ends(0)
+}
+
+// A pod that is made again beside parked ones waits as long as they are there, whatever --join-timeout says, whether it is that which hosts the meeting or
+// another one; and when all were made again, as a rollout does, the job begins anew.
+func TestParkMadeAgain(t *testing.T) {
+	t.Parallel()
+	for _, first := range []int{0, 1} {
+		t.Run(fmt.Sprint("pod ", first), func(t *testing.T) {
+			t.Parallel()
+			endpoint := fmt.Sprintf("127.0.0.1:%d", freeport.Take(t))
+			pod := func(n int) *program {
+				serve := []string{"yes", "no"}[n]
+				return muster(t, t.TempDir(), lwsPod(2, n), "run", "--park", "yes", "--join-timeout", "10s", "--rdzv-endpoint", endpoint, "--serve", serve, "--", "sh", "-c", "echo trained $RANK of $WORLD_SIZE")
+			}
+			all := []*program{pod(0), pod(1)}
+			for _, p := range all {
+				p.says("parked after success: ")
+			}
+			made := func(n int) {
+				all[n].cmd.Process.Signal(syscall.SIGTERM)
+				all[n].ends(0)
+				all[n] = pod(n)
+			}
+			stays := all[1-first]
+			agent := agentOf(t, stays.cmd.Process.Pid)
+			syscall.Kill(agent, syscall.SIGKILL) // the next one says so, too
+			for s := (report.Status{}); s.Phase != report.Parked || s.PID == agent; {
+				q := stays.asks("status", "--json")
+				if <-q.done; over(stays) {
+					t.Fatalf("it ended: %s", stays.out.String())
+				}
+				_ = json.Unmarshal([]byte(q.out.String()), &s) // between the two nobody answers
+			}
+			made(first)
+			all[first].says("the job has ended well, and agents of it are parked: this node waits beside them")
+			for longer := regexp.MustCompile(`, (1[1-9]|[2-9]\d) s: `); !longer.MatchString(all[first].out.String()); { // than --join-timeout
+				if <-all[first].asks("health", "ready").done; over(all[first]) {
+					t.Fatalf("it ended: %s", all[first].out.String())
+				}
+			}
+			all[first].asks("health", "ready").ends(0)
+			made(1 - first)
+			for n, p := range all {
+				p.says(fmt.Sprintf("trained %d of 2", n))
+				p.says("parked after success: ")
+				p.cmd.Process.Signal(syscall.SIGTERM)
+				p.ends(0)
+			}
+		})
+	}
 }
 
 // An agent that dies while it is parked is followed by one that is, too. Failures do not park, nor does anything where nobody starts it again.

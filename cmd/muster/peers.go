@@ -77,20 +77,22 @@ func measurePeers(ctx context.Context, plan peers.Plan, asJSON bool) error {
 		table.w = io.Discard
 	}
 	plan.Seen = table.pairs
-	nodes, pairs, err := peers.Measure(ctx, store, self, size, plan)
+	measured, err := peers.Measure(ctx, store, self, size, plan)
 	if err != nil {
 		return err
 	}
+	nodes := measured.Nodes
 	reduced, err := allReduced(ctx, store, nodes, rank, plan.Each, func(round []peers.Reduced) { table.reduced(nodes, round) })
 	if err != nil || rank != 0 {
 		return err
 	}
-	faults, differences := peers.Judge(nodes, pairs)
-	faults = append(faults, peers.JudgeReduced(nodes, reduced.Rounds)...)
+	faults, differences := peers.Judge(measured)
+	slow, doubts := peers.JudgeReduced(nodes, reduced.Rounds)
+	faults, doubts = append(faults, slow...), append(measured.Doubts, doubts...)
 	if asJSON {
-		err = peersJSON(os.Stdout, nodes, pairs, reduced, faults, differences)
+		err = peersJSON(os.Stdout, measured, reduced, faults, doubts, differences)
 	} else {
-		peersVerdict(os.Stdout, nodes, reduced, faults, differences)
+		peersVerdict(os.Stdout, nodes, reduced, faults, append(doubts, differences...))
 	}
 	if err == nil && len(faults) > 0 {
 		leaveWord(faults[0])
@@ -205,7 +207,7 @@ func leaveWord(sentence string) {
 	}
 }
 
-func peersJSON(w io.Writer, nodes []peers.Node, pairs []peers.Pair, reduced allReduces, faults, differences []string) error {
+func peersJSON(w io.Writer, m peers.Measured, reduced allReduces, faults, doubts, differences []string) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	return e.Encode(struct {
@@ -213,8 +215,9 @@ func peersJSON(w io.Writer, nodes []peers.Node, pairs []peers.Pair, reduced allR
 		Pairs       []peers.Pair `json:"pairs"`
 		AllReduces  allReduces   `json:"all_reduces"`
 		Faults      []string     `json:"faults"`
+		Doubts      []string     `json:"doubts"`
 		Differences []string     `json:"differences"`
-	}{nodes, pairs, reduced, append([]string{}, faults...), append([]string{}, differences...)})
+	}{m.Nodes, m.Pairs, reduced, append([]string{}, faults...), append([]string{}, doubts...), append([]string{}, differences...)})
 }
 
 // A peersTable shows what was measured as it comes, each round's slowest first: so many rounds may take minutes.
@@ -246,7 +249,11 @@ func (t *peersTable) pairs(nodes []peers.Node, round []peers.Pair) {
 			fmt.Fprintln(t.w, p.Error)
 			continue
 		}
-		fmt.Fprintf(t.w, "%-7.0f  %-7.0f  %v\n", p.Forth, p.Back, p.Latency.Round(time.Microsecond))
+		again := ""
+		if p.Times > 1 {
+			again = ", again"
+		}
+		fmt.Fprintf(t.w, "%-7.0f  %-7.0f  %v%s\n", p.Forth, p.Back, p.Latency.Round(time.Microsecond), again)
 	}
 	t.more(len(round) - len(shown))
 }
@@ -278,19 +285,21 @@ func (t *peersTable) reduced(nodes []peers.Node, round []peers.Reduced) {
 }
 
 // peersVerdict says what all of that comes to.
-func peersVerdict(w io.Writer, nodes []peers.Node, reduced allReduces, faults, differences []string) {
+func peersVerdict(w io.Writer, nodes []peers.Node, reduced allReduces, faults, warnings []string) {
 	if reduced.Skipped != "" {
 		fmt.Fprintln(w, reduced.Skipped)
 	}
 	for _, f := range faults {
 		fmt.Fprintf(w, "FAIL  %s\n", f)
 	}
-	for _, d := range differences {
+	for _, d := range warnings {
 		fmt.Fprintf(w, "warn  %s\n", d)
 	}
 	switch untold := peers.Untold(len(nodes), reduced.Rounds); {
 	case untold != "":
 		fmt.Fprintf(w, "%d nodes: %s\n", len(nodes), untold)
+	case len(faults) == 0 && len(nodes) == 1:
+		fmt.Fprintln(w, "1 node: there is no other to compare it with")
 	case len(faults) == 0:
 		fmt.Fprintf(w, "%d nodes: no node and no link is slower than the others\n", len(nodes))
 	}

@@ -12,6 +12,7 @@ import (
 // Four agents on two hosts say in which rack they are, and those of one rack have neighbouring ranks; a number that a person gave stays as it is.
 // Status says which order that is, and why.
 func TestPlaces(t *testing.T) {
+	t.Parallel()
 	_, on := hosts(t)
 	racks := []string{"b", "a", "b", "a"}
 	for _, c := range []struct {

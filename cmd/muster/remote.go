@@ -27,15 +27,16 @@ import (
 // A stand is a program of ssh's that muster stands for: by a link that took its place, or as a command.
 type stand struct {
 	name, doc string // no doc: it is not for people
+	usage     string // of what it takes those that count
 	run       func(args []string) error
 }
 
 func stands() []stand {
 	return []stand{
-		{"sshd", "run what other nodes of the job ask for, in the place of ssh's server", sshd},
-		{"ssh", "run a command on another node, where muster is sshd", ssh},
-		{"pdsh", "run a command on several nodes, where muster is sshd", pdsh},
-		{"sshd-session", "", sshdSession},
+		{"sshd", "run what other nodes of the job ask for, in the place of ssh's server", "[-p PORT] [-f FILE] [-o Port=PORT]", sshd},
+		{"ssh", "run a command on another node, where muster is sshd", "[-p PORT] [-i FILE] [-F FILE] [-n] [-o Port=PORT] [-o HostName=HOST] HOST command...", ssh},
+		{"pdsh", "run a command on several nodes, where muster is sshd", "[-S] [-f N] [-x HOSTS] [-N] -w HOSTS command...", pdsh},
+		{"sshd-session", "", "", sshdSession},
 	}
 }
 
@@ -56,7 +57,12 @@ func standIn(args []string) (error, bool) {
 	if isSet(bypass) {
 		return becomeReal(name, args), true
 	}
-	err := stands()[i].run(args[1:])
+	s := stands()[i]
+	if s.doc != "" && len(args) == 2 && args[1] == "--help" {
+		fmt.Printf("muster %s: %s\n\n  muster %s %s\n\nOther options of the real one are taken, and change nothing: docs/no-ssh.md.\n", s.name, s.doc, s.name, s.usage)
+		return nil, true
+	}
+	err := s.run(args[1:])
 	if ours := (exit)(0); err == nil || errors.As(err, &ours) {
 		return err, true
 	}

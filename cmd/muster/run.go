@@ -8,16 +8,21 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/muster-run/muster/framework"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher"
 	"github.com/muster-run/muster/launcher/pid1"
 	"github.com/muster-run/muster/report"
+	"github.com/muster-run/muster/report/events"
+	"github.com/muster-run/muster/report/web"
 	"github.com/muster-run/muster/topology"
 )
 
@@ -45,8 +50,10 @@ func jobFlags(c *launcher.Config) []cli.Flag {
 		&cli.GenericFlag{Name: "grace", Value: seconds{&c.Grace}, Usage: "`TIME` from TERM to KILL when this job is told to stop (25s)"},
 		&cli.GenericFlag{Name: "worker-store", Value: choice{&c.WorkerStore, "auto agent rank0"}, Usage: "`WHO` hosts the workers' store: auto, agent, rank0"},
 		&cli.GenericFlag{Name: "debug", Value: &debugged{&c.Debug}, Hidden: true, Usage: "`[=CMD]` that each worker runs instead of training, sleep if not given; see muster exec"},
+		&cli.GenericFlag{Name: "http", Value: pageAddress{&c.HTTP}, Usage: "`ADDR` of the status page: [HOST]:PORT, or :8080-8090, the first free (none)"},
 		&cli.StringFlag{Name: "verdict", Destination: &c.VerdictFile, Usage: "`FILE` for the verdict as JSON, when the job has ended"},
 		&cli.StringFlag{Name: "journal", Destination: &c.JournalFile, Hidden: true, Usage: "`FILE` for the events of the job, for muster replay"},
+		&cli.GenericFlag{Name: "events", Value: eventLog{&c.EventsFile}, Hidden: true, Usage: "`FILE` for a line of JSON for each thing that is seen and decided, %h the host, %j the job; - standard output; fd:N (none)"},
 		&cli.StringFlag{Name: "token-file", Destination: &c.TokenFile, Hidden: true, Usage: "`FILE` with a secret of the job's nodes, the same on all; or MUSTER_TOKEN"},
 		&cli.StringFlag{Name: "local-addr", Destination: &c.LocalAddr, Hidden: true, Usage: "`ADDR` at which this node is reached best"},
 		&cli.GenericFlag{Name: "serve", Value: choice{&c.Serve, "auto yes no"}, Hidden: true, Usage: "`auto|yes|no` whether this node hosts the meeting point"},
@@ -71,6 +78,35 @@ func jobFlags(c *launcher.Config) []cli.Flag {
 	}, slices.Concat(etcdFlags(&c.Etcd), ncclFlags(c), hangFlags(c), stoppingFlags(c), outputFlags(c), torchrunFlags(c))...)
 }
 
+// pageAddress is where the status page is served, as a flag.
+type pageAddress struct{ at *string }
+
+func (v pageAddress) Set(text string) error {
+	if _, err := web.ParseAddress(text); err != nil {
+		return err
+	}
+	*v.at = text
+	return nil
+}
+
+func (v pageAddress) String() string { return "" }
+
+// etcdUserVariable may hold a password of muster's own, which workers have no use for.
+const etcdUserVariable = "MUSTER_ETCD_USER"
+
+// eventLog is where the events go, as a flag.
+type eventLog struct{ file *string }
+
+func (v eventLog) Set(text string) error {
+	if err := events.Pattern(text); err != nil {
+		return err
+	}
+	*v.file = text
+	return nil
+}
+
+func (v eventLog) String() string { return "" }
+
 // configure completes c with what only the process itself knows.
 func configure(x *cli.Context, c *launcher.Config) {
 	c.Argv = x.Args().Slice()
@@ -79,12 +115,17 @@ func configure(x *cli.Context, c *launcher.Config) {
 	c.From = givenBy(x)
 	c.Host = thisHost()
 	c.Root = topology.Root("/")
-	c.Environ = slices.DeleteFunc(os.Environ(), func(kv string) bool {
-		name, _, _ := strings.Cut(kv, "=")
-		return slices.Contains([]string{launcher.TokenVariable, understoodVariable, noSSH, flagsVariable}, name)
-	})
+	c.Environ = without(os.Environ(), launcher.TokenVariable, etcdUserVariable, understoodVariable, noSSH, flagsVariable)
 	c.Version = version()
 	c.Notes = append(c.Notes, misspelt(allFlags(x), c.Environ)...)
+}
+
+// without is an environment that lacks these variables.
+func without(environ []string, names ...string) []string {
+	return slices.DeleteFunc(environ, func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return slices.Contains(names, name)
+	})
 }
 
 func thisHost() job.Host {
@@ -137,11 +178,21 @@ const terminationLog = "MUSTER_TERMINATION_LOG"
 
 // run is both processes: the first one, which starts this program again, and the agent that it starts.
 func run(x *cli.Context, c launcher.Config) (err error) {
-	if c.Host = thisHost(); pid1.Agent() && c.InEtcd() {
+	c.Host = thisHost()
+	if pid1.Agent() && c.InEtcd() {
 		c.OpenEtcd = etcdOpener() // perhaps as another program
+	}
+	if pid1.Agent() && c.HTTP != "" {
+		c.Metrics, err = metricsOpener() // the same
+		if err != nil {
+			c.Notes = append(c.Notes, "no metrics: "+err.Error())
+		}
 	}
 	first, err := pid1.Connect()
 	if errors.Is(err, pid1.ErrNone) {
+		if err := checkPassed(c.EventsFile, givenBy(x)["events"]); err != nil {
+			return err
+		}
 		return status(pid1.Main(pid1.Config{
 			TerminationLog: os.Getenv(terminationLog), Grace: c.StopTimeout, LostCode: job.ExitRetry,
 		}))
@@ -156,6 +207,8 @@ func run(x *cli.Context, c launcher.Config) (err error) {
 		first.Close(exitCode(err))
 	}()
 	configure(x, &c)
+	c.Machine = sync.OnceValues(func() (topology.Machine, error) { return topology.Probe(c.Root) })
+	go c.Machine() // beside all that must be done before it is needed, which waits for it; who ends before that ends the program
 	defer func(began time.Time) { leaveVerdict(c.VerdictFile, began, err) }(time.Now())
 	if err := styled(&c); err != nil {
 		return err
@@ -172,6 +225,28 @@ func run(x *cli.Context, c launcher.Config) (err error) {
 	}
 	c.Log = newLog(c.Console.Stderr())
 	return finish(c, launcher.Run(context.Background(), c).Verdict)
+}
+
+// checkPassed reports that the events are to go to a descriptor that nobody passed to this process, for one of its own may have that number, or to a socket. A variable may have
+// been meant for another program, which started this one.
+func checkPassed(where, by string) error {
+	number, is := strings.CutPrefix(where, "fd:")
+	if !is {
+		return nil
+	}
+	fd, _ := strconv.Atoi(number) // it was looked at
+	why, hint, at := fmt.Sprintf("no descriptor %d was passed to muster", fd), fmt.Sprintf(", as by %d>>FILE", fd), unix.Stat_t{}
+	if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+		if err := unix.Fstat(fd, &at); err != nil || at.Mode&unix.S_IFMT != unix.S_IFSOCK {
+			return nil
+		}
+		why, hint = fmt.Sprintf("descriptor %d is a socket", fd), "; give a file or a pipe"
+	}
+	if strings.HasPrefix(by, "-") {
+		return wrong("--events %s: %s", where, why+hint)
+	}
+	fmt.Fprintf(os.Stderr, "muster: %s=%s: %s, and events are written nowhere\n", by, where, why)
+	return os.Unsetenv(by)
 }
 
 // leaveVerdict leaves the verdict on what ended before there was a job, which leaves its own: its end is an error without a word.

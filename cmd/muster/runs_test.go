@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/test/golden"
 )
 
 // runScenes are what PID 1 must do that is the first process of `muster run`. Where muster init, tini and dumb-init have the like, the scene
@@ -69,7 +70,7 @@ func asRun(flags string) [3]string { return [3]string{flags + " --", lacks, lack
 
 // The first process of muster run, as PID 1 of a namespace or below somebody else's.
 func TestRuns(t *testing.T) {
-	if !*update { // else another test may write docs/pid1.md
+	if !golden.Update() { // else another test may write docs/pid1.md
 		t.Parallel()
 	}
 	self, err := os.Executable()

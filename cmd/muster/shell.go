@@ -30,7 +30,7 @@ import (
 // linksVariable names the directory with the links of a shell script's job; the others are what muster in it must know, and is not for its
 // workers: what was in BASH_ENV before, the flags of the muster run that runs the script, and the shell that waits for this process.
 const (
-	linksVariable   = "MUSTER_LINKS"
+	linksVariable   = "MUSTER_SHELL_LINKS"
 	bashVariable    = "MUSTER_BASH_ENV"
 	flagsVariable   = "MUSTER_SHELL_FLAGS"
 	waitingVariable = "MUSTER_SHELL"

@@ -213,7 +213,7 @@ func TestEnvIsWhatWorkersGet(t *testing.T) {
 	env := muster(t, dir, vars, append([]string{"env"}, args...)...)
 	env.ends(0, "ROLE_NAME=default ", `(was "mine")`)
 	for _, name := range strings.Fields(rest) {
-		own := os.Getenv(name) != "" || strings.Contains(name, "PYENV") || slices.Contains([]string{asMuster, "TMPDIR", "LC_CTYPE", "OMP_NUM_THREADS"}, name)
+		own := os.Getenv(name) != "" || strings.Contains(name, "PYENV") || slices.Contains([]string{asMuster, "GORACE", "TMPDIR", "LC_CTYPE", "OMP_NUM_THREADS"}, name)
 		if !own && !strings.Contains(env.out.String(), "\n"+name+"=") {
 			t.Errorf("a worker has %s, of which muster env does not tell", name)
 		}

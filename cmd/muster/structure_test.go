@@ -1,40 +1,24 @@
 package main
 
 import (
-	"flag"
+	"bytes"
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/muster-run/muster/test/golden"
 	"github.com/urfave/cli/v2"
 )
 
-var update = flag.Bool("update", false, "rewrite the golden files")
-
 const module = "github.com/muster-run/muster"
-
-// golden compares got with a file under testdata, or writes it there.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s differs; `make golden`, and read the diff. Got:\n%s", path, got)
-	}
-}
 
 // Every package says in exactly one place what it is.
 func TestPackageComments(t *testing.T) {
@@ -59,6 +43,108 @@ func TestPackageComments(t *testing.T) {
 	}
 }
 
+// Every package that has tests looks at what they leave; those that play whole programs, this one and what is in test, do not.
+func TestPackagesLookForLeaks(t *testing.T) {
+	looks := regexp.MustCompile(`(?s)func TestMain\(m \*testing\.M\).*\bleak\.(Main|Run)\(m\)`)
+	files := "{{.ImportPath}} {{.Dir}}{{range .TestGoFiles}} {{.}}{{end}}{{range .XTestGoFiles}} {{.}}{{end}}"
+	for _, row := range strings.Split(strings.TrimSpace(run1(t, "go", "list", "-tags", "full", "-f", files, module+"/...")), "\n") {
+		words := strings.Fields(row)
+		found := len(words) == 2 || words[0] == module+"/cmd/muster" || words[0] == module+"/heartbeat/page" || strings.HasPrefix(words[0], module+"/test/")
+		for _, name := range words[2:] {
+			text, err := os.ReadFile(filepath.Join(words[1], name))
+			found = found || err == nil && looks.Match(text)
+		}
+		if !found {
+			t.Errorf("%s: no TestMain calls leak.Main", words[0])
+		}
+	}
+}
+
+// What every start of the program would pay for, and hardly one needs: for a variable of a package no pattern is compiled, and no function called that
+// is written there. Those that are compiled at their first use can be.
+func TestPackagesBeginWithoutWork(t *testing.T) {
+	for _, dir := range strings.Fields(run1(t, "go", "list", "-deps", "-f", "{{if .Module}}{{if .Module.Main}}{{.Dir}}{{end}}{{end}}", ".")) {
+		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range files {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			names := token.NewFileSet()
+			f, err := parser.ParseFile(names, name, nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range f.Decls {
+				if g, ok := d.(*ast.GenDecl); ok {
+					ast.Inspect(g, func(n ast.Node) bool {
+						call, ok := n.(*ast.CallExpr)
+						switch {
+						case ok && onTheSpot(call.Fun):
+							t.Errorf("%s: work for every start; lazy.Regexp and sync.OnceValue leave it until it is needed", names.Position(call.Pos()))
+						case ok && isOf(call.Fun, "lazy"):
+							if _, err := regexp.Compile(literal(call.Args[0])); err != nil || literal(call.Args[0]) == "" {
+								t.Errorf("%s: no literal that is a pattern: %v", names.Position(call.Pos()), err)
+							}
+						}
+						_, later := n.(*ast.FuncLit)
+						return !later
+					})
+				}
+			}
+		}
+	}
+}
+
+// onTheSpot reports whether what is called compiles a pattern, or is a function that was written for this call.
+func onTheSpot(fun ast.Expr) bool {
+	_, written := fun.(*ast.FuncLit)
+	return written || isOf(fun, "regexp")
+}
+
+// isOf reports whether a function is one of a package.
+func isOf(fun ast.Expr, name string) bool {
+	f, ok := fun.(*ast.SelectorExpr)
+	if !ok {
+		return false
+	}
+	from, ok := f.X.(*ast.Ident)
+	return ok && from.Name == name
+}
+
+// literal is the text that stands in the source; "": it is no text, or a name's.
+func literal(x ast.Expr) string {
+	switch x := x.(type) {
+	case *ast.BasicLit:
+		text, _ := strconv.Unquote(x.Value)
+		return text
+	case *ast.BinaryExpr:
+		return literal(x.X) + literal(x.Y)
+	}
+	return ""
+}
+
+// The linker leaves methods out that nobody calls, as long as nothing looks for methods by their names, as templates do: with them the program is a
+// tenth larger, and slower to start.
+func TestProgramLooksForNoMethods(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command("go", "build", "-ldflags=-dumpdep", "-o", os.DevNull, ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	graph, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %.2000s", err, graph)
+	}
+	if !bytes.Contains(graph, []byte("main.main")) {
+		t.Fatalf("the linker said %.200q", graph)
+	}
+	if before, after, found := bytes.Cut(graph, []byte("<ReflectMethod>")); found {
+		from, _, _ := bytes.Cut(after, []byte("\n"))
+		t.Errorf("methods are looked for by their names: %s<ReflectMethod>%s", before[bytes.LastIndexByte(before, '\n')+1:], from)
+	}
+}
+
 // The map of the house: which room opens which, in the build that everybody runs, and what is different in the full one, which
 // that one carries. It forbids nothing; a new arrow is a line in the diff.
 func TestGoldenImports(t *testing.T) {
@@ -69,7 +155,7 @@ func TestGoldenImports(t *testing.T) {
 			rows = append(rows, "full build, "+row)
 		}
 	}
-	golden(t, "imports.txt", strings.Join(rows, "\n")+"\n")
+	golden.File(t, "testdata/imports.txt", strings.Join(rows, "\n")+"\n")
 }
 
 // imports is a row for each of our packages, with those that it imports when built with tags.
@@ -107,7 +193,7 @@ func TestGoldenHelp(t *testing.T) {
 	for _, c := range commands() {
 		pageOf(&all, c)
 	}
-	golden(t, "help.txt", all.String())
+	golden.File(t, "testdata/help.txt", all.String())
 	var first strings.Builder
 	help(&first, runCommand(), false)
 	if n := strings.Count(first.String(), "\n"); n > 40 {

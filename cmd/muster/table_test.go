@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/muster-run/muster/test/golden"
 )
 
 // A conformance is docs/pid1.md: one row for each case, which names the tests that try it. What tini and dumb-init come to beside muster
@@ -88,7 +90,7 @@ func (r row) tags() []string {
 // check compares what came with what the row says, or writes it there: for the originals, and for muster under its own name.
 func (r row) check(t *testing.T, i initUnderTest, want, got string) {
 	t.Helper()
-	if *update && !strings.HasPrefix(i.name, "muster as") {
+	if golden.Update() && !strings.HasPrefix(i.name, "muster as") {
 		r.cells[3+i.column] = got
 		r.of.mu.Lock()
 		defer r.of.mu.Unlock()
@@ -101,7 +103,7 @@ func (r row) check(t *testing.T, i initUnderTest, want, got string) {
 }
 
 func (c *conformance) write(t *testing.T) {
-	if *update {
+	if golden.Update() {
 		if err := os.WriteFile(c.path, []byte(strings.Join(c.lines, "\n")), 0o644); err != nil {
 			t.Error(err)
 		}

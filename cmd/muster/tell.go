@@ -46,7 +46,7 @@ func readCarried(path string) ([]byte, error) {
 // maxRead bounds files that are read to understand what is to be run, in bytes.
 const maxRead = 16 << 20
 
-// readSmall reads a regular file: a FIFO may take for ever, standard input is the program's, and some devices have no end.
+// readSmall reads a regular file that is no program: a FIFO may take for ever, standard input is the program's, and some devices have no end.
 func readSmall(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -62,6 +62,10 @@ func readSmall(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
+	var first [4]byte
+	if _, err := f.ReadAt(first[:], 0); err == nil && string(first[:]) == "\x7fELF" {
+		return nil, fmt.Errorf("%s is a program", path)
+	}
 	return io.ReadAll(io.LimitReader(f, maxRead))
 }
 

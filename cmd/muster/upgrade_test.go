@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -30,16 +31,20 @@ func TestUpgrade(t *testing.T) {
 	if err := os.WriteFile(doomed, []byte("#!/bin/sh\n[ $1 = version ] && echo muster v99 && exit 0\nexit 1\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	ctl(0, "makes way for muster v99", doomed)
+	ctl(1, "doomed did not begin", doomed)
 	p.says("; another one takes over, the workers go on")
 	p.says("took over from an agent that died: round 0, 2 workers of this node")
 
 	newer := filepath.Join(t.TempDir(), "newer")
 	copyFile(t, newer, "/proc/self/exe")
-	ctl(0, "makes way for muster", newer)
-	p.saysTimes(tookOver, 2)
-	if exe := agentExe(p.status().PID); exe != newer {
+	q := p.asks("ctl", "upgrade", newer)
+	q.ends(0, "makes way for muster")
+	pid := p.status().PID
+	if exe := agentExe(pid); exe != newer {
 		t.Errorf("the agent is %s", exe)
+	}
+	if want := fmt.Sprintf("goes on, pid %d\n", pid); !strings.Contains(q.out.String(), want) {
+		t.Errorf("%q does not say %q", q.out.String(), want)
 	}
 	signalFile(t, end)
 	for n, p := range all {
