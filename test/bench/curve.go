@@ -17,9 +17,11 @@ var worlds = []struct{ agents, plays int }{{10, 15}, {100, 9}, {1000, 9}, {4000,
 // filesPerAgent are the leader's ends of its connections to the store and to the leader, and one more while that changes hands.
 const filesPerAgent = 3
 
-// curve is what worlds of many agents cost, as a table. Each world comes to be in processes of its own.
-func curve() string {
+// curve is what worlds of many agents cost, as a table and as pictures. Each world comes to be in processes of its own.
+func curve() (string, []panel) {
 	lines := [][]string{{"agents", "all have the world", "all are connected", "all have heard the start", "CPU time of the leader and its store", "of all others", "of all, for each agent"}}
+	times := panel{title: "a world of agents", x: "agents", y: "ms until", curves: []line{{name: "all met"}, {name: "all started"}}}
+	cost := panel{title: "what it takes", x: "agents", y: "ms of CPU time", curves: []line{{name: "leader"}, {name: "others"}}}
 	for _, w := range worlds {
 		if !roomFor(w.agents, filesPerAgent) {
 			continue
@@ -36,13 +38,21 @@ func curve() string {
 				columns[i] = append(columns[i], cell{time: t})
 			}
 		}
-		line := []string{strconv.Itoa(w.agents)}
+		row := []string{strconv.Itoa(w.agents)}
 		for _, cells := range columns {
-			line = append(line, summary(cells))
+			row = append(row, summary(cells))
 		}
-		lines = append(lines, line)
+		lines = append(lines, row)
+		if len(columns[0]) == 0 {
+			continue
+		}
+		at := func(column int) point {
+			return point{float64(w.agents), columns[column][len(columns[column])/2].time.Seconds() * 1e3}
+		} // summary sorts
+		times.curves[0].points, times.curves[1].points = append(times.curves[0].points, at(0)), append(times.curves[1].points, at(2))
+		cost.curves[0].points, cost.curves[1].points = append(cost.curves[0].points, at(3)), append(cost.curves[1].points, at(4))
 	}
-	return aligned(lines)
+	return aligned(lines), []panel{times, cost}
 }
 
 // roomFor reports whether a process may have so many open files for each of some agents.

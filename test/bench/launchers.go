@@ -14,6 +14,7 @@ type launcher struct {
 	runs  int
 	agent func(j job, node int) []string
 	slow  bool // a torchrun: it is spared what takes minutes
+	plain bool // measured on one node, without files of output: what it does beyond is its torchrun's
 }
 
 // A job is what a scene asks for.
@@ -45,14 +46,22 @@ func launchers(o options) ([]launcher, error) {
 		if err != nil {
 			return nil, err
 		}
-		number, err := torchVersion(python)
+		number, err := versionOf(python, "torch")
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, launcher{name: "torchrun " + number, runs: o.peers, slow: true,
 			agent: torchrunAgent(python, strings.HasPrefix(number, "1."))})
 	}
-	return all, nil
+	python, err := pythonOf("launchers")
+	if err != nil {
+		return nil, err
+	}
+	number, err := versionOf(python, "accelerate")
+	if err != nil {
+		return nil, err
+	}
+	return append(all, launcher{name: "accelerate " + number, runs: o.peers, plain: true, agent: accelerateAgent(python)}), nil
 }
 
 func pythonOf(which string) (string, error) {
@@ -65,10 +74,10 @@ func pythonOf(which string) (string, error) {
 	return strings.TrimSpace(string(path)), nil
 }
 
-func torchVersion(python string) (string, error) {
-	version, err := exec.Command(python, "-c", "import torch; print(torch.__version__)").Output()
+func versionOf(python, module string) (string, error) {
+	version, err := exec.Command(python, "-c", "import "+module+" as m; print(m.__version__)").Output()
 	if err != nil {
-		return "", fmt.Errorf("%s: import torch: %w", python, err)
+		return "", fmt.Errorf("%s: import %s: %w", python, module, err)
 	}
 	return strings.TrimSpace(string(version)), nil
 }
@@ -112,6 +121,20 @@ func torchrunAgent(python string, old bool) func(job, int) []string {
 		}
 		if j.host >= 0 {
 			argv = append(argv, "--rdzv_conf", fmt.Sprintf("is_host=%v", j.host == node))
+		}
+		return append(argv, j.worker...)
+	}
+}
+
+// accelerateAgent leaves nothing to be asked or guessed. --multi_gpu, which needs no GPU to start workers, is how it becomes a torchrun.
+func accelerateAgent(python string) func(job, int) []string {
+	return func(j job, _ int) []string {
+		argv := []string{python, "-m", "accelerate.commands.launch", "--no_python", "--num_machines", "1", "--num_cpu_threads_per_process", "1",
+			"--mixed_precision", "no", "--dynamo_backend", "no", "--num_processes", fmt.Sprint(j.workers)}
+		if j.workers == 1 {
+			argv = append(argv, "--cpu")
+		} else {
+			argv = append(argv, "--multi_gpu", "--monitor_interval", "0.1")
 		}
 		return append(argv, j.worker...)
 	}

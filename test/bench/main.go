@@ -28,6 +28,9 @@ type options struct {
 	only   *regexp.Regexp
 	full   bool
 	hooked int
+	turns  int
+
+	pictures string
 }
 
 func main() {
@@ -39,6 +42,8 @@ func main() {
 	flag.StringVar(&only, "only", ".", "`regexp` that the names of scenes must match")
 	flag.BoolVar(&o.full, "full", false, "32 agents of torchrun too, which takes minutes")
 	flag.IntVar(&o.hooked, "trainings", 6, "`plays` of what the hook costs a training, with each PyTorch; 0: none")
+	flag.IntVar(&o.turns, "turns", 20, "`turns` of each store for each kind of request")
+	flag.StringVar(&o.pictures, "pictures", "", "`directory` for pictures of the curves")
 	var w world
 	flag.Var(&w, "world", "only make a world of so many `agents`, once")
 	var b beating
@@ -108,12 +113,24 @@ func bench(o options) error {
 	if len(t.rows) > 0 {
 		fmt.Print("\n", t.String())
 	}
-	for _, curve := range []struct {
-		name  string
-		table func() string
-	}{{"world", curve}, {"beats", pulseTable}} {
-		if o.only.MatchString(curve.name) {
-			fmt.Print("\n", curve.table())
+	if o.only.MatchString("world") {
+		table, panels := curve()
+		fmt.Print("\n", table)
+		if err := draw(o.pictures, "performance-world.svg", panels); err != nil {
+			return err
+		}
+	}
+	if o.only.MatchString("beats") {
+		fmt.Print("\n", pulseTable())
+	}
+	if o.only.MatchString("store") {
+		stores, err := measureStores(o, dir)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("\n%s\nload average at the end: %s\n", stores, load())
+		if err := draw(o.pictures, "performance-store.svg", stores.panels()); err != nil {
+			return err
 		}
 	}
 	if o.hooked > 0 && o.only.MatchString("hook") {

@@ -47,6 +47,8 @@ var scenes = []scene{
 		rows: []row{{"start, 1 node: agent → main of 1 worker", "20 ms"}}},
 	{name: "start-2", job: job{nodes: 1, workers: 2, worker: end}, play: lastMain,
 		rows: []row{{"start, 1 node: agent → main of the last of 2 workers", "20 ms"}}},
+	{name: "start-64", job: job{nodes: 1, workers: 64, worker: end}, play: lastMain,
+		rows: []row{{"start, 1 node: agent → main of the last of 64 workers", ""}}},
 	{name: "agents-2", job: job{nodes: 2, workers: 2, worker: end, host: -1}, play: lastMain,
 		rows: []row{{"start, 2 agents × 2 workers → last main", "50 ms"}}},
 	{name: "agents-8", job: job{nodes: 8, workers: 1, worker: end, host: -1}, play: lastMain,

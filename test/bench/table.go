@@ -21,7 +21,7 @@ func (t *table) measure(o options, s scene, dir, worker string) error {
 	plays := make([][][]cell, len(t.launchers)) // for each launcher, of each play, of each row
 	for i := range max(o.runs, o.peers) {
 		for k, l := range t.launchers {
-			if i >= l.runs || s.heavy && l.slow && (!o.full || i > 0) {
+			if i >= l.runs || l.plain && (s.job.nodes > 1 || s.job.tee) || s.heavy && l.slow && (!o.full || i > 0) {
 				continue
 			}
 			fmt.Fprintf(os.Stderr, "%-10s %-16s %d\r", s.name, l.name, i+1)

@@ -49,7 +49,7 @@ func openGym(dir, which string) (g gym, version string, err error) {
 	if g.python, err = pythonOf(which); err != nil {
 		return g, "", err
 	}
-	if version, err = torchVersion(g.python); err != nil {
+	if version, err = versionOf(g.python, "torch"); err != nil {
 		return g, "", err
 	}
 	if g.hook, err = page.Unpack(dir); err != nil {
