@@ -12,7 +12,7 @@ func TestAccelerate(t *testing.T) {
 	python := python(t)
 	s := open(t, "../../dialect/testdata/conf", "../../dialect/testdata/home")
 	d := drive(t, s.dir, python, "scripts/drive_accelerate.py")
-	path := strings.Join([]string{build(t, "accelerate"), filepath.Dir(python), "/usr/bin", "/bin"}, ":")
+	path := strings.Join([]string{linked(t, "accelerate"), filepath.Dir(python), "/usr/bin", "/bin"}, ":")
 	lines := linesOf(t, "accelerate")
 	if len(lines) < 30 {
 		t.Fatalf("%d command lines", len(lines))

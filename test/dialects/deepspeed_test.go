@@ -21,7 +21,7 @@ func TestDeepspeed(t *testing.T) {
 	python := python(t)
 	s := open(t, "../../dialect/testdata/hostfile", "../../dialect/testdata/deepspeed", "../../dialect/testdata/home")
 	d := drive(t, s.dir, python, "scripts/drive_deepspeed.py")
-	links := build(t, "deepspeed")
+	links := linked(t, "deepspeed")
 	path := strings.Join([]string{links, filepath.Dir(python), "/usr/bin", "/bin"}, ":")
 	lines := linesOf(t, "deepspeed")
 	if len(lines) < 30 {

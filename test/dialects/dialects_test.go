@@ -3,7 +3,6 @@ package dialects
 import (
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -16,9 +15,10 @@ import (
 	"time"
 
 	"github.com/muster-run/muster/test/freeport"
+	"github.com/muster-run/muster/test/stage"
 )
 
-var another = flag.String("muster", "", "`FILE` to test; else it is built from what is here")
+func TestMain(m *testing.M) { stage.Main(m, 2) }
 
 // A worker is what one saw of its launcher. See scripts/worker.py.
 type worker struct {
@@ -117,18 +117,11 @@ func words(t *testing.T, text string) []string {
 	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
 }
 
-// build makes muster, if no other was named, and links of these names to it. It returns their directory.
-func build(t *testing.T, links ...string) string {
+// linked makes links of these names and its own to muster, and returns their directory.
+func linked(t *testing.T, names ...string) string {
 	t.Helper()
-	dir := t.TempDir()
-	muster := *another
-	if muster == "" {
-		muster = filepath.Join(dir, "muster")
-		if out, err := exec.Command("go", "build", "-o", muster, "../../cmd/muster").CombinedOutput(); err != nil {
-			t.Fatalf("build muster: %v: %s", err, out)
-		}
-	}
-	for _, link := range links {
+	dir, muster := t.TempDir(), stage.Build(t)
+	for _, link := range append(names, "muster") {
 		if err := os.Symlink(muster, filepath.Join(dir, link)); err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +140,7 @@ func python(t *testing.T) string {
 }
 
 // patience is how long a launcher may take with workers that end at once.
-const patience = 2 * time.Minute
+const patience = 6 * time.Minute
 
 // run runs a command to its end. Its error has what it said.
 func (c command) run(ctx context.Context, dir string) error {

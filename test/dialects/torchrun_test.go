@@ -13,7 +13,7 @@ func TestTorchrun(t *testing.T) {
 	python := python(t)
 	s := open(t)
 	d := drive(t, s.dir, python, "scripts/drive_torchrun.py")
-	bin := build(t, "torchrun")
+	bin := linked(t, "torchrun")
 	path := strings.Join([]string{bin, filepath.Dir(python), "/usr/bin", "/bin"}, ":")
 	lines := linesOf(t, "torchrun")
 	if len(lines) < 30 {

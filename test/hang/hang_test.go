@@ -90,6 +90,7 @@ var scenes = []scene{
 	{name: "evaluation0", rank: 0, args: "--at 15 --long 8 --steps 80"},
 	{name: "evaluation0", rank: 0, args: "--at 15 --long 20 --steps 40", blind: true},
 	{name: "compile", rank: 0, args: "--at 0 --long 20 --steps 40"},
+	{name: "ending", rank: 0, args: "--at 10 --long 12 --steps 60", flags: "--hang-busy-after 5m", quick: []string{debian}},
 	{name: "graph", rank: 0, args: "--at 40 --steps 250", quick: []string{newest}},
 }
 
@@ -125,7 +126,7 @@ func (c scene) title() string {
 		return c.name + " without heartbeats"
 	case c.mild:
 		return c.name + " for a while"
-	case c.flags != "":
+	case c.flags != "" && c.name != "ending":
 		return c.name + " with " + strings.Fields(c.flags)[0]
 	case c.class != "" && c.rank == 0:
 		return c.name + " of rank 0"
@@ -164,6 +165,9 @@ func (c scene) play(t *testing.T, muster, torch string, book *figures) {
 	for _, l := range j.Lines() {
 		if c.class == "" && verdict(l) {
 			t.Errorf("of a healthy training it was said: %s", l.Text)
+		}
+		if c.name == "ending" && strings.Contains(l.Text, "this may be a hang") {
+			t.Errorf("of a rank whose script is over it was said: %s", l.Text)
 		}
 		if strings.Contains(l.Text, "train alone") {
 			t.Errorf("of ranks that communicate it was said: %s", l.Text)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	machines "github.com/muster-run/muster/test/stage"
 )
 
 // A record is what a worker told of itself, or, if what is "gone", what was seen of its end.
@@ -43,11 +45,7 @@ type book struct {
 }
 
 func openBook(dir string, changed func()) (*book, error) {
-	path := filepath.Join(dir, "book")
-	if err := unix.Mkfifo(path, 0o600); err != nil {
-		return nil, err
-	}
-	pipe, err := os.OpenFile(path, os.O_RDWR, 0) // to write as well, so that it does not end with a worker
+	pipe, err := machines.Book(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +93,7 @@ func (b *book) watch(r record) {
 		b.fail(err)
 		return
 	}
-	r.at, r.what = now(), "gone"
+	r.at, r.what = machines.Now(), "gone"
 	b.add(r)
 }
 

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	machines "github.com/muster-run/muster/test/stage"
 )
 
 // What a case does to a job, and what it waits for. Each deed is noted, for a world is right only if its workers began after it.
@@ -21,7 +23,7 @@ type deed struct {
 }
 
 // done notes that something is about to be done.
-func (s *stage) done(what string, hit ...*host) { s.last = deed{what, now(), hit} }
+func (s *stage) done(what string, hit ...*host) { s.last = deed{what, machines.Now(), hit} }
 
 // start starts the job's program with flags on some hosts; none named: on all.
 func (s *stage) start(flags string, hosts ...*host) {
@@ -94,32 +96,19 @@ func (s *stage) cut(some ...*host) {
 // sever drops every packet between some hosts and all others.
 func (s *stage) sever(some ...*host) {
 	s.t.Helper()
-	var there, here []string
-	for _, h := range s.machines() {
-		if slices.Contains(some, h) {
-			there = append(there, h.Port())
-		} else {
-			here = append(here, h.Port())
-		}
+	var cut []*machines.Machine
+	for _, h := range some {
+		cut = append(cut, h.Machine)
 	}
-	s.Switch.Network("nft", strings.NewReplacer("A", strings.Join(there, ", "), "B", strings.Join(here, ", ")).Replace(`
-		add table bridge cut
-		add chain bridge cut forward { type filter hook forward priority 0; }
-		add rule bridge cut forward iifname { A } oifname { B } drop
-		add rule bridge cut forward iifname { B } oifname { A } drop
-	`))
+	s.Cut(cut...)
 }
 
 // hush drops what agents tell each other, and nothing of what their workers do.
 func (s *stage) hush() {
 	s.t.Helper()
 	s.done("agents cut off")
-	s.Switch.Network("nft", strings.NewReplacer("P", strings.Join(s.agentPorts(), ", ")).Replace(`
-		add table bridge cut
-		add chain bridge cut forward { type filter hook forward priority 0; }
-		add rule bridge cut forward tcp dport { P } drop
-		add rule bridge cut forward tcp sport { P } drop
-	`))
+	ports := strings.Join(s.agentPorts(), ", ")
+	s.Drop(fmt.Sprintf("tcp dport { %s }", ports), fmt.Sprintf("tcp sport { %s }", ports))
 }
 
 // reset has the kernel end every connection between agents.
@@ -162,7 +151,7 @@ func (s *stage) agentPorts() []string {
 func (s *stage) heal() {
 	s.t.Helper()
 	s.done("heal")
-	s.Switch.Network("nft", "delete table bridge cut\n")
+	s.Heal()
 }
 
 // world waits for a world of n workers, all of which began after the last deed.
@@ -179,7 +168,7 @@ func (s *stage) world(n int) {
 // goesOn waits until each worker of the last world has made three more steps. None may have begun since the last deed.
 func (s *stage) goesOn() {
 	s.t.Helper()
-	from := now()
+	from := machines.Now()
 	ups := s.book.find(func(r record) bool { return r.what == "up" })
 	world := ups[len(ups)-ups[len(ups)-1].size:]
 	s.until("three more steps of each worker", func() bool {

@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	machines "github.com/muster-run/muster/test/stage"
 )
 
@@ -47,14 +45,6 @@ func (s *stage) close() {
 	s.book.close()
 }
 
-// machines are all that there are.
-func (s *stage) machines() []*host {
-	if s.aside == nil {
-		return s.hosts
-	}
-	return append([]*host{s.aside}, s.hosts...)
-}
-
 func (s *stage) must(err error) {
 	s.t.Helper()
 	if err != nil {
@@ -75,13 +65,4 @@ func (s *stage) until(what string, here func() bool) {
 		panic(gaveUp{})
 	}
 	s.t.Fatalf("in vain waited for %s", what)
-}
-
-// now is the time of the clock that the workers read, too.
-func now() time.Duration {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
-		panic(err) // there is no Linux without it
-	}
-	return time.Duration(t.Nano())
 }

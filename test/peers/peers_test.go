@@ -93,7 +93,7 @@ table inet apart {
 func TestAllReduce(t *testing.T) {
 	said := checked(t, 4, 1, job.ExitRefused, "50mbit", []string{"PYTHON_EXEC=" + stage.Python(t, "any")}, func(s *stage.Stage) { s.Machines()[2].Network("nft", apart) })
 	got := report(t, said)
-	if rounds := got.AllReduces.Rounds; len(rounds) != 2 || len(rounds[0]) != 2 || len(rounds[1]) != 2 || rounds[0][0].Outcomes[0].Mbps <= 0 {
+	if rounds := got.AllReduces.Rounds; len(rounds) != 4 || len(rounds[0]) != 2 || len(rounds[1]) != 2 || rounds[0][0].Outcomes[0].Mbps <= 0 {
 		t.Errorf("%+v", got.AllReduces)
 	}
 	for _, want := range []string{"node2 (node 2) reaches none of the 3 nodes it was to: ", "node2 (node 2) fails in an all-reduce with whomever: ", "node3 (node 3) makes all-reduces slow with whomever: "} {

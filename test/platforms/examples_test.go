@@ -3,7 +3,6 @@ package platforms
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -13,10 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/muster-run/muster/test/golden"
 	"github.com/muster-run/muster/test/stage"
 )
-
-var update = flag.Bool("update", false, "write what the examples' pods are, and what their READMEs show of them, anew")
 
 // An example is one of the directories under examples with a manifest, and what its job is.
 type example struct {
@@ -184,6 +182,10 @@ var all = []example{
 		play: one("/app/train.py", torch),
 	},
 	{
+		name: "init-container", gpus: 8, ranks: []int{0, 1}, expect: rule("indexed", 2, "vit-0.vit", nil),
+		play: one("/app/train.py", torch),
+	},
+	{
 		name: "trainjob-jax", gpus: 8, ranks: []int{0, 1, 2, 3}, expect: rule("trainjob-jax", 4, "jx-node-0-0.jx", 29500),
 		play: &play{
 			long: true, python: "jax", files: map[string]string{"/app/train.py": "../interop/scripts/jax_psum.py"},
@@ -242,27 +244,13 @@ func TestExamples(t *testing.T) {
 				t.Fatal(err)
 			}
 			file := filepath.Join("../../discovery/testdata/examples", e.name+".json")
-			golden(t, file, text.Bytes())
+			golden.File(t, file, text.Bytes())
 			said, err := exec.Command(muster, "discover", "--fixture", file).CombinedOutput()
 			if err != nil {
 				t.Errorf("%v: %s", err, said)
 			}
 			shows(t, filepath.Join(examples, e.name, "README.md"), string(said))
 		})
-	}
-}
-
-// golden is a file that has what was found.
-func golden(t *testing.T, file string, want []byte) {
-	t.Helper()
-	if got, _ := os.ReadFile(file); bytes.Equal(got, want) {
-		return
-	}
-	if !*update {
-		t.Fatalf("%s is not what the manifest makes; go test ./test/platforms -update, and read the diff", file)
-	}
-	if err := os.WriteFile(file, want, 0o644); err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -280,8 +268,8 @@ func shows(t *testing.T, file, said string) {
 	if strings.Contains(string(text), want.String()) {
 		return
 	}
-	if !*update {
-		t.Errorf("%s does not show\n%s", file, &want)
+	if !golden.Update() {
+		t.Fatalf("%s does not show\n%s", file, &want)
 	}
 	if err := os.WriteFile(file, table.ReplaceAll(text, []byte(want.String())), 0o644); err != nil {
 		t.Fatal(err)
@@ -293,7 +281,7 @@ var table = regexp.MustCompile(`(?m)^    pod .*\n(    .*\n)*`)
 
 // Every directory with a manifest is here.
 func TestAll(t *testing.T) {
-	here := map[string]bool{"pytorch-ddp": true, "slurm": true} // a script, for all of them, and TestSlurm
+	here := map[string]bool{"pytorch-ddp": true, "slurm": true, "monitoring": true} // a script, for all of them, TestSlurm, and what report/metrics tests
 	for _, e := range all {
 		here[e.name] = true
 	}

@@ -19,7 +19,8 @@ type pod struct {
 	WorkingDir string   `json:"workingDir,omitempty"`
 	Restart    string   `json:"restartPolicy"`
 
-	names []string // under which DNS has its address, in its namespace
+	inits [][]string // command lines of its init containers, whose image is muster's where they name no program
+	names []string   // under which DNS has its address, in its namespace
 	meta  meta
 	bare  bool // this is a host without Kubernetes
 }
@@ -53,6 +54,12 @@ func (c *cluster) pod(t template, name, restart string, env [][2]string, files m
 		p.Hostname = c.node(nth)
 	}
 	p.meta.Name = name
+	for _, first := range t.Spec.InitContainers {
+		if len(first.Command) == 0 {
+			first.Command = []string{"muster"}
+		}
+		p.inits = append(p.inits, slices.Concat(first.Command, first.Args))
+	}
 	main := t.Spec.Containers[0]
 	p.Container, p.WorkingDir = main.Name, main.WorkingDir
 	for _, v := range main.Env {

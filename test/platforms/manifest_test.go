@@ -31,9 +31,10 @@ type template struct {
 	Metadata meta
 	Spec     struct {
 		Hostname, Subdomain string
-		HostNetwork         bool   `yaml:"hostNetwork"`
-		DNSPolicy           string `yaml:"dnsPolicy"`
-		RestartPolicy       string `yaml:"restartPolicy"`
+		HostNetwork         bool        `yaml:"hostNetwork"`
+		DNSPolicy           string      `yaml:"dnsPolicy"`
+		RestartPolicy       string      `yaml:"restartPolicy"`
+		InitContainers      []container `yaml:"initContainers"`
 		Containers          []container
 	}
 }

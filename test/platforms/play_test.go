@@ -227,6 +227,11 @@ func (e example) image(t *testing.T, m *stage.Machine, p *pod, muster string) {
 			t.Fatalf("%s: %s", p.Name, said)
 		}
 	}
+	for _, argv := range p.inits {
+		if said := m.Ask(append([]string{"unshare", "--pid", "--mount", "--fork", "sh", "-euc", `exec >/dev/null; ` + contained, "sh", m.Dir + "/root"}, argv...)...); said != "" {
+			t.Fatalf("%s: %q: %s", p.Name, argv, said)
+		}
+	}
 	if e.play.check != nil {
 		if said := m.Ask(append([]string{"chroot", m.Dir + "/root"}, e.play.check...)...); said != "" {
 			t.Errorf("%q: %s", e.play.check, said)

@@ -90,4 +90,24 @@ func TestSlurm(t *testing.T) {
 			t.Errorf("the job does not say %q, but\n%s", want, job.Said())
 		}
 	}
+	loop := first.Run(nil, within(first, "sh", "-uc", `sbatch --wait --nodes 2 --output loop.out --wrap "$1"; cat loop.out`, "sh", slurmLoop)...)
+	if !s.Await(patience, func() bool { return !loop.Running() }) {
+		t.Error("the loop does not end")
+	}
+	for _, want := range []string{"srun started this on one of the job's 2 nodes", "gpu1: 2", "gpu2: 2", "trained on gpu1\n", "trained on gpu2\n", "rank 0 of 2 on gpu1\n", "rank 1 of 2 on gpu2\n"} {
+		if !strings.Contains(loop.Said(), want) {
+			t.Errorf("the loop does not say %q, but\n%s", want, loop.Said())
+		}
+	}
 }
+
+// slurmLoop starts a step on each node, as people do who number them by hand: without numbers each would train alone, which is to be said; with them they meet.
+const slurmLoop = `
+for n in gpu1 gpu2; do
+	srun -N1 -n1 -w $n muster run -- true; echo $n: $?
+	MUSTER_NNODES=1 srun -N1 -n1 -w $n muster run -- sh -c 'echo trained on $(hostname)'
+done
+for i in 0 1; do
+	srun -N1 -n1 -w gpu$((i+1)) muster torchrun --nnodes 2 --node-rank $i --master-addr gpu1 --no-python sh -c 'echo rank $RANK of $WORLD_SIZE on $(hostname)' &
+done
+wait`

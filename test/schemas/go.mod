@@ -8,6 +8,7 @@ require (
 	k8s.io/apiextensions-apiserver v0.34.1
 	k8s.io/apimachinery v0.34.1
 	k8s.io/apiserver v0.34.1
+	k8s.io/pod-security-admission v0.34.1
 	sigs.k8s.io/yaml v1.6.0
 )
 

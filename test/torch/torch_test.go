@@ -116,7 +116,7 @@ func (s *stage) secondAttempt(t *testing.T) {
 	}
 	port := serve(t)
 	s.must(t, world{Script: "fail_group.py", Args: []string{"2"}, Envs: ranks(2, port, agentHosted(1))})
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	keys, err := dial(t, ctx, port).ListKeys(ctx)
 	if err != nil {

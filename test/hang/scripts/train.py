@@ -273,6 +273,13 @@ def graph():
 graph.all = True
 
 
+@training
+def ending():
+    """What rank R has to do when its script is over takes its time."""
+    import atexit
+    atexit.register(time.sleep, args.long)
+
+
 # The means of those.
 
 def scratch():
