@@ -55,11 +55,11 @@ type meeting struct {
 	awaited atomic.Bool   // others meet in the store that this node hosts, for what comes after the world that was decided on
 	decided chan struct{} // has one when a meeting in the store that this node hosts came to something, after the last that had us in it
 
-	gone   atomic.Pointer[absence] // of the store; nil: it was there when it was last asked
-	lapsed time.Duration           // for how long it was away in the meeting that goes on, before that
-	beside atomic.Pointer[string]  // the id of another job that meets at the same port; nil: of none is known
-	show   atomic.Pointer[waiting] // of the meeting that goes on; nil: none
-	leave  context.CancelCauseFunc // ends the meeting in a store that another agent of this machine hosts
+	gone   atomic.Pointer[absence]                 // of the store; nil: it was there when it was last asked
+	lapsed time.Duration                           // for how long it was away in the meeting that goes on, before that
+	beside atomic.Pointer[string]                  // the id of another job that meets at the same port; nil: of none is known
+	show   atomic.Pointer[waiting]                 // of the meeting that goes on; nil: none
+	leave  atomic.Pointer[context.CancelCauseFunc] // ends the meeting in a store that another agent of this machine hosts
 }
 
 // An absence is a store that is not to be reached.
@@ -255,7 +255,7 @@ func (m *meeting) findHere(ctx context.Context, late time.Time) error {
 func (m *meeting) dialHere(ctx context.Context, at string, late time.Time) (*tcpstore.Client, error) {
 	dialing, leave := context.WithCancelCause(ctx)
 	defer leave(nil)
-	m.leave = leave
+	m.leave.Store(&leave)
 	dialing, cancel := context.WithDeadlineCause(dialing, late, errVacant)
 	defer cancel()
 	client, err := tcpstore.Dial(dialing, at, m.reaching(m.vacant))
@@ -269,11 +269,11 @@ func (m *meeting) dialHere(ctx context.Context, at string, late time.Time) (*tcp
 var errVacant = errors.New("nobody hosts the meeting any more")
 
 // vacant leaves a store when nobody listens there any more, or another job does: its host was another agent of this machine, so
-// this one can take its place.
+// this one can take its place. The last world's end may still be told in that store meanwhile, by keepTelling.
 func (m *meeting) vacant(a tcpstore.Attempt) {
 	m.missed(a)
-	if m.leave != nil && (errors.Is(a.Err, syscall.ECONNREFUSED) || errors.Is(a.Err, tcpstore.ErrOther)) {
-		m.leave(errVacant)
+	if leave := m.leave.Load(); leave != nil && (errors.Is(a.Err, syscall.ECONNREFUSED) || errors.Is(a.Err, tcpstore.ErrOther)) {
+		(*leave)(errVacant)
 	}
 }
 
@@ -515,7 +515,7 @@ func (m *meeting) join(ctx context.Context, o rendezvous.Options) error {
 	}
 	for {
 		joining, leave := context.WithCancelCause(ctx)
-		m.leave = leave
+		m.leave.Store(&leave)
 		err := m.agree(joining, o)
 		leave(nil)
 		switch excluded := new(rendezvous.Excluded); {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/muster-run/muster/test/stage"
 )
@@ -61,18 +62,27 @@ func TestMetrics(t *testing.T) {
 		for rank := range 2 {
 			p.saysTimes(fmt.Sprintf("rank %d of 2", rank), round+1)
 		}
-		values, err := scrape()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for name, want := range map[string]float64{
+		want := map[string]float64{
 			`muster_output_lines_total{stream="stdout"}`: float64(2 * (round + 1)), `muster_output_dropped_lines_total{to="console"}`: 0,
 			`muster_rounds_ended_total{cause="failed"}`: float64(round), `muster_detection_duration_seconds_count`: float64(round), `muster_rendezvous_duration_seconds_count`: float64(round + 1),
-		} {
-			if got, some := values[name]; !some || got != want {
-				t.Errorf("round %d: %s is %v, want %v", round, name, got, want)
+		}
+		var wrong []string
+		for limit := time.Now().Add(patience); time.Now().Before(limit); { // workers may write before the agent has counted that they were started
+			values, err := scrape()
+			if err != nil {
+				t.Fatal(err)
+			}
+			wrong = nil
+			for name, want := range want {
+				if got, some := values[name]; !some || got != want {
+					wrong = append(wrong, fmt.Sprintf("round %d: %s is %v, want %v", round, name, got, want))
+				}
+			}
+			if wrong == nil {
+				return
 			}
 		}
+		t.Error(strings.Join(wrong, "\n"))
 	}
 	stands(0)
 	let(1, "badly")
