@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"strings"
 	"sync"
@@ -1033,27 +1034,73 @@ func TestFloodOfStrangers(t *testing.T) {
 	})
 }
 
-func TestRoundTripTime(t *testing.T) {
+// A message's way is known, whatever held it up: nothing, a connection that had to be opened again, or a packet that was lost.
+func TestTook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, leader, member := pair(t, Options{})
-		defer closeAll(leader, member)
-		time.Sleep(3 * time.Second)
-		member.Tell("x", nil)
-		if e := heard(t, leader, 1, "x"); e.RTT != 0 || time.Since(e.Received) != 0 {
-			t.Errorf("round trip %v, received %v ago", e.RTT, time.Since(e.Received))
+		const usual, half = 10 * time.Millisecond, 5 * time.Millisecond // the member's packets take 10 ms, the leader's none: nobody can know
+		w, held := &wire{leader: Lead(world(2), Options{})}, new(atomic.Int64)
+		held.Store(int64(usual))
+		member, err := Follow(t.Context(), seat(world(2), 1, "leader"), Options{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := w.dial(ctx, network, addr)
+			return lateConn{c, held}, err
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeAll(w.leader, member)
+		want(t, w.leader, Joined, 1)
+		took := func(what string, before, after func(), least time.Duration) {
+			t.Helper()
+			time.Sleep(20 * time.Second) // between two pings
+			before()
+			told := time.Now()
+			member.Tell(what, nil)
+			time.Sleep(time.Millisecond)
+			after()
+			e := heard(t, w.leader, 1, what)
+			if took := e.Received.Sub(told) - half; e.Took != took || took < least {
+				t.Errorf("%s: it took %v, and says %v", what, took, e.Took)
+			}
+		}
+		nothing := func() {}
+		took("soon", nothing, nothing, half)
+		took("lost", func() { held.Store(int64(400 * time.Millisecond)) }, func() { held.Store(int64(usual)) }, 395*time.Millisecond)
+		took("soon again", nothing, nothing, half)
+		took("connected again", func() { w.cut(errRefused) }, func() { time.Sleep(100 * time.Millisecond); w.cut(nil) }, 100*time.Millisecond)
+	})
+}
+
+// What a peer cannot mean is not believed: what it says of a message's age is never less than none, nor more than the fleet's. Before its first ping, and of
+// an agent that tells no time, nothing is known.
+func TestTookIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPeer(Lead(world(2), Options{}), 1)
+		defer p.fleet.Close()
+		time.Sleep(time.Minute)
+		now := time.Now()
+		if d := p.took(1, now); d != 0 {
+			t.Errorf("before a ping: %v", d)
+		}
+		p.ways = []time.Duration{time.Hour, 20 * time.Second}
+		for told, want := range map[int64]time.Duration{
+			0: 0, int64(40 * time.Second): 0, int64(30 * time.Second): 10 * time.Second, math.MaxInt64: 0, -int64(time.Hour): time.Minute,
+		} {
+			if d := p.took(told, now); d != want {
+				t.Errorf("told at %v: %v, want %v", time.Duration(told), d, want)
+			}
 		}
 	})
-	w := world(2)
-	leader, addr := lead(t, w, Options{})
-	member := follow(t, w, 1, Options{}, addr)
-	want(t, leader, Joined, 1)
-	for late := time.Now().Add(time.Minute); time.Now().Before(late); { // until the first ping has been answered
-		member.Tell("x", nil)
-		if e := heard(t, leader, 1, "x"); e.RTT > 0 && e.RTT < time.Second {
-			return
-		}
-	}
-	t.Error("no round trip was measured")
+}
+
+// A lateConn writes late.
+type lateConn struct {
+	net.Conn
+	by *atomic.Int64 // nanoseconds
+}
+
+func (c lateConn) Write(b []byte) (int, error) {
+	time.Sleep(time.Duration(c.by.Load()))
+	return c.Conn.Write(b)
 }
 
 // Everything that was told before Close arrives, and then the goodbye.

@@ -64,7 +64,7 @@ type Event struct {
 	Message  Message       // Heard
 	Why      error         // Suspect, Lost: the reason
 	Received time.Time     // when we noticed, by our clock; of a message: when it came in
-	RTT      time.Duration // shortest of the last round trips to the peer; 0: not known yet
+	Took     time.Duration // Heard: how long the message took from there, with what it waited for lost packets and connections; 0: not known yet
 	Clock    Clock         // Joined, to the leader: the peer's
 
 	Beat json.RawMessage // Lost: what Options.Beat of the peer last said; nil: nothing
@@ -278,6 +278,9 @@ func (f *Fleet) TellOne(rank int, kind string, body any) error {
 	}
 	return p.tell(m)
 }
+
+// clock is this agent's own: nanoseconds since the fleet began, at least one.
+func (f *Fleet) clock() int64 { return max(1, int64(time.Since(f.started))) }
 
 // sleep waits, or until the fleet stops.
 func (f *Fleet) sleep(d time.Duration) {

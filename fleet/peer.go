@@ -52,20 +52,22 @@ type peer struct {
 
 	queue  []parcel // told and not acknowledged, by number
 	bytes  int
-	last   uint64        // number of the newest message in queue
-	got    uint64        // number of the newest message from the peer
-	ended  chan struct{} // closed when the reader of the newest connection has returned; nil: none yet
-	empty  chan struct{} // closed when nothing is left to say; nil: nobody waits for it
-	needs  chan struct{} // a member's dialer: connect again
-	trips  []time.Duration
+	last   uint64          // number of the newest message in queue
+	got    uint64          // number of the newest message from the peer
+	ended  chan struct{}   // closed when the reader of the newest connection has returned; nil: none yet
+	empty  chan struct{}   // closed when nothing is left to say; nil: nobody waits for it
+	needs  chan struct{}   // a member's dialer: connect again
+	trips  []time.Duration // the last round trips
 	trip   time.Time       // when the last of them ended
+	ways   []time.Duration // by how much our clock was ahead of the peer's when its last pings came: that, and their way here
 	beat   json.RawMessage // what came last,
 	beatAt time.Time       // and when
 }
 
-// A parcel is a message with its number.
+// A parcel is a message with its number, and when it was told, by our own clock.
 type parcel struct {
-	seq uint64
+	seq  uint64
+	told int64
 	message
 }
 
@@ -120,7 +122,7 @@ func (p *peer) tell(m message) error {
 // post puts a message behind the others. It is called with mu held.
 func (p *peer) post(m message) {
 	p.last++
-	p.queue = append(p.queue, parcel{p.last, m})
+	p.queue = append(p.queue, parcel{p.last, p.fleet.clock(), m})
 	p.bytes += m.size()
 }
 
@@ -209,6 +211,7 @@ func (p *peer) renew(life int) bool {
 func (p *peer) anew() {
 	leaving := len(p.queue) > 0 && p.queue[len(p.queue)-1].Bye
 	p.queue, p.bytes, p.last, p.got, p.renewed = nil, 0, 0, 0, true
+	p.trips, p.ways = nil, nil
 	if leaving {
 		p.post(message{Bye: true})
 	}
@@ -294,11 +297,11 @@ func (p *peer) read(l *line, news bool, first Event) {
 // is missing in between means that the peer is broken.
 func (p *peer) receive(l *line, f frame) error {
 	now := time.Now()
-	fresh, rtt, err := p.note(l, f, now)
+	fresh, took, err := p.note(l, f, now)
 	if err != nil || !fresh {
 		return err
 	}
-	e := Event{Change: Heard, Peer: p.rank, Received: now, RTT: rtt}
+	e := Event{Change: Heard, Peer: p.rank, Received: now, Took: took}
 	if f.Message.Bye {
 		e.Change = Left
 	} else {
@@ -313,7 +316,7 @@ func (p *peer) receive(l *line, f frame) error {
 	return nil
 }
 
-func (p *peer) note(l *line, f frame, now time.Time) (fresh bool, rtt time.Duration, err error) {
+func (p *peer) note(l *line, f frame, now time.Time) (fresh bool, took time.Duration, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if l.life != p.life {
@@ -332,12 +335,14 @@ func (p *peer) note(l *line, f frame, now time.Time) (fresh bool, rtt time.Durat
 	}
 	if f.Ping != 0 {
 		l.pong = f.Ping
+		p.ways = among(p.ways, now.Sub(p.fleet.started)-time.Duration(f.Ping))
 		p.speak()
 	}
 	if f.Message == nil {
 		return false, 0, nil
 	}
-	return p.number(l, f)
+	fresh, err = p.number(l, f)
+	return fresh, p.took(f.Told, now), err
 }
 
 // over writes a beat over the one before. Beats of a member are of much the same length, and a leader keeps one of each of ten thousand:
@@ -350,19 +355,19 @@ func over(before, beat json.RawMessage) json.RawMessage {
 }
 
 // number checks that a message is the next one, and marks the reader as busy until it is handed on.
-func (p *peer) number(l *line, f frame) (fresh bool, rtt time.Duration, err error) {
+func (p *peer) number(l *line, f frame) (fresh bool, err error) {
 	switch {
 	case f.Seq <= p.got:
 		l.ack = true
 		p.speak()
-		return false, 0, nil
+		return false, nil
 	case f.Seq > p.got+1:
-		return false, 0, fmt.Errorf("message %d came after message %d", f.Seq, p.got)
+		return false, fmt.Errorf("message %d came after message %d", f.Seq, p.got)
 	}
 	p.got = f.Seq
 	p.left = p.left || f.Message.Bye
 	p.busy = true
-	return true, p.rtt(), nil
+	return true, nil
 }
 
 // acknowledged forgets the messages that the peer has.
@@ -381,8 +386,25 @@ func (p *peer) returned(now time.Time, d time.Duration) {
 	if d < 0 {
 		return
 	}
-	p.trips, p.trip = append(p.trips, d), now
-	p.trips = slices.Delete(p.trips, 0, max(0, len(p.trips)-8))
+	p.trips, p.trip = among(p.trips, d), now
+}
+
+// among puts d behind the last few.
+func among(last []time.Duration, d time.Duration) []time.Duration {
+	last = append(last, d)
+	return slices.Delete(last, 0, max(0, len(last)-8))
+}
+
+// took is how long a message was on its way that was told at that time of the peer's own clock; 0: it does not say. The ping that came
+// fastest of late tells what that clock shows now, but for the time that it took itself: half a round trip.
+func (p *peer) took(told int64, now time.Time) time.Duration {
+	least := p.rtt() / 2
+	if told == 0 || len(p.ways) == 0 {
+		return least
+	}
+	since := now.Sub(p.fleet.started)
+	waited := since - time.Duration(told) - slices.Min(p.ways)
+	return least + min(max(0, waited), since)
 }
 
 func (p *peer) rtt() time.Duration {
@@ -431,7 +453,7 @@ func (p *peer) outgoing(l *line) (b []byte) {
 	defer p.mu.Unlock()
 	talk := frame{Pong: l.pong, Beat: l.beat}
 	if l.ping {
-		talk.Ping = max(1, int64(time.Since(p.fleet.started)))
+		talk.Ping = p.fleet.clock()
 	}
 	if l.ack || l.ping {
 		talk.Ack = p.got
@@ -442,7 +464,7 @@ func (p *peer) outgoing(l *line) (b []byte) {
 	l.ack, l.ping, l.beat, l.pong = false, false, nil, 0
 	for _, m := range p.queue {
 		if m.seq > l.written && len(b) < maxBatch {
-			b = appendFrame(b, frame{Seq: m.seq, Message: &m.message})
+			b = appendFrame(b, frame{Seq: m.seq, Told: m.told, Message: &m.message})
 			l.written = m.seq
 		}
 	}

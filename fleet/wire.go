@@ -28,8 +28,9 @@ const maxBeat = 64 << 10
 type frame struct {
 	Seq     uint64   `json:"seq,omitempty"` // number of the message, from 1
 	Message *message `json:"msg,omitempty"`
+	Told    int64    `json:"told,omitempty"` // when that was told, in nanoseconds of the sender's own clock
 	Ack     uint64   `json:"ack,omitempty"`  // number of the last message that came, and all before it
-	Ping    int64    `json:"ping,omitempty"` // nanoseconds of the sender's own clock,
+	Ping    int64    `json:"ping,omitempty"` // nanoseconds of the sender's own clock, now,
 	Pong    int64    `json:"pong,omitempty"` // sent back
 
 	Beat json.RawMessage `json:"beat,omitempty"` // beside a ping: how the sender stands

@@ -154,7 +154,7 @@ func (l *line) translate(e fleet.Event) any {
 			return nil // a newer version's news
 		}
 		if n.Failure != nil {
-			n.Failure.Ago += e.RTT / 2 // the way here took time too
+			n.Failure.Ago += e.Took
 		}
 		return told{e.Peer, n}
 	case fleet.Suspect:

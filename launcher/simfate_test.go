@@ -128,9 +128,9 @@ func fates() []fate {
 				case 1: // another fails of that,
 					go fails()
 					time.AfterFunc(30*time.Millisecond, other.echoes)
-				case 2: // or of itself a moment later, by more than a lost packet is late,
+				case 2: // or of itself a moment later, which may be told sooner,
 					go fails()
-					time.AfterFunc(250*time.Millisecond, other.fails)
+					time.AfterFunc(30*time.Millisecond, other.fails)
 				case 3: // or is the first to end,
 					t.doomed = p
 					go other.echoes()
