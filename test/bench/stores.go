@@ -37,6 +37,9 @@ var (
 // mostAlone is up to how many clients are measured that ask each for itself.
 const mostAlone = 4096
 
+// mostClassic is how many clients PyTorch's older store is asked by: it looks at all of them before each reply.
+const mostClassic = 4096
+
 // A storeOp is one kind of request.
 type storeOp struct {
 	name     string
@@ -49,7 +52,7 @@ func (o storeOp) times(clients int) int {
 	if o.together {
 		return max(1, min(500, o.replies/clients))
 	}
-	return o.replies
+	return min(o.replies, 2000*clients) // one client alone mostly waits
 }
 
 // A storeServer is a store in a process of its own.
@@ -57,10 +60,16 @@ type storeServer struct {
 	name    string
 	command []string
 	waits   bool // it can make clients wait
+	most    int  // clients that can be waited for; 0: any
 
 	process *exec.Cmd
 	stdin   io.Closer
 	port    string
+}
+
+// serves reports whether so many clients can ask it for that.
+func (s *storeServer) serves(op storeOp, clients int) bool {
+	return (s.waits || !op.together) && (s.most == 0 || clients <= s.most)
 }
 
 // A sample is what one turn has shown.
@@ -101,7 +110,11 @@ func storeServers(o options, dir string) ([]*storeServer, error) {
 			return nil, err
 		}
 		for _, kind := range []string{"libuv", "classic"} {
-			all = append(all, &storeServer{name: kind + " " + number, command: []string{python, "-c", pythonStore, kind}, waits: true})
+			s := &storeServer{name: kind + " " + number, command: []string{python, "-c", pythonStore, kind}, waits: true}
+			if kind == "classic" {
+				s.most = mostClassic
+			}
+			all = append(all, s)
 		}
 	}
 	return append(all, &storeServer{name: "bare", command: []string{bare}}), nil
@@ -254,6 +267,9 @@ func (m *stores) measure(path string, clients, turns int) error {
 	connect := storeRow{op: "connect", clients: clients, plays: 1, samples: make([][]sample, len(m.servers))}
 	for range turns / 4 {
 		for i, s := range m.servers {
+			if !s.serves(storeOp{}, clients) {
+				continue
+			}
 			before := s.cpu()
 			l, err := s.load(path, clients)
 			if err != nil {
@@ -266,6 +282,9 @@ func (m *stores) measure(path string, clients, turns int) error {
 	m.rows = append(m.rows, connect)
 	loads := make([]*loader, len(m.servers))
 	for i, s := range m.servers {
+		if !s.serves(storeOp{}, clients) {
+			continue
+		}
 		l, err := s.load(path, clients)
 		if err != nil {
 			return err
@@ -281,7 +300,7 @@ func (m *stores) measure(path string, clients, turns int) error {
 		for turn := range turns + 1 { // the first finds the caches cold
 			for k := range loads {
 				i := (k + turn) % len(loads)
-				if op.together && !m.servers[i].waits {
+				if !m.servers[i].serves(op, clients) {
 					continue
 				}
 				fmt.Fprintf(os.Stderr, "%-10s %-16s %-6d %-12s %d\r", "store", op.name, clients, m.servers[i].name, turn)
