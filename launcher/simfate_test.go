@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"runtime"
@@ -23,7 +24,8 @@ type incident struct {
 	what    string
 	at      time.Time
 	round   int  // that it hits
-	mayNot  bool // nobody is to be stopped for it
+	mayNot  bool // nobody is to be stopped for it,
+	may     bool // or only if workers end of it
 	gently  bool // nobody has failed,
 	hurried bool // and then the leader was lost
 
@@ -128,9 +130,12 @@ func fates() []fate {
 				case 1: // another fails of that,
 					go fails()
 					time.AfterFunc(30*time.Millisecond, other.echoes)
-				case 2: // or of itself a moment later, which may be told sooner,
+				case 2: // or of itself on another node, later than clocks are off, and mostly before anybody is told to stop,
+					other = t.procs[(rank-rank%s.slots+s.slots+s.dice.IntN(max(1, t.size-s.slots)))%t.size]
 					go fails()
-					time.AfterFunc(30*time.Millisecond, other.fails)
+					if other.at != p.at {
+						time.AfterFunc(s.brief(600*time.Microsecond, 2*time.Millisecond), other.fails)
+					}
 				case 3: // or is the first to end,
 					t.doomed = p
 					go other.echoes()
@@ -199,11 +204,14 @@ func fates() []fate {
 				node = all[s.dice.IntN(len(all))]
 				i.what, i.mayNot = fmt.Sprintf("the connections of %s break", node.name), true
 				a := node
-				go func() {
-					a.link.set(func() { a.link.cut = true })
-					a.link.breaks()
-				}()
-				s.heals(a, 40*time.Millisecond)
+				for n := range 8 {
+					at := time.Duration(n) * s.brief(2*time.Second, 4*time.Second)
+					time.AfterFunc(at, func() {
+						a.link.set(func() { a.link.cut = true })
+						a.link.breaks()
+					})
+					s.heals(a, at+40*time.Millisecond)
+				}
 			}},
 		{name: "a node is cut off from agents alone", weight: 2,
 			strike: func(s *simulation, i *incident, t *simTraining) {
@@ -248,12 +256,28 @@ func fates() []fate {
 					a.mu.Unlock()
 				}()
 			}},
-		{name: "a node is wanted", weight: 1, ends: func(s *simulation) bool { return !s.terms.Standby() }, codes: []int{job.ExitTERM}, within: time.Second, loses: true, again: 40 * time.Second,
+		{name: "an agent stands still about as long as its lease", weight: 2, loses: true, again: time.Minute,
+			strike: func(s *simulation, i *incident, t *simTraining) {
+				all := s.members(t.round)
+				node = all[s.dice.IntN(len(all))]
+				d := s.brief(8900*time.Millisecond, 10*time.Second)
+				i.what, i.may = fmt.Sprintf("the agent of %s stands still for %v", node.name, d), true
+				a := node
+				go func() {
+					a.mu.Lock()
+					a.until = time.Now().Add(d)
+					a.mu.Unlock()
+				}()
+			}},
+		{name: "a node is wanted", weight: 3, ends: func(s *simulation) bool { return !s.terms.Standby() }, codes: []int{job.ExitTERM}, within: time.Second, loses: true, again: 40 * time.Second,
 			strike: func(s *simulation, i *incident, t *simTraining) {
 				all := s.members(t.round)
 				node = all[s.dice.IntN(len(all))]
 				i.what, i.gently, s.told[node] = fmt.Sprintf("%s is told to stop", node.name), true, true
 				node.first.signals <- syscall.SIGTERM
+				if s.dice.IntN(2) == 0 {
+					t.deaf = all[s.dice.IntN(len(all))]
+				}
 				if leader := all[0]; len(all) > 2 && leader != node && s.terms.Standby() && s.dice.IntN(2) == 0 {
 					i.what += fmt.Sprintf(", and then %s is killed, which leads", leader.name)
 					t.deaf, i.hurried = all[1+s.dice.IntN(len(all)-1)], true
@@ -367,14 +391,14 @@ func (s *simulation) strikes() bool {
 	}
 	s.note("FATE %s", i.what)
 	s.mu.Unlock()
-	if i.mayNot {
+	if i.mayNot || i.may && !s.until(15*time.Second, func() bool { return t.living < t.size }) {
 		time.Sleep(2 * time.Minute)
 		s.mu.Lock()
 		s.now = &incident{what: "calm", at: time.Now(), round: t.round}
 		s.mu.Unlock()
 		return true
 	}
-	told := s.until(f.within, func() bool { return !t.stopped.IsZero() })
+	told := s.until(cmp.Or(f.within, 5*time.Second), func() bool { return !t.stopped.IsZero() })
 	i.told = t.stopped
 	if !told {
 		s.mu.Lock()
