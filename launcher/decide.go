@@ -198,7 +198,7 @@ func (s *state) newRound(number int) {
 	s.Mends, s.Down, s.Mended, s.Stragglers = nil, nil, 0, nil
 	for i := range s.Nodes {
 		n := s.edit(i)
-		n.Done, n.Clear, n.Ranks = false, false, nil
+		n.Ends, n.Done, n.Clear, n.Ranks = false, false, false, nil
 	}
 }
 
@@ -213,10 +213,25 @@ func (s *state) finished(p policy, e finished) []any {
 	if who := s.enough(p, e.Worker.Rank); who != "" && !s.Stopping {
 		return s.conclude(p, job.Verdict{Class: job.Succeeded, Sentence: who + " ended well, which was to be enough"})
 	}
-	if s.Left > 0 || s.Stopping || s.failedHere() {
+	switch {
+	case s.Stopping || s.failedHere():
 		return nil
+	case s.Left > 0:
+		return s.ends()
 	}
 	return s.done(p, s.Self)
+}
+
+// ends notes that a worker of this node ended well: from then on nobody else is let in.
+func (s *state) ends() []any {
+	if s.Nodes[s.Self].Ends {
+		return nil
+	}
+	s.edit(s.Self).Ends = true
+	if s.leads() {
+		return nil
+	}
+	return []any{tell{0, news{Kind: newsEnds}}}
 }
 
 // enough names those of whom the user said that their success is the job's, when they have ended well by now. They run
@@ -784,6 +799,8 @@ func (s *state) learnt(p policy, from int, n news) []any {
 	case s.stale(from, n):
 	case s.leads() && n.Kind == newsFailed && n.Failure != nil:
 		return s.heard(p, cause{At: s.Now - min(max(n.Failure.Ago, 0), s.Now), Node: from, Failure: n.Failure})
+	case s.leads() && n.Kind == newsEnds:
+		s.edit(from).Ends = true
 	case s.leads() && n.Kind == newsDone:
 		s.edit(from).Ranks = n.Ranks
 		return s.done(p, from)

@@ -115,7 +115,8 @@ type state struct {
 // node is what the leader knows of one node.
 type node struct {
 	Name  string `json:"name"`
-	Done  bool   `json:"done,omitempty"`  // all its workers ended well
+	Ends  bool   `json:"ends,omitempty"`  // one of its workers ended well in this round,
+	Done  bool   `json:"done,omitempty"`  // all of them did
 	Clear bool   `json:"clear,omitempty"` // it was told to stop, and nothing is left of its workers
 	Gone  bool   `json:"gone,omitempty"`  // its agent said goodbye or was lost
 	Quits bool   `json:"quits,omitempty"` // it will, when it is clear

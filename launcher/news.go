@@ -54,6 +54,7 @@ type start struct {
 const (
 	newsStart    = "start"    // leader: the workers' store is open, start your workers
 	newsFailed   = "failed"   // member: a worker of mine failed
+	newsEnds     = "ends"     // member: a worker of mine ended well, the first
 	newsDone     = "done"     // member: all my workers ended well
 	newsEnding   = "ending"   // member: my node must end, and why; leader: the same, where others go on
 	newsLapsed   = "lapsed"   // member: I stood still, and my workers were killed for that

@@ -327,10 +327,10 @@ func (s *state) bide(p policy) time.Duration {
 
 const maxFlaps = 5
 
-// steady reports whether this is the leader of a world in the middle of a round in which nothing failed.
+// steady reports whether this is the leader of a world in the middle of a round in which nothing failed, and no worker's work is done.
 func (s *state) steady() bool {
 	return s.leads() && s.Started && !s.Stopping && len(s.Causes) == 0 && !s.Asked && s.Verdict == nil && s.Next == nil && s.Order == "" &&
-		!slices.ContainsFunc(s.Nodes, func(n *node) bool { return n.Done })
+		!slices.ContainsFunc(s.Nodes, func(n *node) bool { return n.Ends || n.Done })
 }
 
 func queueing(n int) string {

@@ -310,6 +310,26 @@ func TestLateComersWhereNobodyIsStopped(t *testing.T) {
 	}
 }
 
+// Nor is anybody from when a worker's work is done, on whichever node that is: it would be begun again. In the next round, if there is one, it counts no more.
+func TestLateComersAtTheEnd(t *testing.T) {
+	for n := range 2 {
+		w := elasticWorld(t, 2, 2, 4)
+		w.policy.MaxRestarts = 1
+		w.feed(n, finished{job.Ended{Rank: 2 * n}, nil})
+		w.run()
+		w.feed(0, queued{2})
+		w.run()
+		if len(w.members) > 1 {
+			t.Errorf("a worker of node %d had ended, and they met again", n)
+		}
+		w.feed(n, failure(n, 1, job.Exit{Code: 3}))
+		w.run()
+		if s := w.states[0]; len(w.members) < 2 || s.Round != 1 || slices.ContainsFunc(s.Nodes, func(n *node) bool { return n.Ends }) {
+			t.Errorf("after a failure on node %d: %d meetings, %+v", n, len(w.members)-1, s.Nodes)
+		}
+	}
+}
+
 // A round that failed is followed by one with those who wait, unless they are not let in at all.
 func TestLateComersAtRestart(t *testing.T) {
 	for policy, met := range map[string]bool{"at-restart": true, "never": false} {

@@ -93,8 +93,11 @@ func (s *state) account(say func(news)) {
 	for _, f := range s.Down {
 		say(news{Kind: newsFailed, Failure: &f})
 	}
-	if me.Done {
+	switch {
+	case me.Done:
 		say(news{Kind: newsDone, Ranks: s.Ranks})
+	case me.Ends:
+		say(news{Kind: newsEnds})
 	}
 	if me.Clear {
 		say(news{Kind: newsClear, Ranks: s.Ranks})
@@ -113,7 +116,7 @@ func (s *state) stale(from int, n news) bool {
 		return n.Round != s.Round || s.Nodes[from].Done
 	case newsClear:
 		return n.Round != s.Round || s.Nodes[from].Clear
-	case newsStop, newsMeet, newsLapsed, newsMend:
+	case newsStop, newsMeet, newsLapsed, newsMend, newsEnds:
 		return n.Round != s.Round
 	}
 	return false
