@@ -269,7 +269,7 @@ func fates() []fate {
 					a.mu.Unlock()
 				}()
 			}},
-		{name: "a node is wanted", weight: 3, ends: func(s *simulation) bool { return !s.terms.Standby() }, codes: []int{job.ExitTERM}, within: time.Second, loses: true, again: 40 * time.Second,
+		{name: "a node is wanted", weight: 3, ends: func(s *simulation) bool { return !s.terms.Standby() }, codes: []int{job.ExitTERM}, within: time.Second, loses: true, again: 50 * time.Second,
 			strike: func(s *simulation, i *incident, t *simTraining) {
 				all := s.members(t.round)
 				node = all[s.dice.IntN(len(all))]
@@ -384,8 +384,16 @@ func (s *simulation) strikes() bool {
 	}
 	i := &incident{fate: f, kind: f.name, at: time.Now(), round: t.round}
 	s.now = i
-	enough := !f.loses || s.living() > s.terms.Fewest()
+	living := s.living()
 	f.strike(s, i, t)
+	lost := 0
+	if f.loses {
+		lost++
+	}
+	if i.hurried {
+		lost++
+	}
+	enough := living-lost >= s.terms.Fewest()
 	if f.ends != nil && f.ends(s) {
 		s.final = i
 	}
