@@ -83,11 +83,13 @@ func (s *standing) CompareSet(ctx context.Context, key string, expected, desired
 	}
 }
 
-// A mortal is one node's way to a shared store, until it dies: then nothing of it reaches the store any more.
+// A mortal is one node's way to a shared store, until it dies: then nothing of it reaches the store any more. While the node stands still, nothing of it does
+// either, but comes later.
 type mortal struct {
 	store.Store
-	dead atomic.Bool
-	fuse atomic.Int64 // so many changes it makes until then; 0: as many as it likes
+	dead  atomic.Bool
+	fuse  atomic.Int64 // so many changes it makes until then; 0: as many as it likes
+	until atomic.Int64 // when it goes on, in nanoseconds of Unix time
 }
 
 // dies reports whether it has, before another change.
@@ -98,7 +100,15 @@ func (m *mortal) dies() bool {
 	return m.dead.Load()
 }
 
+// stands waits until the node goes on.
+func (m *mortal) stands() {
+	for d := time.Until(time.Unix(0, m.until.Load())); d > 0; d = time.Until(time.Unix(0, m.until.Load())) {
+		time.Sleep(d)
+	}
+}
+
 func (m *mortal) Set(ctx context.Context, key string, value []byte) error {
+	m.stands()
 	if m.dies() {
 		return store.ErrClosed
 	}
@@ -106,15 +116,35 @@ func (m *mortal) Set(ctx context.Context, key string, value []byte) error {
 }
 
 func (m *mortal) CompareSet(ctx context.Context, key string, expected, desired []byte) ([]byte, error) {
+	m.stands()
 	if m.dies() {
 		return nil, store.ErrClosed
 	}
-	return m.Store.CompareSet(ctx, key, expected, desired)
+	got, err := m.Store.CompareSet(ctx, key, expected, desired)
+	m.stands()
+	return got, err
 }
 
 func (m *mortal) Add(ctx context.Context, key string, delta int64) (int64, error) {
+	m.stands()
 	if m.dies() {
 		return 0, store.ErrClosed
 	}
-	return m.Store.Add(ctx, key, delta)
+	sum, err := m.Store.Add(ctx, key, delta)
+	m.stands()
+	return sum, err
+}
+
+func (m *mortal) Get(ctx context.Context, key string) ([]byte, error) {
+	m.stands()
+	value, err := m.Store.Get(ctx, key)
+	m.stands()
+	return value, err
+}
+
+func (m *mortal) MultiGet(ctx context.Context, keys ...string) ([][]byte, error) {
+	m.stands()
+	values, err := m.Store.MultiGet(ctx, keys...)
+	m.stands()
+	return values, err
 }

@@ -20,15 +20,16 @@ var (
 // A crowd is the nodes of one job that come, die, go on and leave at random.
 type crowd struct {
 	*scene
-	dice  *rand.Rand
-	terms job.Terms
-	twins bool // nodes have indices, and some the same
-	lives int
-	alive map[*arrival]job.Spec
-	lived map[string]job.World
-	left  map[string]bool  // lives that said that they do not wait any more
-	kept  map[int][]string // by generation, lives of those who went on from its world while another one was given up
-	log   []string
+	dice   *rand.Rand
+	terms  job.Terms
+	twins  bool // nodes have indices, and some the same
+	stalls bool // some that wait stand still
+	lives  int
+	alive  map[*arrival]job.Spec
+	lived  map[string]job.World
+	left   map[string]bool  // lives that said that they do not wait any more
+	kept   map[int][]string // by generation, lives of those who went on from its world while another one was given up
+	log    []string
 }
 
 // Whatever happens, there is one world per generation with each node once, which goes by the rules of the one before, nobody loses the place to a node that was given up, and
@@ -39,7 +40,7 @@ func TestRandomMeetings(t *testing.T) {
 			dice := rand.New(rand.NewPCG(seed, 0))
 			nodes := 1 + dice.IntN(4)
 			c := &crowd{scene: s, dice: dice, alive: map[*arrival]job.Spec{}, lived: map[string]job.World{}, left: map[string]bool{}, kept: map[int][]string{},
-				terms: job.Terms{Nodes: nodes, Least: 1 + dice.IntN(nodes), Spares: dice.IntN(3)}, twins: seed%2 > 0}
+				terms: job.Terms{Nodes: nodes, Least: 1 + dice.IntN(nodes), Spares: dice.IntN(3)}, twins: seed%2 > 0, stalls: seed%4 == 2}
 			for range 30 {
 				c.happens()
 				c.check()
@@ -57,6 +58,9 @@ func TestRandomMeetings(t *testing.T) {
 
 // fence is how long a member may have workers that has lost the others.
 const fence = 19 * time.Second
+
+// stall is how long a node stands still, at most.
+const stall = 25 * time.Second
 
 func (c *crowd) note(format string, args ...any) { c.log = append(c.log, fmt.Sprintf(format, args...)) }
 
@@ -96,6 +100,12 @@ func (c *crowd) happens() {
 		c.passes(2 * time.Second)
 	case n < 18:
 		c.hostBack()
+	case n < 20 && c.stalls:
+		if a := c.any(); a != nil && a.in() == nil {
+			life, d := c.alive[a].Self.Incarnation, time.Duration(c.dice.Int64N(int64(stall)))
+			c.note("%s stands still for %v", life, d)
+			c.ways[life].until.Store(time.Now().Add(d).UnixNano())
+		}
 	}
 	d := time.Duration(c.dice.Int64N(int64(8 * time.Second)))
 	if c.dice.IntN(3) == 0 {
@@ -194,15 +204,26 @@ func (c *crowd) end(a *arrival, how func()) {
 	delete(c.alive, a)
 }
 
-// mourn tells the members of worlds in which somebody died, as their connections to it do; they meet again.
+// mourn tells the members of worlds in which somebody died, as their connections to it do; they meet again. Who stood still until the others had gone on finds
+// that out, too.
 func (c *crowd) mourn() {
 	lives := map[string]bool{}
-	for _, spec := range c.alive {
+	for a, spec := range c.alive {
 		lives[spec.Self.Incarnation] = true
+		if a.in() != nil {
+			c.lived[spec.Self.Incarnation] = a.session.World
+		}
 	}
 	broken := map[string][]*arrival{}
 	for _, a := range c.living() {
 		dead := func(m job.Member) bool { return !lives[m.Incarnation] }
+		wentOn := func(m job.Member) bool {
+			return c.lived[m.Incarnation].Generation > a.session.World.Generation || c.waits(m.Incarnation) && c.lived[m.Incarnation].Nonce == a.session.World.Nonce
+		}
+		if a.in() != nil && slices.ContainsFunc(a.session.World.Members, wentOn) {
+			c.returns(a, false)
+			continue
+		}
 		if a.in() != nil && slices.ContainsFunc(a.session.World.Members, dead) {
 			broken[a.session.World.Nonce] = append(broken[a.session.World.Nonce], a)
 		}
@@ -210,6 +231,16 @@ func (c *crowd) mourn() {
 	for _, nonce := range slices.Sorted(maps.Keys(broken)) {
 		c.goOn(broken[nonce])
 	}
+}
+
+// waits reports whether a life is in no world now.
+func (c *crowd) waits(life string) bool {
+	for a, spec := range c.alive {
+		if spec.Self.Incarnation == life {
+			return a.in() == nil
+		}
+	}
+	return false
 }
 
 // latest are the living members of the newest world.
@@ -392,6 +423,7 @@ func (c *crowd) checkKept(w job.World, members map[string]bool) {
 func (c *crowd) peace() {
 	c.store.torn.Store(0)
 	c.note("peace")
+	c.passes(stall) // who stands still goes on
 	c.settles(2 * time.Minute)
 	c.check()
 	c.mourn()
