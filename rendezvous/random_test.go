@@ -105,6 +105,9 @@ func (c *crowd) happens() {
 			life, d := c.alive[a].Self.Incarnation, time.Duration(c.dice.Int64N(int64(stall)))
 			c.note("%s stands still for %v", life, d)
 			c.ways[life].until.Store(time.Now().Add(d).UnixNano())
+			for g, lives := range c.kept { // the others need not wait for it
+				c.kept[g] = slices.DeleteFunc(lives, func(l string) bool { return l == life })
+			}
 		}
 	}
 	d := time.Duration(c.dice.Int64N(int64(8 * time.Second)))
