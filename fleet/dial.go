@@ -54,11 +54,16 @@ func tune(c net.Conn, timeout time.Duration) {
 
 // tcp is the TCP connection in c; nil: it is of another kind.
 func tcp(c net.Conn) *net.TCPConn {
+	t, _ := bottom(c).(*net.TCPConn)
+	return t
+}
+
+// bottom is what lies below all that is wrapped around it.
+func bottom(c net.Conn) net.Conn {
 	for {
 		w, ok := c.(interface{ NetConn() net.Conn })
 		if !ok {
-			t, _ := c.(*net.TCPConn)
-			return t
+			return c
 		}
 		c = w.NetConn()
 	}
@@ -247,7 +252,7 @@ func (f *Fleet) hold(c net.Conn) net.Conn {
 	if f.Hold == nil {
 		return c
 	}
-	return &heldConn{c, sync.OnceFunc(f.Hold(c))}
+	return &heldConn{c, sync.OnceFunc(f.Hold(bottom(c)))}
 }
 
 func (c *heldConn) NetConn() net.Conn { return c.Conn }

@@ -73,8 +73,12 @@ func closeAll(fleets ...*Fleet) {
 var errRefused = errors.New("connection refused")
 
 func TestBrokenConnectionLosesNothing(t *testing.T) {
+	openAndSealed(t, testBrokenConnectionLosesNothing)
+}
+
+func testBrokenConnectionLosesNothing(t *testing.T, token string) {
 	synctest.Test(t, func(t *testing.T) {
-		w, leader, member := pair(t, Options{})
+		w, leader, member := pair(t, Options{Token: token})
 		defer closeAll(leader, member)
 		for round := range 20 {
 			for i := range 10 {
@@ -349,7 +353,7 @@ func TestRudeRefusal(t *testing.T) {
 		var b bytes.Buffer
 		b.Write(appendFrame(nil, welcome{Refused: said}))
 		k := call{in: bufio.NewReader(&b)}
-		if _, err := k.answer(); err == nil || err.Error() != want {
+		if _, err := answer(k.in); err == nil || err.Error() != want {
 			t.Errorf("%q: got %v, want %s", said, err, want)
 		}
 	}
@@ -468,7 +472,7 @@ func deaf(t *testing.T, w job.World, self int, c net.Conn) {
 	if err := send(k, ready{Proof: proof(w.Nonce, "member", k.salt, k.me)}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := k.answer(); err != nil {
+	if _, err := answer(k.in); err != nil {
 		t.Fatal(err)
 	}
 	_ = c.SetDeadline(time.Time{})
@@ -748,27 +752,33 @@ func TestMemberHangsUpAtOnce(t *testing.T) {
 
 // The leader's process ends: every member knows long before the node time-out.
 func TestLeaderDies(t *testing.T) {
-	w := world(5)
-	leader, addr := lead(t, w, Options{})
-	var members []*Fleet
-	for i := 1; i < 5; i++ {
-		m := follow(t, w, i, Options{NodeTimeout: time.Hour}, addr)
-		want(t, m, Joined, 0)
-		members = append(members, m)
-	}
-	leader.hangUp() // as the kernel does for a process that is gone
-	for _, m := range members {
-		want(t, m, Lost, 0)
-	}
+	openAndSealed(t, func(t *testing.T, token string) {
+		w := world(5)
+		leader, addr := lead(t, w, Options{Token: token})
+		var members []*Fleet
+		for i := 1; i < 5; i++ {
+			m := follow(t, w, i, Options{Token: token, NodeTimeout: time.Hour}, addr)
+			want(t, m, Joined, 0)
+			members = append(members, m)
+		}
+		leader.hangUp() // as the kernel does for a process that is gone
+		for _, m := range members {
+			want(t, m, Lost, 0)
+		}
+	})
 }
 
 // A connection that the network resets is dialled again, over real TCP.
 func TestResetTCP(t *testing.T) {
+	openAndSealed(t, testResetTCP)
+}
+
+func testResetTCP(t *testing.T, token string) {
 	w := world(2)
-	leader, addr := lead(t, w, Options{})
+	leader, addr := lead(t, w, Options{Token: token})
 	var conns []net.Conn
 	dial := dialTCP(10 * time.Second)
-	member := follow(t, w, 1, Options{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+	member := follow(t, w, 1, Options{Token: token, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := dial(ctx, network, addr)
 		conns = append(conns, c)
 		return c, err
@@ -810,13 +820,17 @@ func (d earless) Read(b []byte) (int, error) {
 // A member that does not hear the leader gives it up and goes on. Other than the end of its process that is no sign for the leader that
 // nobody goes on there.
 func TestCertain(t *testing.T) {
+	openAndSealed(t, testCertain)
+}
+
+func testCertain(t *testing.T, token string) {
 	for _, certain := range []bool{true, false} {
 		w := world(2)
-		leader, addr := lead(t, w, Options{})
+		leader, addr := lead(t, w, Options{Token: token})
 		var cut atomic.Bool
 		var last net.Conn
 		dial := dialTCP(10 * time.Second)
-		member := follow(t, w, 1, Options{NodeTimeout: 2 * time.Second, Hold: func(net.Conn) func() { return func() {} },
+		member := follow(t, w, 1, Options{Token: token, NodeTimeout: 2 * time.Second, Hold: func(net.Conn) func() { return func() {} },
 			Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 				if cut.Load() {
 					return nil, errors.New("no route")

@@ -10,6 +10,7 @@ package fleet
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,7 +27,7 @@ import (
 const Magic = "MUSTER\x00\x01"
 
 // Protocol is the version of the frames. Agents talk when theirs differ by at most one.
-const Protocol = 1
+const Protocol = 2
 
 // MaxMessage bounds a message on the wire, in bytes.
 const MaxMessage = 1 << 20
@@ -89,7 +90,7 @@ type Options struct {
 	Arrival     time.Duration // how long a member may take to join, for the leader, and for itself when it comes back; 0: 30 s
 	Log         *slog.Logger  // strangers, redials; nil: none
 	// Token is the job's, which only its nodes have: to know the world's nonce, as all do who can read the store, is then not
-	// enough.
+	// enough, and what agents tell each other is encrypted.
 	Token string
 	// Life is how many agents of this node there were before this one, which takes over from the last.
 	Life int
@@ -136,7 +137,8 @@ type Fleet struct {
 	members []job.Member  // of the world, on the leader
 	peers   map[int]*peer // never changed after construction
 	started time.Time
-	host    string // where Follow reached the leader
+	host    string      // where Follow reached the leader
+	tls     *tls.Config // of its channels; nil: the job has no token
 
 	inbox   *inbox
 	events  chan Event
@@ -161,11 +163,15 @@ type Fleet struct {
 func newFleet(seat job.Seat, o Options) *Fleet {
 	ctx, stop := context.WithCancel(context.Background())
 	now := time.Now()
-	return &Fleet{
+	f := &Fleet{
 		Options: o.withDefaults(), me: seat, peers: map[int]*peer{}, started: now, remind: now.Add(firstRemind),
 		inbox: newInbox(), events: make(chan Event, maxReady), nudge: make(chan struct{}, 1),
 		closing: make(chan struct{}), ctx: ctx, stop: stop,
 	}
+	if f.Token != "" {
+		f.tls = newTLS(seat.Rank == 0)
+	}
+	return f
 }
 
 // Lead opens the fleet of w on the agent of group rank 0. Connections come by [Fleet.Handle].

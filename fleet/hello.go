@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -23,6 +24,8 @@ import (
 //	member: ready{proof over the leader's salt, last message it has}
 //	leader: welcome{last message it has}, or welcome{refused}
 //
+// The last two are encrypted in a job with a token, as is all that follows, and carry proofs over the channel's key as well ([Fleet.seal]).
+//
 // Who led a world and has left it answers hello with welcome{refused, proof that it did}; who is not the leader that is called, and leads
 // no world, with welcome{refused}.
 //
@@ -32,6 +35,8 @@ const helloTime = 5 * time.Second // for the whole opening
 
 // readAhead is how much is read of a connection at once, in bytes: a frame with a beat of eight workers that train in it, as a rule.
 const readAhead = 1 << 10
+
+func newReader(c net.Conn) *bufio.Reader { return bufio.NewReaderSize(c, readAhead) }
 
 type hello struct {
 	Protocol    int    `json:"protocol"`
@@ -65,9 +70,15 @@ type ready struct {
 func (f *Fleet) secret() string { return f.me.Nonce + f.Token }
 
 // proof shows that its maker knows the secret, for this one opening, in this role.
-func proof(secret, role, salt string, h hello) string {
+func proof(secret, role, salt string, h hello) string { return proofOver(secret, role, salt, "", h) }
+
+// proofOver is a proof for a channel with that key, and no other.
+func proofOver(secret, role, salt, key string, h hello) string {
 	mac := hmac.New(sha256.New, []byte(secret))
 	fmt.Fprintf(mac, "muster fleet %s %q %d %d %q %d %q", role, h.Job, h.Generation, h.Rank, h.Incarnation, h.Life, salt)
+	if key != "" {
+		fmt.Fprintf(mac, " %q", key)
+	}
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
@@ -129,7 +140,7 @@ var errElsewhere = errors.New("it did not go on")
 
 func (f *Fleet) admit(c net.Conn) error {
 	_ = c.SetDeadline(time.Now().Add(helloTime))
-	in := bufio.NewReaderSize(c, readAhead)
+	in := newReader(c)
 	h, err := readHello(in)
 	if err != nil {
 		return err
@@ -145,14 +156,18 @@ func (f *Fleet) admit(c net.Conn) error {
 	if err := send(c, welcome{Protocol: Protocol, Salt: mine, Life: f.Life, Proof: proof(f.secret(), "leader", h.Salt, h)}); err != nil {
 		return err
 	}
+	ch, err := f.seal(c, in, tls.Server)
+	if err != nil {
+		return fmt.Errorf("node %d: %w: %w", h.Rank, errElsewhere, err)
+	}
 	var r ready
-	if err := readFrame(in, &r, maxHello); err != nil {
+	if err := readFrame(ch.in, &r, maxHello); err != nil {
 		return fmt.Errorf("node %d: %w: %w", h.Rank, errElsewhere, ended(err))
 	}
-	if !hmac.Equal([]byte(r.Proof), []byte(proof(f.secret(), "member", mine, h))) {
-		return refuse(c, errors.New("it does not know this world's secret"), false)
+	if !hmac.Equal([]byte(r.Proof), []byte(proofOver(f.secret(), "member", mine, ch.key, h))) {
+		return refuse(ch, errors.New("it does not know this world's secret"), false)
 	}
-	return f.seat(c, in, h, r, clock(r, wall, time.Since(asked)))
+	return f.seat(c, ch, h, r, clock(r, wall, time.Since(asked)))
 }
 
 // clock is that of who was asked at a time of ours and answered after a while, somewhere within which it read its own.
@@ -163,8 +178,8 @@ func clock(r ready, asked time.Time, took time.Duration) Clock {
 	return Clock{Ahead: time.Unix(0, r.Clock).Sub(asked.Add(took / 2).Round(0)), Within: max(1, took/2)}
 }
 
-// seat makes the connection the peer's. The peer is told what we have before anything else.
-func (f *Fleet) seat(c net.Conn, in *bufio.Reader, h hello, r ready, its Clock) error {
+// seat makes a guest's channel the peer's. The peer is told what we have before anything else.
+func (f *Fleet) seat(guest net.Conn, ch *channel, h hello, r ready, its Clock) error {
 	p := f.peers[h.Rank]
 	p.knock(+1) // its old connection may end before it has this one
 	defer p.knock(-1)
@@ -174,18 +189,21 @@ func (f *Fleet) seat(c net.Conn, in *bufio.Reader, h hello, r ready, its Clock) 
 	p.clock = its
 	p.mu.Unlock()
 	if old {
-		return refuse(c, errOld, true)
+		return refuse(ch, errOld, true)
 	}
 	if lost != nil {
-		return refuse(c, fmt.Errorf("%v was given up: %w", p, lost), true)
+		return refuse(ch, fmt.Errorf("%v was given up: %w", p, lost), true)
 	}
-	if err := send(c, w); err != nil {
+	if ch.key != "" {
+		w.Proof = proofOver(f.secret(), "leader", h.Salt, ch.key, h)
+	}
+	if err := send(ch, w); err != nil {
 		return err
 	}
-	_ = c.SetDeadline(time.Time{})
-	f.adopt(c)
-	c = f.hold(c)
-	err := p.attach(c, in, r.Got)
+	_ = ch.SetDeadline(time.Time{})
+	f.adopt(guest)
+	c := f.hold(ch.Conn)
+	err := p.attach(c, ch.in, r.Got)
 	if err != nil {
 		c.Close()
 	}
@@ -212,6 +230,8 @@ func (f *Fleet) check(h hello) error {
 	switch {
 	case h.Protocol < Protocol-1 || h.Protocol > Protocol+1:
 		return fmt.Errorf("it speaks fleet protocol %d, this agent %d; use the same image on all nodes", h.Protocol, Protocol)
+	case f.tls != nil && h.Protocol < sealedProtocol:
+		return errOpen
 	case h.Job != f.me.Job:
 		return fmt.Errorf("this is job %.100q, it wants job %.100q", f.me.Job, h.Job)
 	case h.Generation != f.me.Generation:
@@ -223,6 +243,9 @@ func (f *Fleet) check(h hello) error {
 	}
 	return nil
 }
+
+// errOpen refuses an agent of a job with a token that is older than this.
+var errOpen = errors.New("it does not encrypt its line, as agents of a job with a token do; use the same image on all nodes")
 
 // refuse tells the caller why, if it listens, and returns the reason.
 func refuse(c net.Conn, why error, final bool) error {
@@ -255,7 +278,7 @@ type call struct {
 // call opens c on the member's side.
 func (f *Fleet) call(c net.Conn) (*call, error) {
 	_ = c.SetDeadline(time.Now().Add(helloTime))
-	k := &call{Conn: c, in: bufio.NewReaderSize(c, readAhead), me: hello{
+	k := &call{Conn: c, in: newReader(c), me: hello{
 		Protocol: Protocol, Job: f.me.Job, Generation: f.me.Generation, Rank: f.me.Rank,
 		Incarnation: f.me.Incarnation, Life: f.Life, Salt: salt(),
 		Leader: f.me.Leader.Incarnation,
@@ -263,7 +286,7 @@ func (f *Fleet) call(c net.Conn) (*call, error) {
 	if _, err := c.Write(appendFrame([]byte(Magic), k.me)); err != nil {
 		return nil, err
 	}
-	w, err := k.answer()
+	w, err := answer(k.in)
 	var no *refusal
 	if errors.As(err, &no) { // anybody may say no; that there is no way back says only who led this world
 		no.final = no.final && hmac.Equal([]byte(w.Proof), []byte(proof(f.secret(), "over", k.me.Salt, k.me)))
@@ -274,33 +297,44 @@ func (f *Fleet) call(c net.Conn) (*call, error) {
 	if !hmac.Equal([]byte(w.Proof), []byte(proof(f.secret(), "leader", k.me.Salt, k.me))) {
 		return nil, errors.New("who answers there does not know this world's secret")
 	}
+	if f.tls != nil && w.Protocol < sealedProtocol {
+		return nil, errOpen
+	}
 	k.salt, k.life = w.Salt, w.Life
 	return k, nil
 }
 
 // commit makes k the connection to the leader.
 func (f *Fleet) commit(k *call, p *peer) error {
+	ch, err := f.seal(k.Conn, k.in, tls.Client)
+	if err != nil {
+		return err
+	}
 	p.mu.Lock()
 	if !p.renew(k.life) {
 		p.mu.Unlock()
 		return errOld
 	}
-	r := ready{Proof: proof(f.secret(), "member", k.salt, k.me), Got: p.got, Clock: f.Now().UnixNano()}
+	r := ready{Proof: proofOver(f.secret(), "member", k.salt, ch.key, k.me), Got: p.got, Clock: f.Now().UnixNano()}
 	p.mu.Unlock()
-	if err := send(k, r); err != nil {
+	if err := send(ch, r); err != nil {
 		return err
 	}
-	w, err := k.answer()
+	w, err := answer(ch.in)
 	if err != nil {
 		return err
 	}
-	_ = k.SetDeadline(time.Time{})
-	return p.attach(k.Conn, k.in, w.Got)
+	if ch.key != "" && !hmac.Equal([]byte(w.Proof), []byte(proofOver(f.secret(), "leader", k.me.Salt, ch.key, k.me))) {
+		return errors.New("somebody stands between the leader and this agent")
+	}
+	_ = ch.SetDeadline(time.Time{})
+	return p.attach(ch.Conn, ch.in, w.Got)
 }
 
-func (k *call) answer() (welcome, error) {
+// answer reads what the leader says in an opening.
+func answer(in *bufio.Reader) (welcome, error) {
 	var w welcome
-	if err := readFrame(k.in, &w, maxHello); err != nil {
+	if err := readFrame(in, &w, maxHello); err != nil {
 		return w, ended(err)
 	}
 	if w.Refused != "" {

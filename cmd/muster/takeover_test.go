@@ -81,11 +81,19 @@ func (p *program) doom() {
 }
 
 // Agents are killed in turn, the leader's too, and both at once: the workers do not notice, no line is lost or comes twice,
-// and the job ends as if nothing had been.
+// and the job ends as if nothing had been, with a token or without.
 func TestTakeOver(t *testing.T) {
-	t.Parallel()
+	for name, vars := range map[string][]string{"open": nil, "sealed": {"MUSTER_TOKEN=0123456789abcdef"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testTakeOver(t, vars)
+		})
+	}
+}
+
+func testTakeOver(t *testing.T, vars []string) {
 	go1, go2 := filepath.Join(t.TempDir(), "1"), filepath.Join(t.TempDir(), "2")
-	all := startNodes(t, 2, []string{"GO1=" + go1, "GO2=" + go2}, "--max-restarts", "1", "--", "sh", "-c",
+	all := startNodes(t, 2, append(vars, "GO1="+go1, "GO2="+go2), "--max-restarts", "1", "--", "sh", "-c",
 		`echo "up $RANK of $WORLD_SIZE, round $TORCHELASTIC_RESTART_COUNT"; i=0
 		lines() { while [ ! -e $1 ]; do i=$((i+1)); echo "line $i"; sleep 0.005; done; }
 		lines $GO1

@@ -11,8 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// worlds are the sizes that show how the cost of a world grows with its agents, and how often each is played.
-var worlds = []struct{ agents, plays int }{{10, 15}, {100, 9}, {1000, 9}, {4000, 3}}
+// worlds are the sizes that show how the cost of a world grows with its agents, and how often each is played; one has a job's token, which makes its line
+// encrypted.
+var worlds = []struct {
+	agents, plays int
+	with          string
+}{{10, 15, ""}, {100, 9, ""}, {1000, 9, ""}, {1000, 9, withToken}, {4000, 3, ""}}
 
 // filesPerAgent are the leader's ends of its connections to the store and to the leader, and one more while that changes hands.
 const filesPerAgent = 3
@@ -30,7 +34,7 @@ func curve() (string, []panel) {
 		for i := range w.plays {
 			fmt.Fprintf(os.Stderr, "%-10s %-16d %d\r", "world", w.agents, i+1)
 			var f figures
-			if err := playIt(&f, "-world", strconv.Itoa(w.agents)); err != nil { // a machine may be too busy for the biggest
+			if err := playIt(&f, "-world", strconv.Itoa(w.agents)+w.with); err != nil { // a machine may be too busy for the biggest
 				fmt.Fprintf(os.Stderr, "no world of %d agents: %v\n", w.agents, err)
 				break
 			}
@@ -38,12 +42,12 @@ func curve() (string, []panel) {
 				columns[i] = append(columns[i], cell{time: t})
 			}
 		}
-		row := []string{strconv.Itoa(w.agents)}
+		row := []string{strconv.Itoa(w.agents) + w.with}
 		for _, cells := range columns {
 			row = append(row, summary(cells))
 		}
 		lines = append(lines, row)
-		if len(columns[0]) == 0 {
+		if len(columns[0]) == 0 || w.with != "" {
 			continue
 		}
 		at := func(column int) point {

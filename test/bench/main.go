@@ -45,7 +45,7 @@ func main() {
 	flag.IntVar(&o.turns, "turns", 20, "`turns` of each store for each kind of request")
 	flag.StringVar(&o.pictures, "pictures", "", "`directory` for pictures of the curves")
 	var w world
-	flag.Var(&w, "world", "only make a world of so many `agents`, once")
+	flag.Var(&w, "world", "only make a world of so many `agents`, or agents+token, once")
 	var b beating
 	flag.Var(&b, "beats", "only have a world of so many `agents`, or agents x workers, tell their leader how they train, once")
 	profile := flag.String("cpuprofile", "", "`file` for where the CPU time of the leader goes with -world and -beats")

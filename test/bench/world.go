@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -26,12 +27,13 @@ import (
 )
 
 // patient is for a machine that is too small for the world: it is to give a figure, too.
-var patient = fleet.Options{Token: "secret", Arrival: worldTime, NodeTimeout: worldTime, Suspect: worldTime, Redial: worldTime}
+var patient = fleet.Options{Arrival: worldTime, NodeTimeout: worldTime, Suspect: worldTime, Redial: worldTime}
 
 // A crowd is agents of one world that share a process: each has its own connection to the store, which the first agent hosts, and
 // its own to the leader, over loopback. They say what agents say; only workers they have none.
 type crowd struct {
 	size     int // of the world
+	token    string
 	endpoint string
 	door     door
 
@@ -54,6 +56,9 @@ type marks struct {
 	CPU       time.Duration
 }
 
+// withToken asks, behind the size of a world, for one with a job's token.
+const withToken = "+token"
+
 const (
 	worldTime = 2 * time.Minute // how long a world may take
 	mostHere  = 1000            // agents in one process, which has open files for so many
@@ -62,13 +67,18 @@ const (
 // A world says what part of one this process plays; it is what -world takes.
 type world struct {
 	Size     int
+	Token    string // the job's; "": it has none
 	Endpoint string // "": this process has the first agent, and starts those with the others
 	From, To int    // the agents of this process
 }
 
 func (w *world) Set(text string) error {
-	if n, err := strconv.Atoi(text); err == nil {
+	size, with := strings.CutSuffix(text, withToken)
+	if n, err := strconv.Atoi(size); err == nil {
 		*w = world{Size: n, To: 1}
+		if with {
+			w.Token = fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64())
+		}
 		return nil
 	}
 	return json.Unmarshal([]byte(text), w)
@@ -96,7 +106,7 @@ func (w *world) follow(ctx context.Context) error {
 	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
 		return err
 	}
-	g, before := &crowd{size: w.Size, endpoint: w.Endpoint}, cpu()
+	g, before := &crowd{size: w.Size, token: w.Token, endpoint: w.Endpoint}, cpu()
 	if err := g.run(ctx, w.From, w.To); err != nil {
 		return err
 	}
@@ -110,12 +120,12 @@ func (w *world) lead(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g := &crowd{size: w.Size, endpoint: ln.Addr().String()}
+	g := &crowd{size: w.Size, token: w.Token, endpoint: ln.Addr().String()}
 	server := &tcpstore.Server{Magic: fleet.Magic, Foreign: g.door.handle, Store: rendezvous.Host(tcpstore.Prefix, "bench", nil, func([]byte) {})}
 	go func() { _ = server.Serve(ln) }() // until the process ends
 	var all []*members
 	for from := 1; from < w.Size; from += mostHere {
-		m, err := beginMembers("-world", &world{Size: w.Size, Endpoint: g.endpoint, From: from, To: min(from+mostHere, w.Size)})
+		m, err := beginMembers("-world", &world{Size: w.Size, Token: w.Token, Endpoint: g.endpoint, From: from, To: min(from+mostHere, w.Size)})
 		if err != nil {
 			return err
 		}
@@ -202,7 +212,7 @@ func (g *crowd) agent(ctx context.Context, i int) error {
 	if session.Rank == 0 {
 		return g.lead(ctx, session.World)
 	}
-	line, err := fleet.Follow(ctx, session.Seat(), patient)
+	line, err := fleet.Follow(ctx, session.Seat(), g.options())
 	if err != nil {
 		return err
 	}
@@ -223,9 +233,15 @@ func (g *crowd) spec(i int) jobs.Spec {
 	}}
 }
 
+func (g *crowd) options() fleet.Options {
+	o := patient
+	o.Token = g.token
+	return o
+}
+
 // lead tells the start to all, once all are there.
 func (g *crowd) lead(ctx context.Context, w jobs.World) error {
-	line := fleet.Lead(w, patient)
+	line := fleet.Lead(w, g.options())
 	g.door.open(line)
 	if err := await(ctx, line, fleet.Joined, g.size-1); err != nil {
 		return err

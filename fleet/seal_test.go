@@ -1,0 +1,219 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const token = "0123456789abcdef"
+
+// openAndSealed plays a test with a job's token, and without.
+func openAndSealed(t *testing.T, play func(t *testing.T, token string)) {
+	t.Run("open", func(t *testing.T) { play(t, "") })
+	t.Run("sealed", func(t *testing.T) { play(t, token) })
+}
+
+// A tapped connection lets others see, and change, what its owner writes.
+type tapped struct {
+	net.Conn
+	on func(b []byte) []byte
+}
+
+func (c *tapped) NetConn() net.Conn { return c.Conn }
+
+func (c *tapped) Write(b []byte) (int, error) {
+	if _, err := c.Conn.Write(c.on(bytes.Clone(b))); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// tap is the way of a member to a leader that somebody sits beside.
+func tap(addr string, on func(b []byte) []byte) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, _, _ string) (net.Conn, error) {
+		c, err := dialTCP(10*time.Second)(ctx, "tcp", addr)
+		return &tapped{c, on}, err
+	}
+}
+
+// Who reads the network between two agents reads what they tell each other, unless the job has a token. The secrets are in it in neither case.
+func TestWhoListens(t *testing.T) {
+	openAndSealed(t, func(t *testing.T, token string) {
+		var all syncBuffer
+		leader, addr := lead(t, world(2), Options{Token: token})
+		member := follow(t, world(2), 1, Options{Token: token, Dial: tap(string(addr), func(b []byte) []byte {
+			all.Write(b)
+			return b
+		})}, addr)
+		want(t, leader, Joined, 1)
+		want(t, member, Joined, 0)
+		if err := member.Tell("failed", "rank 3 was killed"); err != nil {
+			t.Fatal(err)
+		}
+		heard(t, leader, 1, "failed")
+		leader.Tell("stop", nil)
+		heard(t, member, 0, "stop")
+		if got := strings.Contains(all.String(), "rank 3 was killed"); got == (token != "") {
+			t.Errorf("what was told could be read: %v", got)
+		}
+		if strings.Contains(all.String(), world(2).Nonce) || token != "" && strings.Contains(all.String(), token) {
+			t.Error("a secret was sent")
+		}
+	})
+}
+
+// Who changes what a member says costs it the connection; on the next one all arrives.
+func TestWhoChanges(t *testing.T) {
+	var changes, done atomic.Bool
+	leader, addr := lead(t, world(2), Options{Token: token})
+	member := follow(t, world(2), 1, Options{Token: token, Dial: tap(string(addr), func(b []byte) []byte {
+		if changes.Load() && done.CompareAndSwap(false, true) {
+			b[len(b)-1] ^= 1
+		}
+		return b
+	})}, addr)
+	want(t, leader, Joined, 1)
+	want(t, member, Joined, 0)
+	changes.Store(true)
+	for _, kind := range []string{"first", "second"} {
+		if err := member.Tell(kind, nil); err != nil {
+			t.Fatal(err)
+		}
+		heard(t, leader, 1, kind)
+	}
+	if !done.Load() {
+		t.Error("nothing was changed")
+	}
+}
+
+// Who stands between two agents, with a channel to each, hands on their proofs and gets into neither's.
+func TestWhoStandsBetween(t *testing.T) {
+	var log syncBuffer
+	leader, addr := lead(t, world(2), Options{Token: token, Arrival: time.Hour, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	between := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		there, err := dialTCP(10*time.Second)(ctx, "tcp", string(addr))
+		if err != nil {
+			return nil, err
+		}
+		ours, theirs := net.Pipe()
+		go stand(theirs, there)
+		return ours, nil
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := Follow(ctx, seat(world(2), 1, addr), Options{Token: token, Dial: between}); err == nil || !strings.Contains(err.Error(), "refused: it does not know this world's secret") {
+		t.Errorf("the member: %v", err)
+	}
+	if !strings.Contains(log.String(), "it does not know this world's secret") {
+		t.Errorf("the leader: %s", log.String())
+	}
+	quiet(t, leader)
+}
+
+// stand hands on an opening between a member and a leader, and what they say in the two channels that it makes then.
+func stand(member, leader net.Conn) {
+	defer member.Close()
+	defer leader.Close()
+	pass := func(to, from net.Conn) bool {
+		b := make([]byte, maxHello)
+		n, err := from.Read(b)
+		_, err2 := to.Write(b[:n])
+		return err == nil && err2 == nil
+	}
+	if !pass(leader, member) || !pass(member, leader) { // hello and welcome
+		return
+	}
+	m, l := tls.Server(member, newTLS(true)), tls.Client(leader, newTLS(false))
+	if m.Handshake() != nil || l.Handshake() != nil {
+		return
+	}
+	if pass(l, m) { // ready
+		pass(m, l)
+	}
+}
+
+// A leader whose welcome is not for this channel is none.
+func TestWelcomeOfAnotherChannel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := net.Pipe()
+		defer a.Close()
+		leader := Lead(world(2), Options{Token: token, Arrival: time.Hour})
+		defer leader.Close()
+		f := newFleet(seat(world(2), 1), Options{Token: token})
+		go func() {
+			in := newReader(b)
+			h, err := readHello(in)
+			if err != nil {
+				return
+			}
+			send(b, welcome{Protocol: Protocol, Salt: "s", Proof: proof(f.secret(), "leader", h.Salt, h)})
+			c, err := leader.seal(b, in, tls.Server)
+			if err != nil {
+				return
+			}
+			var r ready
+			readFrame(c.in, &r, maxHello)
+			send(c, welcome{Protocol: Protocol, Proof: proof(f.secret(), "leader", h.Salt, h)})
+		}()
+		k, err := f.call(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.commit(k, newPeer(f, 0)); err == nil || !strings.Contains(err.Error(), "stands between") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// An agent that would speak openly in a job with a token is told so, on either side.
+func TestTooOldToSeal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leader := Lead(world(2), Options{Token: token, Arrival: time.Hour})
+		defer leader.Close()
+		a, b := net.Pipe()
+		leader.Handle(b)
+		h := hello{Protocol: sealedProtocol - 1, Job: "job7", Generation: 3, Rank: 1, Incarnation: "life1", Salt: "s"}
+		a.Write(appendFrame([]byte(Magic), h))
+		if _, err := answer(newReader(a)); err == nil || !strings.Contains(err.Error(), "does not encrypt") {
+			t.Errorf("the member is told %v", err)
+		}
+		a.Close()
+
+		a, b = net.Pipe()
+		defer a.Close()
+		f := newFleet(seat(world(2), 1), Options{Token: token})
+		go func() {
+			h, _ := readHello(newReader(b))
+			send(b, welcome{Protocol: sealedProtocol - 1, Salt: "s", Proof: proof(f.secret(), "leader", h.Salt, h)})
+			io.Copy(io.Discard, b)
+		}()
+		if _, err := f.call(a); !errors.Is(err, errOpen) {
+			t.Errorf("the member says %v", err)
+		}
+	})
+}
+
+// Who speaks before it is his turn has no channel: it would not be known what of it is whose.
+func TestOutOfTurn(t *testing.T) {
+	f := newFleet(seat(world(2), 1), Options{Token: token})
+	a, b := net.Pipe()
+	defer a.Close()
+	go a.Write([]byte("early"))
+	in := newReader(b)
+	if _, err := in.Peek(1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.seal(b, in, tls.Server); err == nil || !strings.Contains(err.Error(), "5 bytes before its turn") {
+		t.Errorf("got %v", err)
+	}
+}
