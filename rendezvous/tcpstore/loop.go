@@ -34,6 +34,7 @@ type loop struct {
 	req    request
 	counts tallies
 	stop   bool
+	busy   bool          // several were ready at once when it slept last: others may be by now
 	done   chan struct{} // closed when run has returned
 }
 
@@ -116,9 +117,11 @@ func (l *loop) run() {
 
 // sleep waits until something is ready and returns how much.
 func (l *loop) sleep(events []unix.EpollEvent) int {
-	if n, err := poll(l.ep, events); n > 0 && err == nil { // a busy loop never sleeps, but lets others run
-		runtime.Gosched()
-		return n
+	if l.busy { // it never sleeps, but lets others run
+		if n, err := poll(l.ep, events); n > 0 && err == nil {
+			runtime.Gosched()
+			return n
+		}
 	}
 	for {
 		n, err := unix.EpollWait(l.ep, events, l.patience())
@@ -126,6 +129,7 @@ func (l *loop) sleep(events []unix.EpollEvent) int {
 		l.asleep = false
 		l.mu.Unlock()
 		if err == nil {
+			l.busy = n > 1
 			return n
 		}
 		if err != unix.EINTR {
