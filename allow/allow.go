@@ -50,11 +50,11 @@ func network(word string) (p netip.Prefix, ok bool) {
 
 // String is the rule as Parse reads it; "": it has no wish.
 func (r Rule) String() string {
-	words := r.words()
+	text := r.List.String()
 	if r.World {
-		words = append([]string{World}, words...)
+		text = strings.TrimSuffix(World+","+text, ",")
 	}
-	return strings.Join(words, ",")
+	return text
 }
 
 // None reports whether the rule has no wish.
@@ -99,13 +99,14 @@ func (l List) Has(a netip.Addr) bool {
 // Empty reports whether nothing is on the list.
 func (l List) Empty() bool { return len(l.hosts)+len(l.nets) == 0 }
 
-// words are the addresses, in order, and then the networks.
-func (l List) words() (words []string) {
+// String is the list as Parse reads it, its addresses in order and then the networks; "": it is empty.
+func (l List) String() string {
+	var words []string
 	for _, a := range slices.SortedFunc(maps.Keys(l.hosts), netip.Addr.Compare) {
 		words = append(words, a.String())
 	}
 	for _, p := range l.nets {
 		words = append(words, p.String())
 	}
-	return words
+	return strings.Join(words, ",")
 }

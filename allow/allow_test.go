@@ -76,7 +76,7 @@ func TestWith(t *testing.T) {
 		absent bool
 	}{{none, false, false, true}, {one, true, false, false}, {both, true, true, false}} {
 		if c.l.Has(a) != c.a || c.l.Has(b) != c.b || c.l.Empty() != c.absent || c.l.Has(netip.Addr{}) {
-			t.Errorf("%v", c.l.words())
+			t.Errorf("%v", c.l)
 		}
 	}
 }
