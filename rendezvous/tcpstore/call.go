@@ -57,6 +57,8 @@ func (c *conn) called(r *request, o *outbox) (known bool, other error) {
 		return false, nil
 	case name != c.s.Name:
 		return false, &elsewhere{name}
+	case c.barred:
+		return false, nil
 	case c.guest:
 		o.byte(byte(Guest))
 	default:
@@ -79,14 +81,26 @@ func Refuse(w interface{ Write([]byte) (int, error) }) { _, _ = w.Write([]byte{b
 
 // Adopt serves a connection that another server handed over, which has read head of it. It takes fd over. A server may serve such connections alone.
 func (s *Server) Adopt(fd int, head []byte) error {
-	peer, _ := unix.Getpeername(fd) // for messages
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := errors.Join(connection(fd), unix.SetNonblock(fd, true), s.ready()); err != nil {
+	at, _ := unix.Getpeername(fd) // one that has gone has none
+	peer := addrPort(at)
+	if err := errors.Join(connection(fd), unix.SetNonblock(fd, true), s.adopts()); err != nil {
 		unix.Close(fd)
 		return err
 	}
-	return s.enter(&conn{s: s, fd: fd, peer: addrPort(peer), guest: true}, head)
+	if s.bars(peer) {
+		s.turnAway(fd, peer)
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.enter(&conn{s: s, fd: fd, peer: peer, guest: true}, head)
+}
+
+// adopts makes the server ready, which may have no listener.
+func (s *Server) adopts() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ready()
 }
 
 // connection is an error where fd is no connection of TCP's, and could be anything.
@@ -113,6 +127,8 @@ func (c *Client) callFor(ctx context.Context, l *link) (Owner, error) {
 	switch owner := Owner(reply[0]); {
 	case err != nil:
 		return Plain, noAnswer(ctx, err)
+	case reply[0] == notLetIn[0]:
+		return Plain, ErrBarred
 	case owner == Other:
 		return owner, &otherError{c.opt.Name}
 	case owner > Guest:

@@ -18,6 +18,7 @@ type conn struct {
 	peer netip.AddrPort
 
 	guest   bool      // it came to another server, which handed it over
+	barred  bool      // it may call for another store, and nothing else
 	opened  bool      // the first bytes told the dialect
 	numbers numbering // of the dialect; nil on a legacy connection that has not yet told A from B
 	begun   bool      // verb is the one of the request that scan is in
@@ -60,6 +61,9 @@ func (c *conn) next(b []byte, r *request, o *outbox) (int, error) {
 		}
 		c.verb, c.begun = v, true
 	}
+	if c.barred && (c.verb != ping && c.verb != check || len(b) > mostCall) {
+		return 0, errBarred
+	}
 	if c.scan.need > len(b) {
 		return 0, nil
 	}
@@ -73,6 +77,8 @@ func (c *conn) next(b []byte, r *request, o *outbox) (int, error) {
 	switch known, other := c.called(r, o); {
 	case other != nil:
 		return 0, other
+	case c.barred && r.verb != ping:
+		return n, errBarred
 	case known:
 		return n, nil
 	}
@@ -89,6 +95,8 @@ func (c *conn) open(b []byte) (int, error) {
 		return len(hello), nil
 	case bytes.HasPrefix(hello, b):
 		return 0, nil
+	case c.s.Foreign != nil && bytes.HasPrefix(b, c.s.magic) && c.barred:
+		return 0, errBarred
 	case c.s.Foreign != nil && bytes.HasPrefix(b, c.s.magic):
 		return 0, errForeign
 	case c.s.Foreign != nil && bytes.HasPrefix(c.s.magic, b):

@@ -3,6 +3,7 @@ package tcpstore
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -24,6 +25,8 @@ var (
 	ErrNoAnswer = errors.New("no answer")
 	// ErrRejected is wrapped when the store closes the connection on a request each time that it is sent.
 	ErrRejected = errors.New("the store closed the connection on it")
+	// ErrBarred is returned when the store lets in others, but not the address from which this client comes.
+	ErrBarred = errors.New("this node's address is not among those that are let in there (--store-allow)")
 	// ErrUnsupported is wrapped when the store's dialect lacks a verb.
 	ErrUnsupported = errors.New("the store's version of c10d does not have it")
 )
@@ -66,6 +69,8 @@ func Cause(err error) string {
 	switch {
 	case errors.Is(err, ErrNotStore):
 		return ErrNotStore.Error()
+	case errors.Is(err, ErrBarred):
+		return ErrBarred.Error()
 	case errors.As(err, &other):
 		return other.Error()
 	case errors.As(err, &dns) && dns.IsNotFound:
@@ -338,6 +343,8 @@ func (l *link) greet(ctx context.Context, patience time.Duration, g greeting, la
 		n, reply, err = l.exchange(ctx, patience-first, nil, reply)
 	}
 	switch {
+	case n == len(reply) && bytes.HasPrefix(notLetIn, reply):
+		return ErrBarred
 	case n > 0 && !bytes.HasPrefix(g.hear, reply[:n]):
 		return fmt.Errorf("%w: %w: %q", ErrNotStore, errOtherReply, reply[:n])
 	case err != nil:
@@ -346,13 +353,14 @@ func (l *link) greet(ctx context.Context, patience time.Duration, g greeting, la
 	return nil
 }
 
-// exchange says something, and reads so much as an answer.
+// exchange says something, and reads so much as an answer. Who closes a connection without reading it may have said something before.
 func (l *link) exchange(ctx context.Context, within time.Duration, say, hear []byte) (int, []byte, error) {
 	defer l.under(ctx, within)()
-	if _, err := l.Write(say); err != nil {
-		return 0, hear, err
-	}
+	_, unsaid := l.Write(say)
 	n, err := io.ReadFull(l.in, hear)
+	if err != nil {
+		err = cmp.Or(unsaid, err)
+	}
 	return n, hear, err
 }
 

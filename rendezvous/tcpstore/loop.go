@@ -240,6 +240,9 @@ func (l *loop) last(c *conn, rest []byte, err error) error {
 		l.passOn(c, other.name, rest)
 		return nil
 	}
+	if errors.Is(err, errBarred) {
+		c.s.sayBarred(c.fd)
+	}
 	return err
 }
 

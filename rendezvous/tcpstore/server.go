@@ -60,6 +60,11 @@ type Server struct {
 	// Elsewhere is given each connection that calls for another name, with its opening still to be read. As with Foreign, it must return at once. nil:
 	// such connections stay here, as with a store that knows of no names.
 	Elsewhere func(name string, c net.Conn)
+	// Admits reports whether those who come from an address are let in; nil: all are. A connection of others is closed before anything of it is read.
+	Admits func(netip.Addr) bool
+	// Shared reports whether other stores have a part in the port now. Then who is not let in may still call for another one, where other rules may
+	// hold, and is closed when he wants anything else. nil: they have none. It is called by Serve alone.
+	Shared func() bool
 	// Magic is what foreign connections open with. No c10d verb may begin like it: its first byte must be above 18.
 	Magic string
 
@@ -294,8 +299,13 @@ func (s *Server) rest(pause time.Duration) bool {
 
 // welcome hands a new connection to a loop.
 func (s *Server) welcome(fd int, peer netip.AddrPort) {
+	barred := s.bars(peer)
+	if barred && (s.Elsewhere == nil || s.Shared == nil || !s.Shared()) {
+		s.turnAway(fd, peer)
+		return
+	}
 	s.mu.Lock()
-	err := s.enter(&conn{s: s, fd: fd, peer: peer}, nil)
+	err := s.enter(&conn{s: s, fd: fd, peer: peer, barred: barred}, nil)
 	s.mu.Unlock()
 	if err != nil {
 		s.complain(peer.Addr(), "closed a connection", "peer", peer, "err", err)
