@@ -247,6 +247,13 @@ func (f *Fleet) check(h hello) error {
 // errOpen refuses an agent of a job with a token that is older than this.
 var errOpen = errors.New("it does not encrypt its line, as agents of a job with a token do; use the same image on all nodes")
 
+// Refuse closes a connection of which nothing was read, and tells a member that may have called why.
+func Refuse(c net.Conn, why string) {
+	_ = c.SetWriteDeadline(time.Now().Add(helloTime))
+	_ = refuse(c, errors.New(why), false)
+	c.Close()
+}
+
 // refuse tells the caller why, if it listens, and returns the reason.
 func refuse(c net.Conn, why error, final bool) error {
 	_ = send(c, welcome{Protocol: Protocol, Refused: why.Error(), Final: final})

@@ -142,7 +142,7 @@ func (m *meeting) inheritedStand() (s stand, err error) {
 // serveStore serves the store at a stand, and takes the port when it is free, until the meeting leaves the store. broke is called should that fail.
 func (m *meeting) serveStore(s stand, kept []byte, broke func()) {
 	server := &tcpstore.Server{Log: m.c.Log, Magic: fleet.Magic, Foreign: m.door.handle, Store: rendezvous.Host(tcpstore.Prefix, m.spec.ID, kept, m.remember),
-		Name: m.spec.ID, Elsewhere: m.elsewhere}
+		Name: m.spec.ID, Elsewhere: m.elsewhere, Admits: m.c.admits(), Shared: m.sharing()}
 	m.server = server
 	m.desk.hosts(server)
 	ctx, cancel := context.WithCancel(context.Background())

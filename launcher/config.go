@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/muster-run/muster/allow"
 	"github.com/muster-run/muster/dialect"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher/pid1"
@@ -38,15 +39,16 @@ type Config struct {
 	Standalone bool   // --standalone: one node, whatever the platform says
 	Uneven     bool   // --uneven: nodes may bring different numbers of slots
 
-	JobID      string // --rdzv-id
-	Attempt    int    // --attempt: how often the platform has started this job before
-	Backend    string // --rdzv-backend: c10d, etcd; "": what the endpoint and the platform say
-	Endpoint   string // --rdzv-endpoint: HOST[:PORT], IPv6 in brackets; etcd://HOST[:PORT],...
-	MasterAddr string // --master-addr: where node 0 runs
-	MasterPort int    // --master-port
-	TokenFile  string // --token-file: the job's token, which its nodes prove to each other that they have
-	LocalAddr  string // --local-addr: the address that this node announces first
-	Serve      string // --serve: auto, yes, no: whether this node hosts the meeting point
+	JobID      string     // --rdzv-id
+	Attempt    int        // --attempt: how often the platform has started this job before
+	Backend    string     // --rdzv-backend: c10d, etcd; "": what the endpoint and the platform say
+	Endpoint   string     // --rdzv-endpoint: HOST[:PORT], IPv6 in brackets; etcd://HOST[:PORT],...
+	MasterAddr string     // --master-addr: where node 0 runs
+	MasterPort int        // --master-port
+	TokenFile  string     // --token-file: the job's token, which its nodes prove to each other that they have
+	StoreAllow allow.Rule // --store-allow: who may come to the stores and the agents' line; the zero Rule: everybody
+	LocalAddr  string     // --local-addr: the address that this node announces first
+	Serve      string     // --serve: auto, yes, no: whether this node hosts the meeting point
 
 	Etcd     Etcd
 	OpenEtcd func(EtcdJob) (store.Store, error) // opens a store at once, which its first call connects

@@ -325,7 +325,10 @@ func (m *meeting) find(ctx context.Context) error {
 		last = err
 	}
 	hint := "is the node that hosts it running, and is the endpoint right?"
-	if errors.Is(last, tcpstore.ErrNoAnswer) {
+	switch {
+	case errors.Is(last, tcpstore.ErrBarred):
+		hint = "the log of the node that hosts it has the address from which this one comes; its --store-allow has to name that, or a network with it"
+	case errors.Is(last, tcpstore.ErrNoAnswer):
 		hint = "somebody accepts connections there and says nothing: is that a store of muster's or PyTorch's, an etcd (--rdzv-backend etcd), another program, or a proxy or service mesh before it?"
 	}
 	code, within := m.tooLate(job.ExitStore)
@@ -353,7 +356,7 @@ func (m *meeting) listenForPeers(endpoint string) error {
 // await lets other agents in by a listener.
 func (m *meeting) await(ln net.Listener) {
 	free := m.hold(heldDoor, ln)
-	m.run(func() { m.door.serve(ln, m.c.Log) }, func() { free(); ln.Close() })
+	m.run(func() { accept(ln, m.c.Log, guard(m.c.admits(), m.c.Log, m.door.handle)) }, func() { free(); ln.Close() })
 }
 
 // announce completes this node's addresses with the port. The endpoint itself comes last: it may be the address of
@@ -773,9 +776,6 @@ func (d *door) set(closed bool, over *fleet.Over) {
 	d.mu.Unlock()
 	d.asking.Wait()
 }
-
-// serve takes connections until ln is closed.
-func (d *door) serve(ln net.Listener, log *slog.Logger) { accept(ln, log, d.handle) }
 
 // accept hands on what comes to a listener until it is closed.
 func accept(ln net.Listener, log *slog.Logger, take func(net.Conn)) {

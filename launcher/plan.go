@@ -74,7 +74,7 @@ func planned(c Config) (p Plan, err error) {
 	}
 	p.Platform, p.Notes = found.Rule, slices.Concat(c.Notes, warned(found))
 	for _, step := range []func(Config, discovery.Finding, *Plan) error{
-		planCommand, planFramework, planNodes, planServers, planSelf, planSlots, planPlace, planPreflight, planCores, planBind, planVirtual, planEndpoint, planID, planToken, planRestarts, planPark,
+		planCommand, planFramework, planNodes, planServers, planSelf, planSlots, planPlace, planPreflight, planCores, planBind, planVirtual, planEndpoint, planID, planToken, planAllow, planRestarts, planPark,
 	} {
 		if err := step(c, found, &p); err != nil {
 			return p, err

@@ -299,7 +299,7 @@ func (r *round) exchange() []string {
 	case r.plan.Framework.Rendezvous:
 		return []string{"horovod", "--world", r.mapping(), "--empty", r.run}
 	case r.plan.Framework.PMI && len(r.session.World.Members) > 1:
-		return c10dStore
+		return r.c10dStore()
 	}
 	return nil
 }

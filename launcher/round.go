@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -58,11 +59,12 @@ type round struct {
 	pages     pages            // of them,
 	hook      string           // and what fills them; "": nothing
 	watch     *watch
-	compared  int     // generation of the world whose nodes were held against each other
-	odd       named   // by that
-	clocks    clocks  // of this world's nodes
-	skewed    named   // by theirs, of the last world
-	health    *health // of this machine; nil: it was not looked at
+	compared  int            // generation of the world whose nodes were held against each other
+	odd       named          // by that
+	clocks    clocks         // of this world's nodes
+	seen      []netip.Prefix // addresses from which they reached this one, which leads
+	skewed    named          // by theirs, of the last world
+	health    *health        // of this machine; nil: it was not looked at
 	exits     <-chan worker.Exit
 	settle    <-chan time.Time
 	expire    <-chan time.Time
@@ -101,7 +103,7 @@ func runRound(c Config, h *heritage, m *meeting, l *line, d *desk, asked any) *s
 
 // join makes r a part of a world.
 func (r *round) join(s *rendezvous.Session, l *line) {
-	r.session, r.line, r.peers, r.queue, r.clocks = s, l, l.events(), nil, clocks{}
+	r.session, r.line, r.peers, r.queue, r.clocks, r.seen = s, l, l.events(), nil, clocks{}, nil
 	if s != nil {
 		r.queue = s.Newcomers()
 	}
@@ -137,11 +139,11 @@ func (r *round) begins(asked any) {
 func (r *round) open() {
 	r.store.close(r.c)
 	r.store = nil
-	if err := cmp.Or(r.rails(), r.alike()); err != nil {
+	if err := cmp.Or(r.rails(), r.alike(), r.writeAllowed()); err != nil {
 		r.post(broken{r.broken(err)})
 		return
 	}
-	store, err := openWorkerStore(context.Background(), r.c, r.line.host, r.exchange())
+	store, err := openWorkerStore(context.Background(), r.c, r.line.host, r.c10dStore(), r.exchange())
 	if err != nil {
 		r.post(broken{r.broken(err)})
 		return
@@ -205,6 +207,7 @@ func (r *round) loop() {
 				r.c.letGo()
 			} else if e.Change == fleet.Joined {
 				r.clock(e)
+				r.sees(e)
 			}
 			if n, ok := about(e, newsEvidence); ok {
 				r.watch.keepEssence(e.Peer, n)

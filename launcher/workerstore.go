@@ -25,9 +25,9 @@ type workerStore struct {
 	child *proc.Child // the process that serves a store of muster's: that one where the agent hosts it, or start.Exchange's
 }
 
-// openWorkerStore takes a port and, where the agent hosts the store, starts the process that serves it. exchange is what serves
+// openWorkerStore takes a port and, where the agent hosts the store, starts the process that serves it, by these words. exchange is what serves
 // another store, which the framework or muster's own processes need; nil: none. A c10d store that the agent hosts is both.
-func openWorkerStore(ctx context.Context, c Config, host string, exchange []string) (*workerStore, error) {
+func openWorkerStore(ctx context.Context, c Config, host string, words, exchange []string) (*workerStore, error) {
 	w := &workerStore{held: -1, start: start{AgentStore: agentStore(c)}}
 	listen := func(port int, lingering bool) (net.Listener, error) { return listenOn(host, port, lingering) }
 	var ln net.Listener
@@ -53,13 +53,10 @@ func openWorkerStore(ctx context.Context, c Config, host string, exchange []stri
 	}
 	defer ln.Close() // the child has it
 	if w.start.AgentStore {
-		exchange = c10dStore
+		exchange = words
 	}
 	return w, w.serve(ctx, c, ln, exchange)
 }
-
-// c10dStore are the words by which this program serves such a store.
-var c10dStore = []string{"store", "serve", "--inherit"}
 
 // agentStore reports whether the agent hosts the workers' store. By default rank 0 does, as without a launcher:
 // under an agent's store, user code that makes groups of its own hangs in one PyTorch or another

@@ -22,7 +22,7 @@ func TestEtcd(t *testing.T) {
 	for name, test := range map[string]func(t *testing.T, exe string){
 		"training": etcdTraining, "torchrun's variables": etcdPET, "agents are killed": etcdTakeOver, "a worker fails": etcdFailure,
 		"etcd starts again": etcdRestart, "etcd stands still": etcdStill, "etcd stands still at the end": etcdLate, "an agent dies as etcd stands still at the end": etcdLateKilled, "two of an index": etcdSecond, "two of an index, elastic": etcdSecondElastic, "a member is lost": etcdMember, "a node is lost": etcdNode, "TLS": etcdTLS,
-		"wrong password": etcdPassword, "hosts": etcdHosts, "the release before": etcdPrevious, "no programs in memory": etcdNoMemfd,
+		"wrong password": etcdPassword, "hosts": etcdHosts, "a node that may not come": etcdStranger, "the release before": etcdPrevious, "no programs in memory": etcdNoMemfd,
 	} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); test(t, exe) })
 	}
@@ -304,6 +304,24 @@ func etcdHosts(t *testing.T, exe string) {
 		p.ends(0)
 	}
 	worldOfHosts(t, all)
+}
+
+// Where nodes meet in an etcd, addresses that may not come are kept from the agents' line, and say so.
+func etcdStranger(t *testing.T, exe string) {
+	names, _ := withStranger(t)
+	at := etcdtest.StartOn(t, "10.77.0.1", "ip", "netns", "exec", names[0])
+	joins := func(host, rank int, code int, words ...string) func() {
+		p := startProgram(t, t.TempDir(), nil, "ip", "netns", "exec", names[host], exe, "run", "--nnodes", "2", "--node-rank", fmt.Sprint(rank), "--rdzv-id", "job7",
+			"--rdzv-endpoint", "etcd://"+at.Endpoints()[0], "--store-allow", "10.77.0.0/24", "--join-timeout", "1m", "--", "sh", "-c", `echo "$RANK of $WORLD_SIZE"`)
+		return func() { p.ends(code, words...) }
+	}
+	for _, end := range []func(){joins(0, 0, job.ExitRetry, "connection from 10.77.1.3 to the agents' line was closed"),
+		joins(2, 1, job.ExitRetry, "--store-allow 10.77.0.0/24 has none of this node's addresses, [10.77.1.3]", "this node's address is not among those that are let in (--store-allow)")} {
+		end()
+	}
+	for _, end := range []func(){joins(0, 0, 0), joins(1, 1, 0, "1 of 2")} {
+		end()
+	}
 }
 
 // A kernel that lets nobody run what is in memory alone is told of.

@@ -16,6 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/muster-run/muster/allow"
 	"github.com/muster-run/muster/framework"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher"
@@ -55,6 +56,7 @@ func jobFlags(c *launcher.Config) []cli.Flag {
 		&cli.StringFlag{Name: "journal", Destination: &c.JournalFile, Hidden: true, Usage: "`FILE` for the events of the job, for muster replay"},
 		&cli.GenericFlag{Name: "events", Value: eventLog{&c.EventsFile}, Hidden: true, Usage: "`FILE` for a line of JSON for each thing that is seen and decided, %h the host, %j the job; - standard output; fd:N (none)"},
 		&cli.StringFlag{Name: "token-file", Destination: &c.TokenFile, Hidden: true, Usage: "`FILE` with a secret of the job's nodes, the same on all; or MUSTER_TOKEN"},
+		&cli.GenericFlag{Name: "store-allow", Value: allowed{&c.StoreAllow}, Hidden: true, Usage: "`LIST` of addresses and networks that may come to the stores, with commas; world: to the workers' store the job's nodes (everybody)"},
 		&cli.StringFlag{Name: "local-addr", Destination: &c.LocalAddr, Hidden: true, Usage: "`ADDR` at which this node is reached best"},
 		&cli.GenericFlag{Name: "serve", Value: choice{&c.Serve, "auto yes no"}, Hidden: true, Usage: "`auto|yes|no` whether this node hosts the meeting point"},
 		&cli.GenericFlag{Name: "worker-port", Value: port(&c.WorkerPort), Hidden: true, Usage: "`PORT` of the workers' store; a free one"},
@@ -90,6 +92,19 @@ func (v pageAddress) Set(text string) error {
 }
 
 func (v pageAddress) String() string { return "" }
+
+// allowed is who may come, as a flag.
+type allowed struct{ rule *allow.Rule }
+
+func (v allowed) Set(text string) (err error) {
+	r, err := allow.Parse(text)
+	if err == nil {
+		*v.rule = r
+	}
+	return err
+}
+
+func (v allowed) String() string { return "" }
 
 // etcdUserVariable may hold a password of muster's own, which workers have no use for.
 const etcdUserVariable = "MUSTER_ETCD_USER"

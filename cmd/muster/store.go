@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/signal"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/muster-run/muster/allow"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher"
 	"github.com/muster-run/muster/rendezvous/store"
@@ -43,6 +45,7 @@ func serveCommand() *cli.Command {
 			&cli.StringFlag{Name: "host", Usage: "`ADDR` to listen on; all if not given"},
 			&cli.GenericFlag{Name: "port", Value: number{&at, 0, 65535}, Usage: "`PORT` to listen on (29400)"},
 			&cli.BoolFlag{Name: "inherit", Hidden: true, Usage: "listen on file descriptor 3"},
+			&cli.StringFlag{Name: "allow", Hidden: true, Usage: "`FILE` with the addresses and networks that are let in, which may grow (everybody)"},
 		},
 		Action: func(x *cli.Context) error { return serve(x, at) },
 	}
@@ -58,6 +61,13 @@ func serve(x *cli.Context, port int) error {
 		log.Info("store at " + ln.Addr().String())
 	}
 	server := &tcpstore.Server{Store: &store.Memory{}, Log: log}
+	if path := x.String("allow"); path != "" {
+		guests := &guests{path: path}
+		if err := guests.read(); err != nil {
+			return err
+		}
+		server.Admits = guests.has
+	}
 	if x.Bool("inherit") {
 		outlive()
 	} else {
@@ -69,6 +79,35 @@ func serve(x *cli.Context, port int) error {
 		return err
 	}
 	return nil
+}
+
+// guests are who is let in, as a file says that may grow. They are asked by one goroutine.
+type guests struct {
+	path string
+	size int64 // of the file, as it was read
+	list allow.List
+}
+
+func (g *guests) read() error {
+	text, err := os.ReadFile(g.path)
+	if err != nil {
+		return err
+	}
+	r, err := allow.Parse(string(text))
+	if err != nil {
+		return fmt.Errorf("%s: %w", g.path, err)
+	}
+	g.size, g.list = int64(len(text)), r.List
+	return nil
+}
+
+// has looks into the file again for who is not on the list, if there is more in it.
+func (g *guests) has(a netip.Addr) bool {
+	if g.list.Has(a) {
+		return true
+	}
+	i, err := os.Stat(g.path)
+	return err == nil && i.Size() != g.size && g.read() == nil && g.list.Has(a)
 }
 
 // outlive lets this process, which serves workers, live through the signals that a scheduler sends to all processes of a job: the workers may
