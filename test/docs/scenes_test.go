@@ -326,6 +326,7 @@ var scenes = []scene{
 		lines: []line{
 			{text: "openssl rand -hex 32 >token", how: "cd ..; [ $NODE = 1 ] || typed"},
 			{text: "muster run --token-file token", how: "cp ../token .; typed", says: "world size 2 rank 1"},
+			{text: "muster run --store-allow", where: []string{"10.8.0.0", "10.77.0.0"}, says: "world size 2 rank 1"},
 			{text: "muster check --peers", how: "[ $NODE = 1 ] || typed --nnodes 1", says: measured},
 		},
 	},
