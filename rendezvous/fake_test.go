@@ -90,6 +90,23 @@ type mortal struct {
 	dead  atomic.Bool
 	fuse  atomic.Int64 // so many changes it makes until then; 0: as many as it likes
 	until atomic.Int64 // when it goes on, in nanoseconds of Unix time
+	snag  *snag        // nil: there is none
+}
+
+// A snag makes a node stand still once, amid what it does: when it changes a key of some kind.
+type snag struct {
+	kind   string
+	after  bool // the change was made, and it does not know yet
+	lasts  time.Duration
+	sprung atomic.Bool
+}
+
+// meets lets the node stand still if its snag is here.
+func (m *mortal) meets(key string, after bool) {
+	if s := m.snag; s != nil && s.after == after && strings.Contains(key, "/"+s.kind) && s.sprung.CompareAndSwap(false, true) {
+		m.until.Store(time.Now().Add(s.lasts).UnixNano())
+	}
+	m.stands()
 }
 
 // dies reports whether it has, before another change.
@@ -108,30 +125,32 @@ func (m *mortal) stands() {
 }
 
 func (m *mortal) Set(ctx context.Context, key string, value []byte) error {
-	m.stands()
+	m.meets(key, false)
 	if m.dies() {
 		return store.ErrClosed
 	}
-	return m.Store.Set(ctx, key, value)
+	err := m.Store.Set(ctx, key, value)
+	m.meets(key, true)
+	return err
 }
 
 func (m *mortal) CompareSet(ctx context.Context, key string, expected, desired []byte) ([]byte, error) {
-	m.stands()
+	m.meets(key, false)
 	if m.dies() {
 		return nil, store.ErrClosed
 	}
 	got, err := m.Store.CompareSet(ctx, key, expected, desired)
-	m.stands()
+	m.meets(key, true)
 	return got, err
 }
 
 func (m *mortal) Add(ctx context.Context, key string, delta int64) (int64, error) {
-	m.stands()
+	m.meets(key, false)
 	if m.dies() {
 		return 0, store.ErrClosed
 	}
 	sum, err := m.Store.Add(ctx, key, delta)
-	m.stands()
+	m.meets(key, true)
 	return sum, err
 }
 

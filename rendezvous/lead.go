@@ -116,6 +116,9 @@ func (l *leader) conclusion(ctx context.Context) (*outcome, error) {
 	if err := l.roll(ctx); err != nil { // somebody may have left since the last roll, and would never call
 		return nil, err
 	}
+	if lost, err := l.forgotten(ctx); err != nil || lost { // we may have been stopped meanwhile, and others meet where it came back
+		return &outcome{Moved: l.generation}, err
+	}
 	return l.settle(), nil
 }
 

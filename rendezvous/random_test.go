@@ -1,11 +1,15 @@
 package rendezvous
 
 import (
+	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"regexp"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,11 +27,15 @@ type crowd struct {
 	dice   *rand.Rand
 	terms  job.Terms
 	twins  bool // nodes have indices, and some the same
-	stalls bool // some that wait stand still
+	stalls bool // some stand still
+	deaf   bool // the store does not hear the world for a while
 	lives  int
 	alive  map[*arrival]job.Spec
 	lived  map[string]job.World
 	left   map[string]bool  // lives that said that they do not wait any more
+	were   map[string]int   // lived, by generation, when all were looked at last
+	out    map[string]bool  // lives that a world gave up, or of which the store has forgotten that they were in one
+	answer sync.Map         // lives that answer who asks them
 	kept   map[int][]string // by generation, lives of those who went on from its world while another one was given up
 	log    []string
 }
@@ -39,13 +47,14 @@ func TestRandomMeetings(t *testing.T) {
 		play(t, func(s *scene) {
 			dice := rand.New(rand.NewPCG(seed, 0))
 			nodes := 1 + dice.IntN(4)
-			c := &crowd{scene: s, dice: dice, alive: map[*arrival]job.Spec{}, lived: map[string]job.World{}, left: map[string]bool{}, kept: map[int][]string{},
-				terms: job.Terms{Nodes: nodes, Least: 1 + dice.IntN(nodes), Spares: dice.IntN(3)}, twins: seed%2 > 0, stalls: seed%4 == 2}
+			c := &crowd{scene: s, dice: dice, alive: map[*arrival]job.Spec{}, lived: map[string]job.World{}, left: map[string]bool{}, out: map[string]bool{}, were: map[string]int{}, kept: map[int][]string{},
+				terms: job.Terms{Nodes: nodes, Least: 1 + dice.IntN(nodes), Spares: dice.IntN(3)}, twins: seed%2 > 0, stalls: seed%4 == 2, deaf: seed%4 == 0}
 			for range 30 {
 				c.happens()
 				c.check()
 			}
 			c.peace()
+			c.finale()
 			if t.Failed() {
 				t.Logf("seed %d, %+v:", seed, c.terms)
 				for _, line := range c.log {
@@ -80,7 +89,7 @@ func (c *crowd) happens() {
 			life := c.alive[a].Self.Incarnation
 			c.note("%s leaves", life)
 			c.end(a, a.cancel)
-			c.left[life] = a.session == nil && c.store.torn.Load() == 0
+			c.left[life] = a.session == nil && c.store.torn.Load() == 0 && !c.stalls // who stands still may not hear it
 		}
 	case n < 13:
 		c.meetAgain()
@@ -88,19 +97,21 @@ func (c *crowd) happens() {
 		c.givesUp()
 	case n < 16:
 		c.store.torn.Store(c.dice.Int64N(5))
-	case n < 17:
+	case n < 17 && !c.stuck():
 		c.store.torn.Store(0)
 		c.passes(2 * time.Second) // who is just arriving at a world could not know of it, nor it of him
 		c.note("the store comes back empty")
 		c.store.empty()
-		clear(c.kept)                                                                                  // nobody knows any more who was lost
+		c.forgets()
 		if c.dice.IntN(2) == 0 && c.terms.Nodes > 1 && len(c.alive) < c.terms.Nodes+c.terms.Spares+1 { // alone it would make a world of one
 			c.newcomer()
 		}
 		c.passes(2 * time.Second)
-	case n < 18:
+	case n == 17 && !c.stuck():
 		c.hostBack()
-	case n < 20 && c.stalls:
+	case n >= 18 && c.deaf:
+		c.unheard()
+	case n >= 18 && c.stalls:
 		if a := c.any(); a != nil && a.in() == nil {
 			life, d := c.alive[a].Self.Incarnation, time.Duration(c.dice.Int64N(int64(stall)))
 			c.note("%s stands still for %v", life, d)
@@ -116,6 +127,53 @@ func (c *crowd) happens() {
 	}
 	c.passes(d)
 	c.mourn()
+}
+
+// forgets takes note that nobody knows any more who was lost, and that only members of a world can tell of it.
+func (c *crowd) forgets() {
+	clear(c.kept)
+	for life := range c.lived {
+		c.out[life] = true
+	}
+}
+
+// unheard keeps the store from hearing for a while that a world lives. Its members do, and say so if they are asked.
+func (c *crowd) unheard() {
+	c.note("the world is not heard")
+	c.store.away.Store(true)
+	c.passes(time.Duration(c.dice.Int64N(int64(90 * time.Second))))
+	c.check()
+	c.store.away.Store(false)
+	c.passes(2 * beat)
+}
+
+// stuck reports whether a node stands still amid something. Others do not: what is to come finds them free.
+func (c *crowd) stuck() bool {
+	for _, way := range c.ways {
+		if way.snag != nil && (!way.snag.sprung.CompareAndSwap(false, true) && time.Now().UnixNano() < way.until.Load()) {
+			return true
+		}
+	}
+	return false
+}
+
+// stalled reports whether any node has stood still amid something so far: nobody needs to have waited for it.
+func (c *crowd) stalled() bool {
+	for _, way := range c.ways {
+		if way.snag != nil && way.snag.sprung.Load() {
+			return true
+		}
+	}
+	return false
+}
+
+// snags has the next that comes stand still amid something, perhaps.
+func (c *crowd) snags() {
+	kinds := []string{keyTickets, keyTicket, keyPresence, keyLeader, keySummary, keyGeneration, keyOutcome, keyOutcome, keyOutcome, keyOutcome}
+	if c.stalls && c.dice.IntN(2) == 0 {
+		c.scene.snag = &snag{kind: kinds[c.dice.IntN(len(kinds))], after: c.dice.IntN(2) == 0, lasts: time.Duration(c.dice.Int64N(int64(stall)))}
+		c.note("and stands still for %v at its %s (made: %v)", c.scene.snag.lasts, c.scene.snag.kind, c.scene.snag.after)
+	}
 }
 
 // hostBack kills a member of the newest world that hosts the store, and starts it again at once. The others' workers run on for a while: no world begins
@@ -137,7 +195,7 @@ func (c *crowd) hostBack() {
 	c.note("%s dies with the store, and comes back", c.alive[host].Self.Incarnation)
 	c.end(host, func() { c.dies(host) })
 	c.store.empty()
-	clear(c.kept)
+	c.forgets()
 	c.newcomer()
 	c.passes(time.Duration(c.dice.Int64N(int64(15 * time.Second))))
 	for _, a := range c.living() {
@@ -163,12 +221,28 @@ func (c *crowd) newcomer() {
 	o := lastCall
 	o.LastCall, o.Fence, o.Forgets = time.Duration(1+29*c.dice.IntN(2))*time.Second, fence, true
 	o.Policy = named(spec.Self.Incarnation)
+	c.asks(&o)
+	c.snags()
+	c.answer.Store(spec.Self.Incarnation, true)
 	a := c.comesFor(dies, spec, o)
 	c.alive[a] = spec
 	if dies > 0 {
 		c.note("%s dies, before it makes %d changes", spec.Self.Incarnation, dies)
 		c.end(a, func() { c.dies(a) })
 	}
+}
+
+// asks lets a node ask others whether they are there. A second agent of an index would, too.
+func (c *crowd) asks(o *Options) {
+	if !c.twins {
+		o.Lives = c.answers
+	}
+}
+
+// answers reports whether the agent of a node is there.
+func (c *crowd) answers(_ context.Context, n job.Node) bool {
+	_, there := c.answer.Load(n.Incarnation)
+	return there
 }
 
 // in is the session of a node that is in a world.
@@ -204,6 +278,7 @@ func (c *crowd) end(a *arrival, how func()) {
 	if a.session != nil {
 		a.session.Close()
 	}
+	c.answer.Delete(c.alive[a].Self.Incarnation)
 	delete(c.alive, a)
 }
 
@@ -281,6 +356,7 @@ func (c *crowd) givesUp() {
 	members = slices.Delete(members, at, at+1)
 	c.dice.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
 	c.note("%s is given up", c.alive[out].Self.Incarnation)
+	c.out[c.alive[out].Self.Incarnation] = true
 	leads := slices.ContainsFunc(members, func(a *arrival) bool { return a.session.Rank == 0 })
 	first := leads && c.dice.IntN(2) == 0
 	if first {
@@ -334,7 +410,11 @@ func (c *crowd) returns(a *arrival, led bool) {
 	c.note("%s goes on from generation %d: %v", spec.Self.Name, a.session.World.Generation, here(&world{World: a.session.World}))
 	delete(c.alive, a)
 	c.lived[spec.Self.Incarnation] = a.session.World
-	c.alive[c.back(a, led)] = spec
+	c.snags()
+	o := again(a)
+	o.Led = led
+	c.asks(&o)
+	c.alive[c.backWith(a, o)] = spec
 	if c.dice.IntN(2) == 0 {
 		c.passes(time.Duration(c.dice.Int64N(int64(time.Second))))
 	}
@@ -343,15 +423,30 @@ func (c *crowd) returns(a *arrival, led bool) {
 // check looks at all worlds that anybody is in.
 func (c *crowd) check() {
 	c.bury()
+	nonces := c.worlds()
+	for range len(c.alive) { // who stood still as the others went on comes into their world now, and finds it over
+		if len(nonces) > 1 {
+			c.mourn()
+			nonces = c.worlds()
+		}
+	}
+	if len(nonces) > 1 { // all members of each live, and none has ended
+		c.Errorf("worlds live beside each other: %v", nonces)
+	}
+	for life, w := range c.lived {
+		c.were[life] = w.Generation
+	}
+}
+
+// worlds are those that anybody is in, by generation.
+func (c *crowd) worlds() map[int]string {
 	nonces := map[int]string{}
 	for _, a := range c.living() {
 		if a.in() != nil {
 			c.checkWorld(a.session, nonces)
 		}
 	}
-	if len(nonces) > 1 { // all members of each live, and none has ended
-		c.Errorf("worlds live beside each other: %v", nonces)
-	}
+	return nonces
 }
 
 // bury forgets those for whom the meeting is over without a world.
@@ -370,8 +465,30 @@ func (c *crowd) bury() {
 		if !decided(a.err) {
 			c.Errorf("%s ended with %v", life, a.err)
 		}
+		if by := c.replacedBy(a.err); by != "" && c.owed(by) {
+			c.Errorf("%s had to go for %s, a member of the world before: it may wait for its end", life, by)
+		}
 		delete(c.alive, a)
 	}
+}
+
+// replacing is the life by which another one was replaced.
+var replacing = regexp.MustCompile(`incarnation (n\d+)-life`)
+
+// replacedBy is the life for which a node had to go as the nodes met; "": for none.
+func (c *crowd) replacedBy(err error) string {
+	var x *Excluded
+	if by := replacing.FindStringSubmatch(fmt.Sprint(err)); errors.As(err, &x) && x.Replaced && !x.Met && by != nil {
+		return by[1] + "-life1"
+	}
+	return ""
+}
+
+// owed reports whether a life was in the newest world when all were looked at last, and that has not given it up.
+func (c *crowd) owed(life string) bool {
+	newest := slices.Max(append(slices.Collect(maps.Values(c.were)), 0))
+	g, was := c.were[life]
+	return was && g == newest && !c.out[life]
 }
 
 func (c *crowd) checkWorld(s *Session, nonces map[int]string) {
@@ -412,7 +529,7 @@ func (c *crowd) checkKept(w job.World, members map[string]bool) {
 		lives[spec.Self.Incarnation] = true
 	}
 	kept := c.kept[w.Generation-1]
-	if slices.ContainsFunc(kept, func(life string) bool { return !lives[life] }) {
+	if c.stalled() || slices.ContainsFunc(kept, func(life string) bool { return !lives[life] }) {
 		return
 	}
 	for _, life := range kept {
@@ -426,7 +543,9 @@ func (c *crowd) checkKept(w job.World, members map[string]bool) {
 func (c *crowd) peace() {
 	c.store.torn.Store(0)
 	c.note("peace")
+	c.stuck()
 	c.passes(stall) // who stands still goes on
+	c.mourn()
 	c.settles(2 * time.Minute)
 	c.check()
 	c.mourn()
@@ -439,6 +558,29 @@ func (c *crowd) peace() {
 		c.Errorf("%d nodes live, %d of them are in a world", all, inWorld)
 		for _, a := range c.living() {
 			c.note("%s: %+v, last told %v", c.alive[a].Self.Name, a.in(), a.last())
+		}
+	}
+}
+
+// finale ends the job. Who stood by hears of it, also who stood still while the job went on in another world, and that ended.
+func (c *crowd) finale() {
+	waiting := slices.DeleteFunc(c.living(), func(a *arrival) bool { return a.in() != nil || a.last().Running == 0 })
+	if len(waiting) > 0 && c.dice.IntN(2) == 0 {
+		life := c.alive[waiting[0]].Self.Incarnation
+		c.note("%s stands still for %v", life, stall)
+		c.ways[life].until.Store(time.Now().Add(stall).UnixNano())
+		c.meetAgain()
+		c.passes(stall - 5*time.Second)
+	}
+	members := c.latest()
+	c.note("%d of the newest world end the job", len(members))
+	for _, a := range members {
+		a.session.End(c.Context(), Over{Verdict: &job.Verdict{Sentence: "it is done"}})
+	}
+	c.passes(time.Minute)
+	for _, a := range waiting {
+		if ended := new(Ended); len(members) > 0 && a.in() == nil && !errors.As(a.err, &ended) {
+			c.Errorf("%s stood by until the job ended, and ends with %v", c.alive[a].Self.Name, a.err)
 		}
 	}
 	for a := range c.alive {

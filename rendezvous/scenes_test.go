@@ -22,6 +22,7 @@ type scene struct {
 	store *shared
 	came  map[string]*arrival
 	ways  map[string]*mortal
+	snag  *snag // of the next that comes
 }
 
 func play(t *testing.T, script func(s *scene)) {
@@ -44,7 +45,7 @@ func (s *scene) comes(spec job.Spec, o Options) *arrival { return s.comesFor(0, 
 // comesFor is comes for a node that dies before so many changes; 0: it does not.
 func (s *scene) comesFor(changes int64, spec job.Spec, o Options) *arrival {
 	life := spec.Self.Incarnation
-	s.ways[life] = &mortal{Store: s.store}
+	s.ways[life], s.snag = &mortal{Store: s.store, snag: s.snag}, nil
 	s.ways[life].fuse.Store(changes)
 	s.came[life] = join(s.ways[life], spec, o)
 	synctest.Wait()
@@ -882,6 +883,28 @@ func TestEntersInTheWorld(t *testing.T) {
 		s.agree([]string{"a", "b"}, a, again)
 		if again.session.World.Nonce != a.session.World.Nonce {
 			t.Error("it is in another world")
+		}
+	})
+}
+
+// Who stood still as it came, and as the store came back empty, does not begin a world where nobody meets any more.
+func TestStoodStillAsTheStoreWasEmptied(t *testing.T) {
+	play(t, func(s *scene) {
+		one := func(name string) job.Spec {
+			spec := agent(name, 1)
+			spec.Terms.Spares = 1
+			return spec
+		}
+		s.snag = &snag{kind: keyTickets, after: true, lasts: 20 * time.Second}
+		a := s.comes(one("a"), Options{})
+		s.passes(time.Second)
+		s.store.empty()
+		b := s.comes(one("b"), Options{})
+		s.agree([]string{"b"}, b)
+		s.passes(30 * time.Second)
+		s.waits(a)
+		if a.last().Running != 1 {
+			t.Errorf("a was told %+v", a.last())
 		}
 	})
 }
