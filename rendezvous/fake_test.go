@@ -1,6 +1,7 @@
 package rendezvous
 
 import (
+	"bytes"
 	"context"
 	"strings"
 	"sync/atomic"
@@ -102,8 +103,8 @@ type snag struct {
 }
 
 // meets lets the node stand still if its snag is here.
-func (m *mortal) meets(key string, after bool) {
-	if s := m.snag; s != nil && s.after == after && strings.Contains(key, "/"+s.kind) && s.sprung.CompareAndSwap(false, true) {
+func (m *mortal) meets(key string, reads, after bool) {
+	if s := m.snag; s != nil && !reads && s.after == after && strings.Contains(key, "/"+s.kind) && s.sprung.CompareAndSwap(false, true) {
 		m.until.Store(time.Now().Add(s.lasts).UnixNano())
 	}
 	m.stands()
@@ -125,32 +126,33 @@ func (m *mortal) stands() {
 }
 
 func (m *mortal) Set(ctx context.Context, key string, value []byte) error {
-	m.meets(key, false)
+	m.meets(key, false, false)
 	if m.dies() {
 		return store.ErrClosed
 	}
 	err := m.Store.Set(ctx, key, value)
-	m.meets(key, true)
+	m.meets(key, false, true)
 	return err
 }
 
 func (m *mortal) CompareSet(ctx context.Context, key string, expected, desired []byte) ([]byte, error) {
-	m.meets(key, false)
+	reads := bytes.Equal(expected, desired)
+	m.meets(key, reads, false)
 	if m.dies() {
 		return nil, store.ErrClosed
 	}
 	got, err := m.Store.CompareSet(ctx, key, expected, desired)
-	m.meets(key, true)
+	m.meets(key, reads, true)
 	return got, err
 }
 
 func (m *mortal) Add(ctx context.Context, key string, delta int64) (int64, error) {
-	m.meets(key, false)
+	m.meets(key, false, false)
 	if m.dies() {
 		return 0, store.ErrClosed
 	}
 	sum, err := m.Store.Add(ctx, key, delta)
-	m.meets(key, true)
+	m.meets(key, false, true)
 	return sum, err
 }
 

@@ -185,6 +185,9 @@ func (c *crowd) hostBack() {
 	if len(members) < 2 || c.twins { // a second agent of an index asks the member whether it lives
 		return
 	}
+	if unaware := func(a *arrival) bool { return a.in() == nil && a.last().Running == 0 }; c.stalls && slices.ContainsFunc(c.living(), unaware) {
+		return // it stood still, and has not heard of the world: nodes enough that know of none begin one
+	}
 	known := map[string]bool{}
 	for _, a := range c.living() {
 		if a.in() != nil {
@@ -579,14 +582,24 @@ func (c *crowd) finale() {
 	}
 	c.passes(time.Minute)
 	for _, a := range waiting {
-		if ended := new(Ended); len(members) > 0 && a.in() == nil && !errors.As(a.err, &ended) {
-			c.Errorf("%s stood by until the job ended, and ends with %v", c.alive[a].Self.Name, a.err)
+		if len(members) > 0 && !slices.Contains(members, a) && (a.in() != nil || !c.over(a)) {
+			c.Errorf("%s stood by until the job ended, and goes on: %+v, %+v", c.alive[a].Self.Name, a.in(), a.last())
 		}
 	}
 	for a := range c.alive {
 		if a.in() != nil {
 			a.session.Close()
 		}
+	}
+}
+
+// over reports whether the meeting is over for a node, without a world.
+func (c *crowd) over(a *arrival) bool {
+	select {
+	case <-a.done:
+		return a.err != nil && decided(a.err)
+	default:
+		return false
 	}
 }
 

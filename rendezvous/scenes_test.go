@@ -908,3 +908,19 @@ func TestStoodStillAsTheStoreWasEmptied(t *testing.T) {
 		}
 	})
 }
+
+// A leader that stood still as it published takes the world that others have made meanwhile for what stands, and not its own.
+func TestStoodStillAsItPublished(t *testing.T) {
+	play(t, func(s *scene) {
+		soon := Options{LastCall: time.Second}
+		s.snag = &snag{kind: keyOutcome, lasts: 20 * time.Second}
+		a := s.comes(elastic("a", 2, 3), soon)
+		b, c := s.comes(elastic("b", 2, 3), soon), s.comes(elastic("c", 2, 3), soon)
+		s.agree([]string{"b", "c"}, b, c)
+		s.passes(30 * time.Second)
+		s.waits(a)
+		if a.last().Running != 1 {
+			t.Errorf("a was told %+v", a.last())
+		}
+	})
+}
