@@ -147,14 +147,15 @@ func (c *crowd) unheard() {
 	c.passes(2 * beat)
 }
 
-// stuck reports whether a node stands still amid something. Others do not: what is to come finds them free.
-func (c *crowd) stuck() bool {
+// stuck reports whether a node stands still amid something, and lets no other do so from now on: what is to come finds them free.
+func (c *crowd) stuck() (any bool) {
 	for _, way := range c.ways {
-		if way.snag != nil && (!way.snag.sprung.CompareAndSwap(false, true) && time.Now().UnixNano() < way.until.Load()) {
-			return true
+		if way.snag != nil {
+			free := way.snag.sprung.CompareAndSwap(false, true)
+			any = any || !free && time.Now().UnixNano() < way.until.Load()
 		}
 	}
-	return false
+	return any
 }
 
 // stalled reports whether any node has stood still amid something so far: nobody needs to have waited for it.
@@ -565,15 +566,17 @@ func (c *crowd) peace() {
 	}
 }
 
-// finale ends the job. Who stood by hears of it, also who stood still while the job went on in another world, and that ended.
+// finale ends the job. Who stood by hears of it, also who stood still while the job went on in other worlds, and those ended.
 func (c *crowd) finale() {
 	waiting := slices.DeleteFunc(c.living(), func(a *arrival) bool { return a.in() != nil || a.last().Running == 0 })
 	if len(waiting) > 0 && c.dice.IntN(2) == 0 {
 		life := c.alive[waiting[0]].Self.Incarnation
 		c.note("%s stands still for %v", life, stall)
 		c.ways[life].until.Store(time.Now().Add(stall).UnixNano())
-		c.meetAgain()
-		c.passes(stall - 5*time.Second)
+		for range 1 + c.dice.IntN(2) {
+			c.meetAgain()
+			c.passes(stall/2 - 2*time.Second)
+		}
 	}
 	members := c.latest()
 	c.note("%d of the newest world end the job", len(members))
