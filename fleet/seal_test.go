@@ -98,26 +98,29 @@ func TestWhoChanges(t *testing.T) {
 
 // Who stands between two agents, with a channel to each, hands on their proofs and gets into neither's.
 func TestWhoStandsBetween(t *testing.T) {
-	var log syncBuffer
-	leader, addr := lead(t, world(2), Options{Token: token, Arrival: time.Hour, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
-	between := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		there, err := dialTCP(10*time.Second)(ctx, "tcp", string(addr))
-		if err != nil {
-			return nil, err
-		}
+	synctest.Test(t, func(t *testing.T) {
+		var log syncBuffer
+		leader := Lead(world(2), Options{Token: token, Arrival: time.Hour, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+		defer leader.Close()
 		ours, theirs := net.Pipe()
+		defer ours.Close()
+		there, leaders := net.Pipe()
+		leader.Handle(leaders)
 		go stand(theirs, there)
-		return ours, nil
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	if _, err := Follow(ctx, seat(world(2), 1, addr), Options{Token: token, Dial: between}); err == nil || !strings.Contains(err.Error(), "refused: it does not know this world's secret") {
-		t.Errorf("the member: %v", err)
-	}
-	if !strings.Contains(log.String(), "it does not know this world's secret") {
-		t.Errorf("the leader: %s", log.String())
-	}
-	quiet(t, leader)
+		f := newFleet(seat(world(2), 1), Options{Token: token})
+		k, err := f.call(ours)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.commit(k, newPeer(f, 0)); err == nil || !strings.Contains(err.Error(), "refused: it does not know this world's secret") {
+			t.Errorf("the member: %v", err)
+		}
+		synctest.Wait()
+		if !strings.Contains(log.String(), "it does not know this world's secret") {
+			t.Errorf("the leader: %s", log.String())
+		}
+		quiet(t, leader)
+	})
 }
 
 // stand hands on an opening between a member and a leader, and what they say in the two channels that it makes then.
