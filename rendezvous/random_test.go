@@ -548,6 +548,7 @@ func (c *crowd) peace() {
 	c.store.torn.Store(0)
 	c.note("peace")
 	c.stuck()
+	c.stalls = false
 	c.passes(stall) // who stands still goes on
 	c.mourn()
 	c.settles(2 * time.Minute)
@@ -585,7 +586,7 @@ func (c *crowd) finale() {
 	}
 	c.passes(time.Minute)
 	for _, a := range waiting {
-		if len(members) > 0 && !slices.Contains(members, a) && (a.in() != nil || !c.over(a)) {
+		if len(members) > 0 && !c.over(a) && (a.in() == nil || a.session.World.Generation > members[0].session.World.Generation) { // it may come late into that world, or an older one
 			c.Errorf("%s stood by until the job ended, and goes on: %+v, %+v", c.alive[a].Self.Name, a.in(), a.last())
 		}
 	}
