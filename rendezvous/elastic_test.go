@@ -65,14 +65,9 @@ func (s *scene) ends(a *arrival, how Over) {
 
 // back makes a member meet again, which has heard that its leader lives or has not.
 func (s *scene) back(a *arrival, led bool) *arrival {
-	o := again(a)
-	o.Led = led
-	return s.backWith(a, o)
-}
-
-func (s *scene) backWith(a *arrival, o Options) *arrival {
 	a.session.Close()
-	w := a.session.World
+	w, o := a.session.World, again(a)
+	o.Led = led
 	return s.comes(job.Spec{ID: w.ID, Terms: w.Terms, Self: w.Members[a.session.Rank].Node}, o)
 }
 

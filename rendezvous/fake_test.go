@@ -91,31 +91,35 @@ type mortal struct {
 	dead  atomic.Bool
 	fuse  atomic.Int64 // so many changes it makes until then; 0: as many as it likes
 	until atomic.Int64 // when it goes on, in nanoseconds of Unix time
-	snag  *snag        // nil: there is none
+	halt  atomic.Pointer[halt]
+	away  atomic.Bool // the node does not reach the store
 }
 
-// A snag makes a node stand still once, amid what it does: when it changes a key of some kind.
-type snag struct {
-	kind   string
-	after  bool // the change was made, and it does not know yet
-	lasts  time.Duration
-	sprung atomic.Bool
+// A halt is for how long a node stands still before it first sets a key of some kind, as a machine may that is stopped at any moment.
+type halt struct {
+	key  string
+	long time.Duration
 }
 
-// meets lets the node stand still if its snag is here.
-func (m *mortal) meets(key string, reads, after bool) {
-	if s := m.snag; s != nil && !reads && s.after == after && strings.Contains(key, "/"+s.kind) && s.sprung.CompareAndSwap(false, true) {
-		m.until.Store(time.Now().Add(s.lasts).UnixNano())
+// sets makes the node stand still before it sets a key, if it is to. A comparison that cannot succeed sets nothing.
+func (m *mortal) sets(key string, probes bool) {
+	if h := m.halt.Load(); h != nil && !probes && strings.Contains(key, "/"+h.key) && m.halt.CompareAndSwap(h, nil) {
+		m.stops(h.long)
 	}
 	m.stands()
 }
 
-// dies reports whether it has, before another change.
+// stops makes the node stand still for so long, or for longer if it does already.
+func (m *mortal) stops(d time.Duration) {
+	m.until.Store(max(m.until.Load(), time.Now().Add(d).UnixNano()))
+}
+
+// dies reports whether it has, before another change, or does not reach the store.
 func (m *mortal) dies() bool {
 	if m.fuse.Load() > 0 && m.fuse.Add(-1) == 0 {
 		m.dead.Store(true)
 	}
-	return m.dead.Load()
+	return m.dead.Load() || m.away.Load()
 }
 
 // stands waits until the node goes on.
@@ -126,33 +130,30 @@ func (m *mortal) stands() {
 }
 
 func (m *mortal) Set(ctx context.Context, key string, value []byte) error {
-	m.meets(key, false, false)
+	m.sets(key, false)
 	if m.dies() {
 		return store.ErrClosed
 	}
-	err := m.Store.Set(ctx, key, value)
-	m.meets(key, false, true)
-	return err
+	return m.Store.Set(ctx, key, value)
 }
 
 func (m *mortal) CompareSet(ctx context.Context, key string, expected, desired []byte) ([]byte, error) {
-	reads := bytes.Equal(expected, desired)
-	m.meets(key, reads, false)
+	m.sets(key, bytes.Equal(expected, desired))
 	if m.dies() {
 		return nil, store.ErrClosed
 	}
 	got, err := m.Store.CompareSet(ctx, key, expected, desired)
-	m.meets(key, reads, true)
+	m.stands()
 	return got, err
 }
 
 func (m *mortal) Add(ctx context.Context, key string, delta int64) (int64, error) {
-	m.meets(key, false, false)
+	m.sets(key, delta == 0)
 	if m.dies() {
 		return 0, store.ErrClosed
 	}
 	sum, err := m.Store.Add(ctx, key, delta)
-	m.meets(key, false, true)
+	m.stands()
 	return sum, err
 }
 

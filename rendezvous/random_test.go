@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -27,16 +28,17 @@ type crowd struct {
 	dice   *rand.Rand
 	terms  job.Terms
 	twins  bool // nodes have indices, and some the same
-	stalls bool // some stand still
-	deaf   bool // the store does not hear the world for a while
+	stalls bool // some that wait stand still
+	midway bool // some stand still between two of their words; the store is not lost meanwhile
+	asks   bool // members of a silent world are asked whether they live, and answer
 	lives  int
 	alive  map[*arrival]job.Spec
 	lived  map[string]job.World
 	left   map[string]bool  // lives that said that they do not wait any more
-	were   map[string]int   // lived, by generation, when all were looked at last
-	out    map[string]bool  // lives that a world gave up, or of which the store has forgotten that they were in one
-	answer sync.Map         // lives that answer who asks them
 	kept   map[int][]string // by generation, lives of those who went on from its world while another one was given up
+	stood  sync.Map         // by life, the Standing beside which it waits or did
+	there  sync.Map         // by life, the arrival that lives
+	gone   []Standing       // of agents that stood by and died, or left
 	log    []string
 }
 
@@ -47,14 +49,13 @@ func TestRandomMeetings(t *testing.T) {
 		play(t, func(s *scene) {
 			dice := rand.New(rand.NewPCG(seed, 0))
 			nodes := 1 + dice.IntN(4)
-			c := &crowd{scene: s, dice: dice, alive: map[*arrival]job.Spec{}, lived: map[string]job.World{}, left: map[string]bool{}, out: map[string]bool{}, were: map[string]int{}, kept: map[int][]string{},
-				terms: job.Terms{Nodes: nodes, Least: 1 + dice.IntN(nodes), Spares: dice.IntN(3)}, twins: seed%2 > 0, stalls: seed%4 == 2, deaf: seed%4 == 0}
+			c := &crowd{scene: s, dice: dice, alive: map[*arrival]job.Spec{}, lived: map[string]job.World{}, left: map[string]bool{}, kept: map[int][]string{},
+				terms: job.Terms{Nodes: nodes, Least: 1 + dice.IntN(nodes), Spares: dice.IntN(3)}, twins: seed%2 > 0, stalls: seed%4 == 2, midway: seed%8 == 4, asks: seed%8 > 3}
 			for range 30 {
 				c.happens()
 				c.check()
 			}
 			c.peace()
-			c.finale()
 			if t.Failed() {
 				t.Logf("seed %d, %+v:", seed, c.terms)
 				for _, line := range c.log {
@@ -75,7 +76,7 @@ func (c *crowd) note(format string, args ...any) { c.log = append(c.log, fmt.Spr
 
 // happens lets one thing happen, and some time pass.
 func (c *crowd) happens() {
-	switch n := c.dice.IntN(20); {
+	switch n := c.dice.IntN(24); {
 	case n < 8 && len(c.alive) < c.terms.Nodes+c.terms.Spares+1:
 		c.newcomer()
 	case n < 10:
@@ -89,33 +90,44 @@ func (c *crowd) happens() {
 			life := c.alive[a].Self.Incarnation
 			c.note("%s leaves", life)
 			c.end(a, a.cancel)
-			c.left[life] = a.session == nil && c.store.torn.Load() == 0 && !c.stalls // who stands still may not hear it
+			c.left[life] = a.session == nil && c.store.torn.Load() == 0 && !c.midway // else a leader may say what it had settled before
+			if len(c.alive) < c.terms.Nodes+c.terms.Spares+1 && c.dice.IntN(3) > 0 { // in its place
+				c.newcomer()
+			}
 		}
-	case n < 13:
+	case n < 12:
 		c.meetAgain()
 	case n < 14:
-		c.givesUp()
+		if c.dice.IntN(3) > 0 && !c.twins {
+			c.apart()
+		} else {
+			c.givesUp()
+		}
 	case n < 16:
 		c.store.torn.Store(c.dice.Int64N(5))
-	case n < 17 && !c.stuck():
+	case n < 19 && c.midway:
+	case n < 17:
 		c.store.torn.Store(0)
 		c.passes(2 * time.Second) // who is just arriving at a world could not know of it, nor it of him
-		c.note("the store comes back empty")
-		c.store.empty()
-		c.forgets()
+		c.empties()
 		if c.dice.IntN(2) == 0 && c.terms.Nodes > 1 && len(c.alive) < c.terms.Nodes+c.terms.Spares+1 { // alone it would make a world of one
 			c.newcomer()
 		}
 		c.passes(2 * time.Second)
-	case n == 17 && !c.stuck():
+		c.checkMet()
+	case n < 19:
 		c.hostBack()
-	case n >= 18 && c.deaf:
-		c.unheard()
-	case n >= 18 && c.stalls:
+	case n < 20 && c.asks:
+		c.storeless()
+	case n < 20:
+		c.storeStands()
+	case n < 21:
+		c.jobEnds()
+	case n < 24 && c.stalls:
 		if a := c.any(); a != nil && a.in() == nil {
 			life, d := c.alive[a].Self.Incarnation, time.Duration(c.dice.Int64N(int64(stall)))
 			c.note("%s stands still for %v", life, d)
-			c.ways[life].until.Store(time.Now().Add(d).UnixNano())
+			c.ways[life].stops(d)
 			for g, lives := range c.kept { // the others need not wait for it
 				c.kept[g] = slices.DeleteFunc(lives, func(l string) bool { return l == life })
 			}
@@ -129,51 +141,181 @@ func (c *crowd) happens() {
 	c.mourn()
 }
 
-// forgets takes note that nobody knows any more who was lost, and that only members of a world can tell of it.
-func (c *crowd) forgets() {
-	clear(c.kept)
-	for life := range c.lived {
-		c.out[life] = true
+// empties has the store come back empty, and with it may die one that waits: it was its host.
+func (c *crowd) empties() {
+	if a := c.any(); c.dice.IntN(2) == 0 && a != nil && a.in() == nil {
+		c.note("%s dies with the store", c.alive[a].Self.Incarnation)
+		c.end(a, func() { c.dies(a) })
 	}
+	c.note("the store comes back empty")
+	c.forgets()
 }
 
-// unheard keeps the store from hearing for a while that a world lives. Its members do, and say so if they are asked.
-func (c *crowd) unheard() {
-	c.note("the world is not heard")
-	c.store.away.Store(true)
-	c.passes(time.Duration(c.dice.Int64N(int64(90 * time.Second))))
-	c.check()
-	c.store.away.Store(false)
-	c.passes(2 * beat)
-}
-
-// stuck reports whether a node stands still amid something, and lets no other do so from now on: what is to come finds them free.
-func (c *crowd) stuck() (any bool) {
+// sleeps reports whether somebody stands still, or did just now, and may not know of the newest world: with as many as make a whole one it would begin.
+func (c *crowd) sleeps() bool {
 	for _, way := range c.ways {
-		if way.snag != nil {
-			free := way.snag.sprung.CompareAndSwap(false, true)
-			any = any || !free && time.Now().UnixNano() < way.until.Load()
-		}
-	}
-	return any
-}
-
-// stalled reports whether any node has stood still amid something so far: nobody needs to have waited for it.
-func (c *crowd) stalled() bool {
-	for _, way := range c.ways {
-		if way.snag != nil && way.snag.sprung.Load() {
+		if time.Since(time.Unix(0, way.until.Load())) < 2*time.Second {
 			return true
 		}
 	}
 	return false
 }
 
-// snags has the next that comes stand still amid something, perhaps.
-func (c *crowd) snags() {
-	kinds := []string{keyTickets, keyTicket, keyPresence, keyLeader, keySummary, keyGeneration, keyOutcome, keyOutcome, keyOutcome, keyOutcome}
-	if c.stalls && c.dice.IntN(2) == 0 {
-		c.scene.snag = &snag{kind: kinds[c.dice.IntN(len(kinds))], after: c.dice.IntN(2) == 0, lasts: time.Duration(c.dice.Int64N(int64(stall)))}
-		c.note("and stands still for %v at its %s (made: %v)", c.scene.snag.lasts, c.scene.snag.kind, c.scene.snag.after)
+// forgets empties the store. Nobody knows any more who was lost, nor who stood by.
+func (c *crowd) forgets() {
+	c.store.empty()
+	clear(c.kept)
+	c.stood.Clear()
+	c.gone = nil
+}
+
+// checkMet asserts that all who wait have come to the meeting in a store that came back empty two seconds ago.
+func (c *crowd) checkMet() {
+	c.bury()
+	said := map[string]bool{}
+	keys, _ := c.store.ListKeys(c.Context())
+	for _, key := range keys {
+		if strings.Contains(key, "/"+keyTicket) {
+			b, _ := c.store.Get(c.Context(), key)
+			r, _ := decode[record](b, maxRecord)
+			said[r.Node.Incarnation] = true
+		}
+	}
+	for _, a := range c.living() {
+		life := c.alive[a].Self.Incarnation
+		way := c.ways[life]
+		if a.in() == nil && !said[life] && time.Since(time.Unix(0, way.until.Load())) > 2*time.Second {
+			c.Errorf("%s waits in a store that is no more", life)
+		}
+	}
+}
+
+// storeless keeps the leader of the newest world from the store for a while, in which others come. The world lives: no other one begins.
+func (c *crowd) storeless() {
+	at := slices.IndexFunc(c.latest(), func(a *arrival) bool { return a.session.Rank == 0 })
+	if at < 0 || !c.asks {
+		return
+	}
+	way := c.ways[c.alive[c.latest()[at]].Self.Incarnation]
+	c.note("%s does not reach the store", c.alive[c.latest()[at]].Self.Incarnation)
+	way.away.Store(true)
+	for range 2 {
+		if len(c.alive) < c.terms.Nodes+c.terms.Spares+1 {
+			c.newcomer()
+		}
+	}
+	c.passes(time.Duration(c.dice.Int64N(int64(45 * time.Second))))
+	way.away.Store(false)
+}
+
+// storeStands lets nobody reach the store for a while, or hear from it. Nobody takes that for another's silence.
+func (c *crowd) storeStands() {
+	d := time.Duration(c.dice.Int64N(int64(15 * time.Second)))
+	c.note("the store stands still for %v", d)
+	for _, a := range c.living() {
+		c.ways[c.alive[a].Self.Incarnation].stops(d)
+	}
+	c.passes(d + silent - 2*beat)
+}
+
+// apart has the newest world end for all of its members but one, which hears nothing of it and has workers for a while. The others do not know what has
+// become of it, and begin nothing meanwhile.
+func (c *crowd) apart() {
+	members := c.latest()
+	if len(members) < 2 || len(members) < len(members[0].session.World.Members) {
+		return
+	}
+	c.wake()
+	g := members[0].session.World.Generation
+	at := c.dice.IntN(len(members))
+	out := members[at]
+	members = slices.Delete(members, at, at+1)
+	c.note("%s hears nothing of the others", c.alive[out].Self.Incarnation)
+	for _, a := range members {
+		a.session.End(c.Context(), Over{})
+	}
+	for _, a := range members {
+		c.returns(a, false)
+	}
+	c.passes(time.Duration(c.dice.Int64N(int64(fence - 3*time.Second))))
+	for _, a := range c.living() {
+		if a.in() != nil && a.session.World.Generation > g {
+			c.Errorf("generation %d begins while %s has workers of another", a.session.World.Generation, c.alive[out].Self.Incarnation)
+		}
+	}
+	c.returns(out, false)
+}
+
+// jobEnds ends the job with the newest world. An agent in the place of one that stood by beside that, or one before it, and died, ends with it.
+func (c *crowd) jobEnds() {
+	c.store.torn.Store(0)
+	members := c.latest()
+	if len(members) == 0 || len(members) < len(members[0].session.World.Members) || !c.terms.Standby() {
+		return
+	}
+	c.wake()
+	last := members[0].session.World.Generation
+	c.note("the job ends with generation %d", last)
+	for _, a := range members {
+		a.session.End(c.Context(), Over{Verdict: &job.Verdict{Sentence: "done"}})
+	}
+	lives, _ := members[0].session.meeting.above()
+	_, life := lives.above()
+	for _, a := range members {
+		c.end(a, func() {})
+	}
+	clear(c.kept)
+	c.passes(stall)
+	c.bury()
+	for _, s := range c.gone {
+		if s.Life == life && s.Generation <= last {
+			c.follows(s)
+		}
+	}
+	c.gone = nil
+}
+
+// follows has an agent come in the place of one that stood by beside a world of a job that has ended.
+func (c *crowd) follows(s Standing) {
+	if len(c.alive) > 0 { // of those that are left some begin the job anew
+		return
+	}
+	c.lives++
+	spec := agent(fmt.Sprint("n", c.lives), c.terms.Nodes)
+	spec.Terms = c.terms
+	c.note("%s comes in the place of one that stood by beside generation %d", spec.Self.Incarnation, s.Generation)
+	a := c.comes(spec, Options{Stood: s})
+	c.passes(2 * time.Second)
+	a.cancel()
+	<-a.done
+	if !errors.As(a.err, new(*Ended)) {
+		c.Errorf("%s, whose agent before it stood by beside generation %d, begins the job anew: %v", spec.Self.Incarnation, s.Generation, a.err)
+	}
+	if a.session != nil {
+		a.session.Close()
+	}
+}
+
+// answers reports whether a member lives that another node asks.
+func (c *crowd) answers(_ context.Context, n job.Node) bool {
+	a, found := c.there.Load(n.Incarnation)
+	return found && a.(*arrival).in() != nil
+}
+
+// halting makes some of those who come stand still before they set one of their keys: before others know of them, or when they are to say what the meeting
+// comes to.
+func (c *crowd) halting() *halt {
+	if !c.midway || c.dice.IntN(2) > 0 {
+		return nil
+	}
+	kinds := []string{keyGeneration, keyTicket, keyPresence, keyOutcome, keyOutcome, keyOutcome}
+	return &halt{kinds[c.dice.IntN(len(kinds))], time.Duration(c.dice.Int64N(int64(stall)))}
+}
+
+// wake lets nobody stand still before a key any more.
+func (c *crowd) wake() {
+	for _, way := range c.ways {
+		way.halt.Store(nil)
 	}
 }
 
@@ -183,11 +325,8 @@ func (c *crowd) hostBack() {
 	c.store.torn.Store(0)
 	c.passes(2 * time.Second) // who is just arriving at a world could not know of it, nor it of him
 	members := c.latest()
-	if len(members) < 2 || c.twins { // a second agent of an index asks the member whether it lives
+	if len(members) < 2 || c.twins || c.sleeps() { // a second agent of an index asks the member whether it lives
 		return
-	}
-	if unaware := func(a *arrival) bool { return a.in() == nil && a.last().Running == 0 }; c.stalls && slices.ContainsFunc(c.living(), unaware) {
-		return // it stood still, and has not heard of the world: nodes enough that know of none begin one
 	}
 	known := map[string]bool{}
 	for _, a := range c.living() {
@@ -198,7 +337,6 @@ func (c *crowd) hostBack() {
 	host := members[c.dice.IntN(len(members))]
 	c.note("%s dies with the store, and comes back", c.alive[host].Self.Incarnation)
 	c.end(host, func() { c.dies(host) })
-	c.store.empty()
 	c.forgets()
 	c.newcomer()
 	c.passes(time.Duration(c.dice.Int64N(int64(15 * time.Second))))
@@ -225,28 +363,20 @@ func (c *crowd) newcomer() {
 	o := lastCall
 	o.LastCall, o.Fence, o.Forgets = time.Duration(1+29*c.dice.IntN(2))*time.Second, fence, true
 	o.Policy = named(spec.Self.Incarnation)
-	c.asks(&o)
-	c.snags()
-	c.answer.Store(spec.Self.Incarnation, true)
+	if c.asks {
+		o.Lives = c.answers
+	}
+	o.Stands = func(s Standing) { c.stood.Store(spec.Self.Incarnation, s) }
+	if c.halts = c.halting(); c.halts != nil {
+		c.note("%s stands still for %v before it sets %s", spec.Self.Incarnation, c.halts.long, c.halts.key)
+	}
 	a := c.comesFor(dies, spec, o)
 	c.alive[a] = spec
+	c.there.Store(spec.Self.Incarnation, a)
 	if dies > 0 {
 		c.note("%s dies, before it makes %d changes", spec.Self.Incarnation, dies)
 		c.end(a, func() { c.dies(a) })
 	}
-}
-
-// asks lets a node ask others whether they are there. A second agent of an index would, too.
-func (c *crowd) asks(o *Options) {
-	if !c.twins {
-		o.Lives = c.answers
-	}
-}
-
-// answers reports whether the agent of a node is there.
-func (c *crowd) answers(_ context.Context, n job.Node) bool {
-	_, there := c.answer.Load(n.Incarnation)
-	return there
 }
 
 // in is the session of a node that is in a world.
@@ -279,30 +409,23 @@ func (c *crowd) end(a *arrival, how func()) {
 	how()
 	a.cancel()
 	<-a.done
+	life := c.alive[a].Self.Incarnation
 	if a.session != nil {
 		a.session.Close()
+	} else if s, stood := c.stood.Load(life); stood {
+		c.gone = append(c.gone, s.(Standing))
 	}
-	c.answer.Delete(c.alive[a].Self.Incarnation)
+	c.there.Delete(life)
 	delete(c.alive, a)
 }
 
 // mourn tells the members of worlds in which somebody died, as their connections to it do; they meet again. Who stood still until the others had gone on finds
 // that out, too.
 func (c *crowd) mourn() {
-	lives := map[string]bool{}
-	for a, spec := range c.alive {
-		lives[spec.Self.Incarnation] = true
-		if a.in() != nil {
-			c.lived[spec.Self.Incarnation] = a.session.World
-		}
-	}
+	dead, wentOn := c.ends()
 	broken := map[string][]*arrival{}
 	for _, a := range c.living() {
-		dead := func(m job.Member) bool { return !lives[m.Incarnation] }
-		wentOn := func(m job.Member) bool {
-			return c.lived[m.Incarnation].Generation > a.session.World.Generation || c.waits(m.Incarnation) && c.lived[m.Incarnation].Nonce == a.session.World.Nonce
-		}
-		if a.in() != nil && slices.ContainsFunc(a.session.World.Members, wentOn) {
+		if a.in() != nil && slices.ContainsFunc(a.session.World.Members, wentOn(a.session.World)) {
 			c.returns(a, false)
 			continue
 		}
@@ -312,6 +435,24 @@ func (c *crowd) mourn() {
 	}
 	for _, nonce := range slices.Sorted(maps.Keys(broken)) {
 		c.goOn(broken[nonce])
+	}
+}
+
+// ends returns by which members a world is over: those that died, or went on from it.
+func (c *crowd) ends() (dead func(job.Member) bool, wentOn func(job.World) func(job.Member) bool) {
+	lives := map[string]bool{}
+	for a, spec := range c.alive {
+		lives[spec.Self.Incarnation] = true
+		if a.in() != nil {
+			c.lived[spec.Self.Incarnation] = a.session.World
+		}
+	}
+	dead = func(m job.Member) bool { return !lives[m.Incarnation] }
+	return dead, func(w job.World) func(job.Member) bool {
+		return func(m job.Member) bool {
+			last := c.lived[m.Incarnation]
+			return last.Generation > w.Generation || c.waits(m.Incarnation) && last.Nonce == w.Nonce
+		}
 	}
 }
 
@@ -343,6 +484,7 @@ func (c *crowd) latest() (members []*arrival) {
 
 // meetAgain ends the newest world for all of its members that live, and has them meet again.
 func (c *crowd) meetAgain() {
+	c.wake()
 	members := c.latest()
 	c.note("%d of the newest world meet again", len(members))
 	c.goOn(members)
@@ -355,12 +497,12 @@ func (c *crowd) givesUp() {
 	if len(members) < 2 {
 		return
 	}
+	c.wake()
 	at := c.dice.IntN(len(members))
 	out := members[at]
 	members = slices.Delete(members, at, at+1)
 	c.dice.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
 	c.note("%s is given up", c.alive[out].Self.Incarnation)
-	c.out[c.alive[out].Self.Incarnation] = true
 	leads := slices.ContainsFunc(members, func(a *arrival) bool { return a.session.Rank == 0 })
 	first := leads && c.dice.IntN(2) == 0
 	if first {
@@ -390,6 +532,7 @@ func (c *crowd) givesUp() {
 
 // goOn makes members of one world meet again.
 func (c *crowd) goOn(members []*arrival) {
+	c.wake()
 	for _, a := range members {
 		a.session.End(c.Context(), Over{Expect: len(members), Lost: c.lost(members)})
 	}
@@ -414,11 +557,16 @@ func (c *crowd) returns(a *arrival, led bool) {
 	c.note("%s goes on from generation %d: %v", spec.Self.Name, a.session.World.Generation, here(&world{World: a.session.World}))
 	delete(c.alive, a)
 	c.lived[spec.Self.Incarnation] = a.session.World
-	c.snags()
+	c.there.Delete(spec.Self.Incarnation)
+	a.session.Close()
 	o := again(a)
 	o.Led = led
-	c.asks(&o)
-	c.alive[c.backWith(a, o)] = spec
+	if c.asks {
+		o.Lives = c.answers
+	}
+	b := c.comes(job.Spec{ID: spec.ID, Terms: a.session.World.Terms, Self: spec.Self}, o)
+	c.alive[b] = spec
+	c.there.Store(spec.Self.Incarnation, b)
 	if c.dice.IntN(2) == 0 {
 		c.passes(time.Duration(c.dice.Int64N(int64(time.Second))))
 	}
@@ -427,30 +575,25 @@ func (c *crowd) returns(a *arrival, led bool) {
 // check looks at all worlds that anybody is in.
 func (c *crowd) check() {
 	c.bury()
-	nonces := c.worlds()
-	for range len(c.alive) { // who stood still as the others went on comes into their world now, and finds it over
-		if len(nonces) > 1 {
-			c.mourn()
-			nonces = c.worlds()
-		}
-	}
-	if len(nonces) > 1 { // all members of each live, and none has ended
-		c.Errorf("worlds live beside each other: %v", nonces)
-	}
-	for life, w := range c.lived {
-		c.were[life] = w.Generation
-	}
-}
-
-// worlds are those that anybody is in, by generation.
-func (c *crowd) worlds() map[int]string {
-	nonces := map[int]string{}
+	nonces, whole := map[int]string{}, map[int]string{}
 	for _, a := range c.living() {
 		if a.in() != nil {
 			c.checkWorld(a.session, nonces)
 		}
 	}
-	return nonces
+	dead, wentOn := c.ends()
+	for _, a := range c.living() {
+		if a.in() == nil {
+			continue
+		}
+		w := a.session.World
+		if !slices.ContainsFunc(w.Members, dead) && !slices.ContainsFunc(w.Members, wentOn(w)) {
+			whole[w.Generation] = w.Nonce
+		}
+	}
+	if len(whole) > 1 { // all members of each live, and none has ended
+		c.Errorf("worlds live beside each other: %v", whole)
+	}
 }
 
 // bury forgets those for whom the meeting is over without a world.
@@ -469,30 +612,25 @@ func (c *crowd) bury() {
 		if !decided(a.err) {
 			c.Errorf("%s ended with %v", life, a.err)
 		}
-		if by := c.replacedBy(a.err); by != "" && c.owed(by) {
-			c.Errorf("%s had to go for %s, a member of the world before: it may wait for its end", life, by)
-		}
+		c.checkReplaced(a)
 		delete(c.alive, a)
 	}
 }
 
-// replacing is the life by which another one was replaced.
-var replacing = regexp.MustCompile(`incarnation (n\d+)-life`)
+// by finds in a reason who took a node's place.
+var by = regexp.MustCompile(`, incarnation (n\d+)`)
 
-// replacedBy is the life for which a node had to go as the nodes met; "": for none.
-func (c *crowd) replacedBy(err error) string {
-	var x *Excluded
-	if by := replacing.FindStringSubmatch(fmt.Sprint(err)); errors.As(err, &x) && x.Replaced && !x.Met && by != nil {
-		return by[1] + "-life1"
+// checkReplaced asserts that who stood by beside a world waits on beside its members when these meet again.
+func (c *crowd) checkReplaced(a *arrival) {
+	life := c.alive[a].Self.Incarnation
+	var out *Excluded
+	s, stood := c.stood.Load(life)
+	if _, veteran := c.lived[life]; !stood || veteran || !errors.As(a.err, &out) {
+		return
 	}
-	return ""
-}
-
-// owed reports whether a life was in the newest world when all were looked at last, and that has not given it up.
-func (c *crowd) owed(life string) bool {
-	newest := slices.Max(append(slices.Collect(maps.Values(c.were)), 0))
-	g, was := c.were[life]
-	return was && g == newest && !c.out[life]
+	if name := by.FindStringSubmatch(out.Reason); name != nil && c.lived[name[1]+"-life1"].Nonce == s.(Standing).Nonce {
+		c.Errorf("%s stood by, and is turned away for a member that lives: %v", life, a.err)
+	}
 }
 
 func (c *crowd) checkWorld(s *Session, nonces map[int]string) {
@@ -533,7 +671,7 @@ func (c *crowd) checkKept(w job.World, members map[string]bool) {
 		lives[spec.Self.Incarnation] = true
 	}
 	kept := c.kept[w.Generation-1]
-	if c.stalled() || slices.ContainsFunc(kept, func(life string) bool { return !lives[life] }) {
+	if slices.ContainsFunc(kept, func(life string) bool { return !lives[life] }) {
 		return
 	}
 	for _, life := range kept {
@@ -547,11 +685,10 @@ func (c *crowd) checkKept(w job.World, members map[string]bool) {
 func (c *crowd) peace() {
 	c.store.torn.Store(0)
 	c.note("peace")
-	c.stuck()
-	c.stalls = false
+	c.wake()
 	c.passes(stall) // who stands still goes on
-	c.mourn()
 	c.settles(2 * time.Minute)
+	c.checkCounted()
 	c.check()
 	c.mourn()
 	c.settles(2 * time.Minute)
@@ -565,31 +702,6 @@ func (c *crowd) peace() {
 			c.note("%s: %+v, last told %v", c.alive[a].Self.Name, a.in(), a.last())
 		}
 	}
-}
-
-// finale ends the job. Who stood by hears of it, also who stood still while the job went on in other worlds, and those ended.
-func (c *crowd) finale() {
-	waiting := slices.DeleteFunc(c.living(), func(a *arrival) bool { return a.in() != nil || a.last().Running == 0 })
-	if len(waiting) > 0 && c.dice.IntN(2) == 0 {
-		life := c.alive[waiting[0]].Self.Incarnation
-		c.note("%s stands still for %v", life, stall)
-		c.ways[life].until.Store(time.Now().Add(stall).UnixNano())
-		for range 1 + c.dice.IntN(2) {
-			c.meetAgain()
-			c.passes(stall/2 - 2*time.Second)
-		}
-	}
-	members := c.latest()
-	c.note("%d of the newest world end the job", len(members))
-	for _, a := range members {
-		a.session.End(c.Context(), Over{Verdict: &job.Verdict{Sentence: "it is done"}})
-	}
-	c.passes(time.Minute)
-	for _, a := range waiting {
-		if len(members) > 0 && !c.over(a) && (a.in() == nil || a.session.World.Generation > members[0].session.World.Generation) { // it may come late into that world, or an older one
-			c.Errorf("%s stood by until the job ended, and goes on: %+v, %+v", c.alive[a].Self.Name, a.in(), a.last())
-		}
-	}
 	for a := range c.alive {
 		if a.in() != nil {
 			a.session.Close()
@@ -597,13 +709,15 @@ func (c *crowd) finale() {
 	}
 }
 
-// over reports whether the meeting is over for a node, without a world.
-func (c *crowd) over(a *arrival) bool {
-	select {
-	case <-a.done:
-		return a.err != nil && decided(a.err)
-	default:
-		return false
+// checkCounted asserts that who waits is among those who are here, as it is told.
+func (c *crowd) checkCounted() {
+	if c.twins || !c.terms.Standby() || !c.atRest() {
+		return
+	}
+	for _, a := range c.living() {
+		if self := c.alive[a].Self; a.in() == nil && !slices.Contains(a.last().Here, self.String()) {
+			c.Errorf("%s waits, and is not counted: %v", self.Incarnation, a.last())
+		}
 	}
 }
 

@@ -22,7 +22,7 @@ type scene struct {
 	store *shared
 	came  map[string]*arrival
 	ways  map[string]*mortal
-	snag  *snag // of the next that comes
+	halts *halt // of who comes next; nil: it does not
 }
 
 func play(t *testing.T, script func(s *scene)) {
@@ -45,8 +45,10 @@ func (s *scene) comes(spec job.Spec, o Options) *arrival { return s.comesFor(0, 
 // comesFor is comes for a node that dies before so many changes; 0: it does not.
 func (s *scene) comesFor(changes int64, spec job.Spec, o Options) *arrival {
 	life := spec.Self.Incarnation
-	s.ways[life], s.snag = &mortal{Store: s.store, snag: s.snag}, nil
+	s.ways[life] = &mortal{Store: s.store}
 	s.ways[life].fuse.Store(changes)
+	s.ways[life].halt.Store(s.halts)
+	s.halts = nil
 	s.came[life] = join(s.ways[life], spec, o)
 	synctest.Wait()
 	return s.came[life]
@@ -890,16 +892,11 @@ func TestEntersInTheWorld(t *testing.T) {
 // Who stood still as it came, and as the store came back empty, does not begin a world where nobody meets any more.
 func TestStoodStillAsTheStoreWasEmptied(t *testing.T) {
 	play(t, func(s *scene) {
-		one := func(name string) job.Spec {
-			spec := agent(name, 1)
-			spec.Terms.Spares = 1
-			return spec
-		}
-		s.snag = &snag{kind: keyTickets, after: true, lasts: 20 * time.Second}
-		a := s.comes(one("a"), Options{})
+		s.halts = &halt{keyPresence, 20 * time.Second}
+		a := s.comes(spared("a", 1), Options{})
 		s.passes(time.Second)
 		s.store.empty()
-		b := s.comes(one("b"), Options{})
+		b := s.comes(spared("b", 1), Options{})
 		s.agree([]string{"b"}, b)
 		s.passes(30 * time.Second)
 		s.waits(a)
@@ -913,7 +910,7 @@ func TestStoodStillAsTheStoreWasEmptied(t *testing.T) {
 func TestStoodStillAsItPublished(t *testing.T) {
 	play(t, func(s *scene) {
 		soon := Options{LastCall: time.Second}
-		s.snag = &snag{kind: keyOutcome, lasts: 20 * time.Second}
+		s.halts = &halt{keyOutcome, 20 * time.Second}
 		a := s.comes(elastic("a", 2, 3), soon)
 		b, c := s.comes(elastic("b", 2, 3), soon), s.comes(elastic("c", 2, 3), soon)
 		s.agree([]string{"b", "c"}, b, c)

@@ -21,7 +21,7 @@ var (
 	all   = flag.Bool("all", false, "play every mistake, which takes some minutes")
 	only  = flag.String("only", "", "the `NUMBERS` of the only mistakes to play, with commas; none: all")
 	seeds = flag.Int("seeds", 24, "simulated jobs for each mistake, at most")
-	plays = flag.Int("schedules", 1500, "random losses, and as many random meetings, for each mistake, at most")
+	plays = flag.Int("schedules", 5000, "random losses, and as many random meetings, for each mistake, at most")
 	page  = flag.String("page", "", "the `FILE` whose table of mistakes is written anew")
 )
 
