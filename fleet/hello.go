@@ -24,7 +24,8 @@ import (
 //	member: ready{proof over the leader's salt, last message it has}
 //	leader: welcome{last message it has}, or welcome{refused}
 //
-// The last two are encrypted in a job with a token, as is all that follows, and carry proofs over the channel's key as well ([Fleet.seal]).
+// The last two are encrypted in a job with a token, as is all that follows, and carry proofs over the channel's key as well ([Fleet.seal]); there the
+// leader's first proof covers all that its welcome says.
 //
 // Who led a world and has left it answers hello with welcome{refused, proof that it did}; who is not the leader that is called, and leads
 // no world, with welcome{refused}.
@@ -72,14 +73,22 @@ func (f *Fleet) secret() string { return f.me.Nonce + f.Token }
 // proof shows that its maker knows the secret, for this one opening, in this role.
 func proof(secret, role, salt string, h hello) string { return proofOver(secret, role, salt, "", h) }
 
-// proofOver is a proof for a channel with that key, and no other.
-func proofOver(secret, role, salt, key string, h hello) string {
+// proofOver is a proof for something besides: a channel with that key, or a welcome that says so.
+func proofOver(secret, role, salt, what string, h hello) string {
 	mac := hmac.New(sha256.New, []byte(secret))
 	fmt.Fprintf(mac, "muster fleet %s %q %d %d %q %d %q", role, h.Job, h.Generation, h.Rank, h.Incarnation, h.Life, salt)
-	if key != "" {
-		fmt.Fprintf(mac, " %q", key)
+	if what != "" {
+		fmt.Fprintf(mac, " %q", what)
 	}
 	return hex.EncodeToString(mac.Sum(nil))
+}
+
+// first is the leader's first proof. Agents that are older than those with encrypted lines look for one that leaves the welcome out.
+func (f *Fleet) first(w welcome, h hello) string {
+	if f.tls == nil {
+		return proof(f.secret(), "leader", h.Salt, h)
+	}
+	return proofOver(f.secret(), "leader", h.Salt, fmt.Sprintf("welcome %s %d", w.Salt, w.Life), h)
 }
 
 func salt() string {
@@ -152,19 +161,23 @@ func (f *Fleet) admit(c net.Conn) error {
 	if err := f.check(h); err != nil {
 		return refuse(c, err, false)
 	}
-	mine, asked, wall := salt(), time.Now(), f.Now()
-	if err := send(c, welcome{Protocol: Protocol, Salt: mine, Life: f.Life, Proof: proof(f.secret(), "leader", h.Salt, h)}); err != nil {
+	w, asked, wall := welcome{Protocol: Protocol, Salt: salt(), Life: f.Life}, time.Now(), f.Now()
+	w.Proof = f.first(w, h)
+	if err := send(c, w); err != nil {
 		return err
 	}
 	ch, err := f.seal(c, in, tls.Server)
+	if brokeOff(err) {
+		return fmt.Errorf("node %d: %w: %w", h.Rank, errElsewhere, ended(err))
+	}
 	if err != nil {
-		return fmt.Errorf("node %d: %w: %w", h.Rank, errElsewhere, err)
+		return fmt.Errorf("node %d: %w", h.Rank, err)
 	}
 	var r ready
 	if err := readFrame(ch.in, &r, maxHello); err != nil {
 		return fmt.Errorf("node %d: %w: %w", h.Rank, errElsewhere, ended(err))
 	}
-	if !hmac.Equal([]byte(r.Proof), []byte(proofOver(f.secret(), "member", mine, ch.key, h))) {
+	if !hmac.Equal([]byte(r.Proof), []byte(proofOver(f.secret(), "member", w.Salt, ch.key, h))) {
 		return refuse(ch, errors.New("it does not know this world's secret"), false)
 	}
 	return f.seat(c, ch, h, r, clock(r, wall, time.Since(asked)))
@@ -188,14 +201,14 @@ func (f *Fleet) seat(guest net.Conn, ch *channel, h hello, r ready, its Clock) e
 	w, lost := welcome{Protocol: Protocol, Got: p.got}, p.lost
 	p.clock = its
 	p.mu.Unlock()
-	if old {
-		return refuse(ch, errOld, true)
-	}
-	if lost != nil {
-		return refuse(ch, fmt.Errorf("%v was given up: %w", p, lost), true)
-	}
 	if ch.key != "" {
 		w.Proof = proofOver(f.secret(), "leader", h.Salt, ch.key, h)
+	}
+	if old {
+		return w.refuse(ch, errOld)
+	}
+	if lost != nil {
+		return w.refuse(ch, fmt.Errorf("%v was given up: %w", p, lost))
 	}
 	if err := send(ch, w); err != nil {
 		return err
@@ -260,6 +273,13 @@ func refuse(c net.Conn, why error, final bool) error {
 	return why
 }
 
+// refuse is the leader's last word to a member that has proved itself.
+func (w welcome) refuse(c net.Conn, why error) error {
+	w.Refused, w.Final = why.Error(), true
+	_ = send(c, w)
+	return why
+}
+
 func send(c net.Conn, v any) error {
 	_, err := c.Write(appendFrame(nil, v))
 	return err
@@ -301,11 +321,11 @@ func (f *Fleet) call(c net.Conn) (*call, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !hmac.Equal([]byte(w.Proof), []byte(proof(f.secret(), "leader", k.me.Salt, k.me))) {
-		return nil, errors.New("who answers there does not know this world's secret")
-	}
 	if f.tls != nil && w.Protocol < sealedProtocol {
 		return nil, errOpen
+	}
+	if !hmac.Equal([]byte(w.Proof), []byte(f.first(w, k.me))) {
+		return nil, errors.New("who answers there does not know this world's secret")
 	}
 	k.salt, k.life = w.Salt, w.Life
 	return k, nil
@@ -315,7 +335,7 @@ func (f *Fleet) call(c net.Conn) (*call, error) {
 func (f *Fleet) commit(k *call, p *peer) error {
 	ch, err := f.seal(k.Conn, k.in, tls.Client)
 	if err != nil {
-		return err
+		return ended(err)
 	}
 	p.mu.Lock()
 	if !p.renew(k.life) {
@@ -328,10 +348,15 @@ func (f *Fleet) commit(k *call, p *peer) error {
 		return err
 	}
 	w, err := answer(ch.in)
+	proved := ch.key == "" || hmac.Equal([]byte(w.Proof), []byte(proofOver(f.secret(), "leader", k.me.Salt, ch.key, k.me)))
+	var no *refusal
+	if errors.As(err, &no) {
+		no.final = no.final && proved
+	}
 	if err != nil {
 		return err
 	}
-	if ch.key != "" && !hmac.Equal([]byte(w.Proof), []byte(proofOver(f.secret(), "leader", k.me.Salt, ch.key, k.me))) {
+	if !proved {
 		return errors.New("somebody stands between the leader and this agent")
 	}
 	_ = ch.SetDeadline(time.Time{})

@@ -12,6 +12,8 @@ import (
 	"io"
 	"math/big"
 	"net"
+	"slices"
+	"syscall"
 )
 
 // A job with a token has its line encrypted: TLS 1.3, from the leader's first proof on. Nobody has to hand out certificates. That of the leader is made
@@ -62,10 +64,12 @@ func (f *Fleet) seal(c net.Conn, in *bufio.Reader, role func(net.Conn, *tls.Conf
 	if n := in.Buffered(); n > 0 {
 		return nil, fmt.Errorf("it sent %d bytes before its turn", n)
 	}
-	t := role(c, f.tls)
+	short := &shortOpening{Conn: c, left: maxHandshake}
+	t := role(short, f.tls)
 	if err := t.Handshake(); err != nil {
-		return nil, ended(err)
+		return nil, err
 	}
+	short.left = 0
 	state := t.ConnectionState()
 	key, err := state.ExportKeyingMaterial("EXPORTER-Channel-Binding", nil, 32)
 	if err != nil {
@@ -73,6 +77,35 @@ func (f *Fleet) seal(c net.Conn, in *bufio.Reader, role func(net.Conn, *tls.Conf
 	}
 	s := sealed{t}
 	return &channel{Conn: s, in: newReader(s), key: hex.EncodeToString(key)}, nil
+}
+
+// maxHandshake is more than agents send each other until a channel is made, in bytes. TLS would take a stranger's 64 KiB.
+const maxHandshake = 8 << 10
+
+// A shortOpening is a connection of which no more is read than is left; 0: as much as there is.
+type shortOpening struct {
+	net.Conn
+	left int
+}
+
+func (c *shortOpening) NetConn() net.Conn { return c.Conn }
+
+func (c *shortOpening) Read(b []byte) (int, error) {
+	if c.left == 0 {
+		return c.Conn.Read(b)
+	}
+	n, err := c.Conn.Read(b[:min(len(b), c.left)])
+	if c.left -= n; c.left == 0 && err == nil {
+		err = fmt.Errorf("it sent %d bytes to open a channel", maxHandshake)
+	}
+	return n, err
+}
+
+// brokeOff reports whether a channel was not made because the other side went away, or took too long.
+func brokeOff(err error) bool {
+	var late net.Error
+	return errors.As(err, &late) && late.Timeout() || slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE},
+		func(way error) bool { return errors.Is(err, way) })
 }
 
 // A sealed connection ends as the one below does: at once and without a word, as that of a process does that is killed.

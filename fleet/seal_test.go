@@ -145,8 +145,13 @@ func stand(member, leader net.Conn) {
 	}
 }
 
-// A leader whose welcome is not for this channel is none.
+// A leader whose welcome is not for this channel is none, and its refusal not the last word.
 func TestWelcomeOfAnotherChannel(t *testing.T) {
+	testWelcome(t, welcome{Protocol: Protocol, Proof: "of another"}, "stands between")
+	testWelcome(t, welcome{Protocol: Protocol, Refused: "you were given up", Final: true}, "you were given up")
+}
+
+func testWelcome(t *testing.T, says welcome, want string) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := net.Pipe()
 		defer a.Close()
@@ -159,21 +164,24 @@ func TestWelcomeOfAnotherChannel(t *testing.T) {
 			if err != nil {
 				return
 			}
-			send(b, welcome{Protocol: Protocol, Salt: "s", Proof: proof(f.secret(), "leader", h.Salt, h)})
+			w := welcome{Protocol: Protocol, Salt: "s"}
+			w.Proof = f.first(w, h)
+			send(b, w)
 			c, err := leader.seal(b, in, tls.Server)
 			if err != nil {
 				return
 			}
 			var r ready
 			readFrame(c.in, &r, maxHello)
-			send(c, welcome{Protocol: Protocol, Proof: proof(f.secret(), "leader", h.Salt, h)})
+			send(c, says)
 		}()
 		k, err := f.call(a)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := f.commit(k, newPeer(f, 0)); err == nil || !strings.Contains(err.Error(), "stands between") {
-			t.Errorf("got %v", err)
+		err = f.commit(k, newPeer(f, 0))
+		if err == nil || !strings.Contains(err.Error(), want) || final(err) {
+			t.Errorf("got %v, final: %v", err, final(err))
 		}
 	})
 }
@@ -197,11 +205,58 @@ func TestTooOldToSeal(t *testing.T) {
 		f := newFleet(seat(world(2), 1), Options{Token: token})
 		go func() {
 			h, _ := readHello(newReader(b))
-			send(b, welcome{Protocol: sealedProtocol - 1, Salt: "s", Proof: proof(f.secret(), "leader", h.Salt, h)})
+			send(b, welcome{Protocol: sealedProtocol - 1, Salt: "s", Proof: proof(f.secret(), "leader", h.Salt, h)}) // as it makes it
 			io.Copy(io.Discard, b)
 		}()
 		if _, err := f.call(a); !errors.Is(err, errOpen) {
 			t.Errorf("the member says %v", err)
+		}
+	})
+}
+
+// What the welcome says of the leader cannot be changed on its way.
+func TestWelcomeThatWasChanged(t *testing.T) {
+	for _, change := range []func(*welcome){func(w *welcome) { w.Life = 1000 }, func(w *welcome) { w.Salt = "mine" }} {
+		synctest.Test(t, func(t *testing.T) {
+			a, b := net.Pipe()
+			defer a.Close()
+			f := newFleet(seat(world(2), 1), Options{Token: token})
+			go func() {
+				h, _ := readHello(newReader(b))
+				w := welcome{Protocol: Protocol, Salt: "s"}
+				w.Proof = f.first(w, h)
+				change(&w)
+				send(b, w)
+				io.Copy(io.Discard, b)
+			}()
+			if _, err := f.call(a); err == nil || !strings.Contains(err.Error(), "does not know this world's secret") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// A stranger with a member's words gets no room for a long opening of TLS, and is told of.
+func TestLongOpening(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log syncBuffer
+		leader := Lead(world(2), Options{Token: token, Arrival: time.Hour, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		defer leader.Close()
+		a, b := net.Pipe()
+		leader.Handle(b)
+		a.Write(appendFrame([]byte(Magic), hello{Protocol: Protocol, Job: "job7", Generation: 3, Rank: 1, Incarnation: "life1", Salt: "s"}))
+		if _, err := answer(newReader(a)); err != nil {
+			t.Fatal(err)
+		}
+		record := append([]byte{22, 3, 1, 0x40, 0}, make([]byte, 0x4000)...) // TLS 1.0 to 1.3: the first part of a message of the handshake
+		record[5], record[6] = 1, 1                                          // a ClientHello of 64 KiB and more
+		n, err := a.Write(bytes.Repeat(record, 4))
+		if err == nil || n > maxHandshake {
+			t.Errorf("%d bytes were read, %v", n, err)
+		}
+		synctest.Wait()
+		if !strings.Contains(log.String(), "bytes to open a channel") {
+			t.Errorf("the log says %s", log.String())
 		}
 	})
 }

@@ -285,7 +285,11 @@ func (m *meeting) lives(ctx context.Context, n job.Node) bool {
 	var addrs []job.Addr
 	for _, a := range n.Addrs {
 		if portOf(a) == portOf(m.port) {
-			if owner, err := tcpstore.Ask(ctx, string(a), m.spec.ID, askTime); err == nil && (owner == tcpstore.Other || owner == tcpstore.Guest) {
+			owner, err := tcpstore.Ask(ctx, string(a), m.spec.ID, askTime)
+			if errors.Is(err, tcpstore.ErrBarred) { // it would not let us in, were it not there
+				return true
+			}
+			if err == nil && (owner == tcpstore.Other || owner == tcpstore.Guest) {
 				continue
 			}
 		}
