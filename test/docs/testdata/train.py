@@ -4,7 +4,8 @@ import signal
 import sys
 
 rank = os.environ.get("RANK")
-print("world size", os.environ.get("WORLD_SIZE"), "rank", rank, flush=True)
+sys.stdout.write("world size %s rank %s\n" % (os.environ.get("WORLD_SIZE"), rank))  # at once: torchrun's ranks share a pipe
+sys.stdout.flush()
 if os.environ.get("KILLED") == rank:
     os.kill(os.getpid(), signal.SIGKILL)
 if "raise=" + rank in sys.argv:
