@@ -201,12 +201,16 @@ type result struct {
 	err  error
 }
 
-// insist tries one address until it works, less and less often.
+// insist tries one address until it works, less and less often. What was said there counts as long as nobody answers any more.
 func (d *dialer) insist(ctx context.Context, addr string, delay, most time.Duration) result {
 	err := fmt.Errorf("%s: not tried", addr)
+	var said *refusal
 	for next := pause; ; next = min(2*next, most) {
 		select {
 		case <-ctx.Done():
+			if said != nil && !errors.Is(err, said) {
+				err = fmt.Errorf("%w (before: %v)", err, said)
+			}
 			return result{err: err}
 		case <-time.After(delay):
 		}
@@ -216,6 +220,7 @@ func (d *dialer) insist(ctx context.Context, addr string, delay, most time.Durat
 		}
 		if ctx.Err() == nil {
 			err = r.err
+			_ = errors.As(err, &said)
 			d.blame(err)
 		}
 		delay = next

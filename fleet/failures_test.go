@@ -359,6 +359,29 @@ func TestRudeRefusal(t *testing.T) {
 	}
 }
 
+// A leader that refuses a member, and is gone before the member gives up, is not forgotten to have said why.
+func TestRefusedAndGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int32
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := Follow(ctx, seat(world(2), 1, "leader"), Options{Dial: func(context.Context, string, string) (net.Conn, error) {
+			if calls.Add(1) > 1 {
+				return nil, errRefused
+			}
+			a, b := net.Pipe()
+			go func() {
+				_, _ = readHello(newReader(b))
+				Refuse(b, "it is not let in")
+			}()
+			return a, nil
+		}})
+		if err == nil || !strings.Contains(err.Error(), "leader: connection refused (before: refused: it is not let in)") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 // breakOff opens a connection as the leader does, as far as its proof.
 func breakOff(c net.Conn) {
 	defer c.Close()
