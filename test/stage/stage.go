@@ -65,10 +65,12 @@ func (s *Stage) Close() {
 	s.Switch.Die()
 }
 
+// show has each program's last word first: a log that is cut keeps its beginning.
 func (s *Stage) show() {
 	var text strings.Builder
 	for _, p := range s.programs {
-		fmt.Fprintf(&text, "%s %s\n", p.On.Own, p.Ending())
+		said := strings.TrimSpace(p.Said())
+		fmt.Fprintf(&text, "%s %s: %s\n", p.On.Own, p.Ending(), said[strings.LastIndexByte(said, '\n')+1:])
 	}
 	for _, l := range s.Lines() {
 		if !s.Dull(l.Text) {

@@ -84,6 +84,6 @@ while not stop:
     if os.path.exists(f"{scratch}/hungry"):
         os.remove(f"{scratch}/hungry")
         hoard = [bytearray(b"x" * (1 << 20)) for _ in range(1024)]
-if os.path.exists(f"{scratch}/checkpoint"):  # of a worker that came to no good
+if rank == 0 and os.path.exists(f"{scratch}/checkpoint"):  # of a worker that came to no good; without faults all ranks share the machine
     os.remove(f"{scratch}/checkpoint")
 tell("done", step, digest())
