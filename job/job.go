@@ -173,13 +173,13 @@ type Member struct {
 	First int `json:"first"` // global rank of its local rank 0
 }
 
-// Size returns the number of workers, WORLD_SIZE.
+// Size returns the number of workers, WORLD_SIZE. Members follow each other: the last one's ranks are the last.
 func (w World) Size() int {
-	n := 0
-	for _, m := range w.Members {
-		n += m.Slots
+	if len(w.Members) == 0 {
+		return 0
 	}
-	return n
+	last := w.Members[len(w.Members)-1]
+	return last.First + last.Slots
 }
 
 // Mark tells the world from every other one, of whatever job. It says nothing of the nonce.

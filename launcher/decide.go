@@ -196,9 +196,11 @@ func (s *state) newRound(number int) {
 	s.Stopping, s.Causes, s.Own, s.Wanted, s.Again, s.Ranks, s.Fate = false, nil, nil, nil, false, nil, 0
 	s.Order, s.Paused, s.Stall, s.Reached = "", false, nil, unheard
 	s.Mends, s.Down, s.Mended, s.Stragglers = nil, nil, 0, nil
-	for i := range s.Nodes {
-		n := s.edit(i)
-		n.Ends, n.Done, n.Clear, n.Ranks = false, false, false, nil
+	for i, n := range s.Nodes {
+		if n.Ends || n.Done || n.Clear || n.Ranks != nil { // the leader's: a member hears little of others
+			n = s.edit(i)
+			n.Ends, n.Done, n.Clear, n.Ranks = false, false, false, nil
+		}
 	}
 }
 

@@ -255,8 +255,8 @@ func (r *round) tellRest() {
 
 // tellLast is tellRest where there is no run loop any more.
 func (c Config) tellLast(h *heritage, old *pid1.Legacy) {
-	var m moment
-	if json.Unmarshal(old.Blobs[keptState], &m) != nil {
+	m, err := momentOf(old)
+	if err != nil {
 		return // it was read before
 	}
 	r := &round{c: c, h: h, plan: h.Plan, policy: h.Policy, began: timeOf(h.Loop), state: m.State, session: &rendezvous.Session{World: *h.World, Rank: h.Rank}}

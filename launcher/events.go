@@ -100,7 +100,8 @@ type state struct {
 	Turns turns  `json:"turns,omitzero"`
 	Peak  uint64 `json:"peak,omitempty"` // the latest step that was told of; 0: none was
 
-	edits bool // in this event: Nodes is not that of another state
+	fresh []*node // Nodes as they were when this world began; nil: nobody knows
+	edits bool    // in this event: Nodes is not that of another state
 
 	Stall   *stalled      `json:"stall,omitempty"`   // what was said last of the standstill that lasts
 	Stood   time.Duration `json:"stood,omitempty"`   // since when it does
@@ -210,6 +211,8 @@ type (
 		Of         string        `json:",omitempty"` // its mark
 		Waited     time.Duration `json:",omitempty"` // for this job's first world
 		Hold       bool          // no round is to be opened: the end of the job is asked for already
+
+		fresh []*node // they, as they are at first; nil: to be made
 	}
 	// unmet: they have not, and will not.
 	unmet struct {

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher/pid1"
 	"github.com/muster-run/muster/output"
 	"github.com/muster-run/muster/worker"
@@ -34,6 +35,7 @@ type simulated struct {
 	dial   func(ctx context.Context, network, addr string) (net.Conn, error) // connects to another agent; nil: by TCP
 	senses func(pids func() []int) senses                                    // how workers are perceived; nil: by their pages and from outside
 	clock  func() time.Duration                                              // by which their pages tell time; nil: CLOCK_MONOTONIC
+	share  func(w *job.World) []*node                                        // has all agents of a world keep it once, and its nodes as they are at first; nil: each keeps its own
 }
 
 // plays reports whether this is a simulation.

@@ -37,6 +37,7 @@ import (
 const (
 	keptRun     = "run"     // heritage: what was settled when the run began, and what all agreed on
 	keptState   = "state"   // moment: where the run loop stands
+	keptNodes   = "nodes/"  // a world's nodes as they were at first, by its generation
 	keptJournal = "journal" // journalHead: the state before the first event that is kept
 	keptEnd     = "end"     // why this node is in no world any more, and only serves the store
 	keptStood   = "stood"   // rendezvous.Standing: beside which world this node stood by
@@ -49,7 +50,10 @@ const (
 )
 
 // heritageForm names the form of what is kept. A newer program that cannot read it leaves the job to the older one.
-const heritageForm = "muster.heritage/2"
+const heritageForm = "muster.heritage/3"
+
+// wholeForm is the form before it, in which a state has all its nodes.
+const wholeForm = "muster.heritage/2"
 
 // heritage is what does not change in the life of a job, once it is known.
 type heritage struct {
@@ -80,6 +84,7 @@ type heritage struct {
 // moment is where the run loop stands.
 type moment struct {
 	State  state          `json:"state"`
+	Apart  map[int]*node  `json:"apart"` // of its nodes those that are not as they were at first: it has none itself then
 	Phase  string         `json:"phase"`
 	Since  time.Duration  `json:"since"` // that phase began, since the loop did
 	Timers timers         `json:"timers"`
@@ -119,7 +124,7 @@ func inherit(c *Config, e *report.Ending) (*heritage, error) {
 		return nil, nil
 	}
 	var h heritage
-	if err := json.Unmarshal(old.Blobs[keptRun], &h); err != nil || h.Form != heritageForm {
+	if err := json.Unmarshal(old.Blobs[keptRun], &h); err != nil || h.Form != heritageForm && h.Form != wholeForm {
 		c.Log.Error(fmt.Sprintf("cannot take over: what the agent before this one left is of form %q, not %q (%v)", h.Form, heritageForm, err))
 		os.Exit(job.ExitInternal) // without a goodbye: perhaps the first process has a program that can
 	}
@@ -144,11 +149,13 @@ func inherit(c *Config, e *report.Ending) (*heritage, error) {
 
 // ended returns where the job stood when an agent before this one had nothing left to do but to say so; nil: it had.
 func (c Config) ended() *state {
-	var m moment
-	if !c.takesOver() || json.Unmarshal(c.First.Legacy().Blobs[keptState], &m) != nil || !m.State.Ended {
+	if !c.takesOver() {
 		return nil
 	}
-	return &m.State
+	if m, err := momentOf(c.First.Legacy()); err == nil && m.State.Ended {
+		return &m.State
+	}
+	return nil
 }
 
 // takesOver reports whether an agent before this one had met the others.
@@ -159,8 +166,11 @@ func (c Config) goesOn() bool { return c.takesOver() && c.First.Legacy().Blobs[k
 
 // meets reports whether it was between two worlds.
 func (c Config) meets() bool {
-	var m moment
-	return c.goesOn() && json.Unmarshal(c.First.Legacy().Blobs[keptState], &m) == nil && m.State.Meeting && !m.State.Ended
+	if !c.goesOn() {
+		return false
+	}
+	m, err := momentOf(c.First.Legacy())
+	return err == nil && m.State.Meeting && !m.State.Ended
 }
 
 // prepare is what a run begins with: who this node is, where its things go.
@@ -229,7 +239,7 @@ func (h *heritage) met(c Config, s *rendezvous.Session) {
 	if h.World == nil {
 		h.Loop, h.Policy = clock(), h.Plan.policy(c)
 	}
-	h.World, h.Rank = &s.World, s.Rank
+	h.World, h.Rank, h.Form = &s.World, s.Rank, heritageForm
 	c.keep(keptRun, h)
 }
 
@@ -367,11 +377,65 @@ func (c Config) holder() func(net.Conn) func() {
 	}
 }
 
-// save leaves where the run loop stands, before anything is done that follows from it. In a large world that is much: what members tell
-// one after the other, and nothing follows from, is left as one. Should this agent die before, they tell the next one again.
+// keepNodes leaves the nodes of a world that has begun. How they stand is left apart, for most stand as they did for most of the time.
+func (r *round) keepNodes() {
+	if is := nodesBlob(r.state); r.state.fresh != nil && r.nodes != is {
+		r.c.keep(is, r.state.fresh)
+		r.nodes, r.passed = is, r.nodes
+	}
+}
+
+// dropNodes takes back those of the world before, when nothing that is left is of it any more.
+func (r *round) dropNodes() {
+	if r.passed != "" {
+		_ = r.c.First.Drop(r.passed) // else they stay, and are not looked at
+		r.passed = ""
+	}
+}
+
+func nodesBlob(s state) string { return keptNodes + strconv.Itoa(s.Generation) }
+
+// momentOf reads where the run loop of the agent stood that left this.
+func momentOf(old *pid1.Legacy) (m moment, err error) {
+	if err := json.Unmarshal(old.Blobs[keptState], &m); err != nil || m.State.Nodes != nil {
+		return m, err
+	}
+	if m.Apart == nil { // it was in no world
+		return m, nil
+	}
+	if err := json.Unmarshal(old.Blobs[nodesBlob(m.State)], &m.State.fresh); err != nil {
+		return m, fmt.Errorf("nodes of world %d: %w", m.State.Generation, err)
+	}
+	if i := slices.Index(m.State.fresh, nil); i >= 0 {
+		return m, fmt.Errorf("nodes of world %d: node %d is none", m.State.Generation, i)
+	}
+	m.State.Nodes = slices.Clone(m.State.fresh)
+	for i, n := range m.Apart {
+		if n == nil || i < 0 || i >= len(m.State.Nodes) {
+			return m, fmt.Errorf("node %d of %d", i, len(m.State.Nodes))
+		}
+		m.State.Nodes[i] = n
+	}
+	return m, nil
+}
+
+// saveInTime saves what is of this node at once. What members tell one after the other, and nothing follows from, is left as one, for in a large world
+// that is much each time. Should this agent die before, they tell the next one again.
+func (r *round) saveInTime() {
+	switch {
+	case r.unsaved && !r.later:
+		r.save()
+	case r.unsaved && r.keeps == nil:
+		r.keeps = time.After(10*time.Millisecond + time.Duration(len(r.state.Nodes))*20*time.Microsecond)
+	}
+}
+
+// save leaves where the run loop stands, before anything is done that follows from it.
 func (r *round) save() {
-	r.unsaved = false
-	m := moment{State: r.state, Phase: r.phase, Since: r.since, Timers: r.timers, Before: r.scene.before, Host: r.line.host, Events: r.journal.next(), Told: r.journal.told}
+	r.unsaved, r.later, r.keeps = false, false, nil
+	r.keepNodes()
+	s, apart := r.state.apart()
+	m := moment{State: s, Apart: apart, Phase: r.phase, Since: r.since, Timers: r.timers, Before: r.scene.before, Host: r.line.host, Events: r.journal.next(), Told: r.journal.told}
 	if r.store != nil && r.store.child != nil {
 		m.Store = r.store.child.PID
 	}
@@ -379,6 +443,7 @@ func (r *round) save() {
 		m.PMI, m.Served = r.pmi.child.PID, r.pmi.round
 	}
 	r.c.keep(keptState, m)
+	r.dropNodes()
 	r.keepHead()
 }
 
@@ -399,9 +464,6 @@ func (r *round) keepHead() {
 		_ = r.c.First.Drop(keptEvent + strconv.Itoa(r.first)) // else it stays, and is not looked at
 	}
 }
-
-// moreToHear reports whether other agents have told something that this one has not looked at.
-func (r *round) moreToHear() bool { return len(r.peers) > 0 }
 
 // resume goes on with the journal of an agent that died, or begins one where that agent stood.
 func (j *journal) resume(old *pid1.Legacy, m moment) {
@@ -456,11 +518,14 @@ func (t *timers) note(now time.Duration, deed any) {
 
 // resume goes on where the run loop of an agent that died stood.
 func (r *round) resume(old *pid1.Legacy) error {
-	var m moment
-	if err := json.Unmarshal(old.Blobs[keptState], &m); err != nil {
+	m, err := momentOf(old)
+	if err != nil {
 		return fmt.Errorf("take over from an agent that died: where it stood: %w", err)
 	}
 	r.state, r.phase, r.since, r.timers, r.line.host = m.State, m.Phase, m.Since, m.Timers, m.Host
+	if r.state.fresh != nil {
+		r.nodes = nodesBlob(r.state)
+	}
 	r.journal.resume(old, m)
 	r.first = r.journal.head.First
 	r.scene = openScene(r.c)

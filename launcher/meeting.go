@@ -563,6 +563,9 @@ func (m *meeting) agree(ctx context.Context, o rendezvous.Options) (err error) {
 	if m.session, err = rendezvous.Join(ctx, m.store, m.spec, o); err == nil {
 		err = m.session.Unpack() // verdicts and pages name all nodes
 	}
+	if err == nil && m.c.sim.share != nil {
+		m.c.sim.share(&m.session.World)
+	}
 	var missing *rendezvous.Missing
 	var refused *rendezvous.Refusal
 	var excluded *rendezvous.Excluded

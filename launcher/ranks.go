@@ -16,28 +16,39 @@ type far struct {
 	phase string // that it announced: checkpoint, evaluation, …
 }
 
-// note keeps how far the ranks of all nodes have come: the beats themselves are of one look only.
+// note keeps how far ranks have come, the leader those of all nodes: the beats themselves are of one look only.
 func (w *watch) note(beats []job.Beat) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	first, n := w.hears()
 	if w.far == nil {
-		w.far = make([]far, w.world.Size())
+		w.far = make([]far, n)
 	}
 	for i := range beats {
-		if b := &beats[i]; b.Rank >= 0 && b.Rank < len(w.far) {
-			w.far[b.Rank] = far{max(b.Steps, w.far[b.Rank].steps), b.Phase}
+		if b, at := &beats[i], beats[i].Rank-first; at >= 0 && at < n {
+			w.far[at] = far{max(b.Steps, w.far[at].steps), b.Phase}
 		}
 	}
 }
 
-// reached is how far a rank has come, of any node that this one hears of.
-func (w *watch) reached() []far {
+// hears is of which ranks this agent is told how far they have come: the first, and how many.
+func (w *watch) hears() (first, n int) {
+	if w.group == 0 {
+		return 0, w.world.Size()
+	}
+	me := w.world.Members[w.group]
+	return me.First, me.Slots
+}
+
+// reached is how far the ranks have come of which this agent is told, from the first of them on.
+func (w *watch) reached() (all []far, first int) {
 	if w == nil {
-		return nil
+		return nil, 0
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Clone(w.far)
+	first, _ = w.hears()
+	return slices.Clone(w.far), first
 }
 
 // ranks is how each rank stands.
@@ -47,15 +58,15 @@ func (now standing) ranks() (all []report.StatusRank) {
 		return nil
 	}
 	seen := sightings(s)
-	reached := now.watch.reached()
+	reached, first := now.watch.reached()
 	for n, m := range w.Members {
 		if !s.leads() && n != s.Self {
 			continue
 		}
 		for rank := m.First; rank < m.First+m.Slots; rank++ {
 			r := report.StatusRank{Rank: rank, Node: n, State: s.outlook(n)}
-			if rank < len(reached) {
-				r.Step, r.Note = reached[rank].steps, reached[rank].phase
+			if i := rank - first; i >= 0 && i < len(reached) {
+				r.Step, r.Note = reached[i].steps, reached[i].phase
 			}
 			if own, known := seen[rank]; known && (r.State == report.RankRuns || own.State == report.RankFailed || own.State == report.RankDone || own.State == report.RankStopped) {
 				r.State, r.Note = own.State, own.Note

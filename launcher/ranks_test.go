@@ -76,7 +76,7 @@ func TestFar(t *testing.T) {
 	w := &watch{world: job.World{Members: []job.Member{{Node: job.Node{Slots: 2}}}}}
 	w.note([]job.Beat{{Rank: 0, Steps: 7, Phase: "checkpoint"}, {Rank: 5, Steps: 9}})
 	w.note([]job.Beat{{Rank: 0, Steps: 6}})
-	if got := w.reached(); len(got) != 2 || got[0] != (far{steps: 7}) {
-		t.Errorf("%+v", got)
+	if got, first := w.reached(); first != 0 || len(got) != 2 || got[0] != (far{steps: 7}) {
+		t.Errorf("%+v from %d", got, first)
 	}
 }

@@ -36,13 +36,10 @@ func (s *state) met(p policy, e met) []any {
 	}
 	*s = state{Marks: s.Marks, Laps: s.Laps, Older: s.Older, Turns: s.Turns, Alarms: s.Alarms, Peak: s.Peak, Charge: s.brought(), Was: s.Generation, Now: s.Now, Self: e.Self, Generation: e.Generation, Past: s.Past, CtrlC: s.CtrlC, Blame: s.Blame, Flaps: s.Flaps, Idle: s.Idle, Policy: s.Policy, Ailing: s.Ailing,
 		Round: max(e.Past.Rounds, 0), Free: min(max(e.Past.Free, 0), max(e.Past.Rounds, 0))}
-	for i, name := range e.Nodes {
-		n := &node{Name: name, ID: name}
-		if i < len(e.IDs) {
-			n.ID = e.IDs[i]
-		}
-		s.Nodes = append(s.Nodes, n)
+	if s.fresh = e.fresh; s.fresh == nil {
+		s.fresh = freshNodes(e.Nodes, e.IDs)
 	}
+	s.Nodes = s.fresh
 	s.edit(s.Self).Machine = e.Machine
 	todo := s.isHere(p)
 	if s.leads() {
@@ -52,6 +49,34 @@ func (s *state) met(p policy, e met) []any {
 		return todo
 	}
 	return append(todo, open{})
+}
+
+// freshNodes are those of a world that begins.
+func freshNodes(names, ids []string) []*node {
+	all, fresh := make([]node, len(names)), make([]*node, len(names))
+	for i, name := range names {
+		all[i] = node{Name: name, ID: name}
+		if i < len(ids) {
+			all[i].ID = ids[i]
+		}
+		fresh[i] = &all[i]
+	}
+	return fresh
+}
+
+// apart is the state without its nodes, and those that are not as they were at first. Where nobody knows how that was it has them all.
+func (s state) apart() (state, map[int]*node) {
+	if s.fresh == nil {
+		return s, nil
+	}
+	changed := map[int]*node{}
+	for i, n := range s.Nodes {
+		if n != s.fresh[i] {
+			changed[i] = n
+		}
+	}
+	s.Nodes = nil
+	return s, changed
 }
 
 // unmet ends a job for which there is no other world. Why it needed one is said first.

@@ -46,8 +46,12 @@ type round struct {
 	policy  policy        // of this node's own flags
 	timers  timers
 	journal journal
-	first   int  // event of it that is kept
-	unsaved bool // state is newer than what another agent would find
+	first   int    // event of it that is kept
+	nodes   string // under which this world's nodes are kept; "": they are not,
+	passed  string // and those of the world before
+	unsaved bool   // state is newer than what another agent would find,
+	later   bool   // by what others tell alone: it is saved when keeps says so
+	keeps   <-chan time.Time
 	began   time.Time
 	told    time.Time // to stop, by a signal; zero: it was not
 
@@ -129,6 +133,9 @@ func (r *round) begins(asked any) {
 	for _, m := range w.Members {
 		e.Nodes, e.IDs = append(e.Nodes, m.Name), append(e.IDs, m.Node.String())
 	}
+	if r.c.sim.share != nil {
+		e.fresh = r.c.sim.share(&r.session.World)
+	}
 	r.post(e)
 	if asked != nil {
 		r.post(asked)
@@ -164,9 +171,7 @@ func (r *round) loop() {
 	defer turns.Stop()
 	for !r.state.Ended {
 		r.desk.moves(loopTime)
-		if r.unsaved && !r.moreToHear() {
-			r.save()
-		}
+		r.saveInTime()
 		select {
 		case <-turns.C:
 		case <-first:
@@ -217,7 +222,7 @@ func (r *round) loop() {
 				continue
 			}
 			if event := r.line.translate(e); event != nil {
-				r.post(event)
+				r.relay(event)
 			}
 		case e := <-r.watch.events():
 			r.post(e)
@@ -251,6 +256,8 @@ func (r *round) loop() {
 			r.post(woken{})
 		case n := <-r.queue:
 			r.post(queued{n})
+		case <-r.keeps:
+			r.save()
 		}
 	}
 }
@@ -317,7 +324,7 @@ func (r *round) post(event any) {
 	}
 	lines := r.tellLines(was, event, todo)
 	before := r.journal.tells(len(lines))
-	if r.unsaved = true; len(todo)+len(lines) > 0 {
+	if r.unsaved, r.later = true, false; len(todo)+len(lines) > 0 {
 		r.save()
 	}
 	r.c.events.AddJudged(time.Now(), before, lines...)
@@ -325,6 +332,13 @@ func (r *round) post(event any) {
 		r.do(deed)
 	}
 	r.show()
+}
+
+// relay is post of what another agent tells.
+func (r *round) relay(event any) {
+	later := r.later || !r.unsaved
+	r.post(event)
+	r.later = r.unsaved && later
 }
 
 // show leaves a copy of how this node stands at the desk. The judgement writes to no slice of an earlier state, and an entry

@@ -48,6 +48,7 @@ type simulation struct {
 	mu        sync.Mutex
 	agents    []*simAgent // all there ever were
 	lives     map[string]*simAgent
+	worlds    map[string]*simWorld // by nonce
 	pid       int
 	trainings map[int]*simTraining // by round
 	newest    int                  // of the rounds; -1: none
@@ -184,8 +185,37 @@ func (a *simAgent) config() Config {
 		MaxRestarts: a.sim.restarts, OnHang: hangRestart, OnExit: onExitStop, Preflight: preflightOff, Tune: tuneOff, Evidence: filepath.Join(a.sim.dir, "evidence"),
 		PreemptSignal: syscall.SIGTERM, Host: job.Host{Hostname: a.name, Getenv: func(string) string { return "" }}, Console: &pid1.Console{},
 		Version: "simulated", First: a.first, Log: slog.New(slog.DiscardHandler),
-		sim: simulated{dial: a.dial, senses: a.senses, clock: sinceEpoch},
+		sim: simulated{dial: a.dial, senses: a.senses, clock: sinceEpoch, share: a.sim.share},
 	}
+}
+
+// A simWorld is what all members of a world have alike, each on its own machine.
+type simWorld struct {
+	members []job.Member
+	nodes   []*node
+}
+
+// share has all agents of a world keep what is alike once: memory of a node does not grow with the number of nodes then.
+func (s *simulation) share(w *job.World) []*node {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	had := s.worlds[w.Nonce]
+	if had == nil {
+		var names, ids []string
+		for _, m := range w.Members {
+			names, ids = append(names, m.Name), append(ids, m.Node.String())
+		}
+		had = &simWorld{w.Members, freshNodes(names, ids)}
+		s.worlds = map[string]*simWorld{w.Nonce: had} // the one before is over
+	}
+	same := func(a, b job.Member) bool {
+		return a.Incarnation == b.Incarnation && a.First == b.First && a.Slots == b.Slots && a.String() == b.String()
+	}
+	if !slices.EqualFunc(had.members, w.Members, same) {
+		s.fails("two agents of a world have other members")
+	}
+	w.Members = had.members
+	return had.nodes
 }
 
 // run is the launcher's run, from the meeting on.
