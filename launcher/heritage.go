@@ -37,7 +37,7 @@ import (
 const (
 	keptRun     = "run"     // heritage: what was settled when the run began, and what all agreed on
 	keptState   = "state"   // moment: where the run loop stands
-	keptNodes   = "nodes/"  // a world's nodes as they were at first, by its generation
+	keptNodes   = "nodes/"  // a world's nodes as they were at first, by its generation and mark
 	keptJournal = "journal" // journalHead: the state before the first event that is kept
 	keptEnd     = "end"     // why this node is in no world any more, and only serves the store
 	keptStood   = "stood"   // rendezvous.Standing: beside which world this node stood by
@@ -393,7 +393,8 @@ func (r *round) dropNodes() {
 	}
 }
 
-func nodesBlob(s state) string { return keptNodes + strconv.Itoa(s.Generation) }
+// nodesBlob is where those of a state's world are. In a store that came back empty another world may be of the same generation.
+func nodesBlob(s state) string { return fmt.Sprint(keptNodes, s.Generation, "-", s.Marks.Of) }
 
 // momentOf reads where the run loop of the agent stood that left this.
 func momentOf(old *pid1.Legacy) (m moment, err error) {

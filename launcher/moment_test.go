@@ -31,7 +31,7 @@ func TestMoment(t *testing.T) {
 		t.Errorf("%v, %d apart: %+v", err, len(m.Apart), m.State.Nodes[999])
 	}
 	again := &round{c: r.c, line: r.line, state: m.State, nodes: nodesBlob(m.State)}
-	again.state, _ = decide(policy{}, again.state, 2*time.Second, met{Generation: 4, Self: 1, Nodes: names[:2], World: 2})
+	again.state, _ = decide(policy{}, again.state, 2*time.Second, met{Generation: 3, Of: "another", Self: 1, Nodes: names[:2], World: 2})
 	again.save()
 	if m, err := momentOf(&pid1.Legacy{Blobs: kept}); err != nil || len(m.State.Nodes) != 2 || len(kept) != 2 {
 		t.Errorf("in the world after it: %v, %d nodes, %d blobs are kept", err, len(m.State.Nodes), len(kept))
@@ -53,7 +53,7 @@ func TestMomentForms(t *testing.T) {
 		{"none at first", fmt.Sprintf(state, "null", `{}`), `[{"name":"a"},null]`, "node 1 is none"},
 		{"nonsense", `{"state":7}`, "", "cannot unmarshal"},
 	} {
-		m, err := momentOf(&pid1.Legacy{Blobs: map[string][]byte{keptState: []byte(c.state), keptNodes + "2": []byte(c.nodes)}})
+		m, err := momentOf(&pid1.Legacy{Blobs: map[string][]byte{keptState: []byte(c.state), keptNodes + "2-": []byte(c.nodes)}})
 		var got []string
 		for _, n := range m.State.Nodes {
 			if got = append(got, n.Name); n.Gone {
