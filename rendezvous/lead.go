@@ -38,8 +38,7 @@ type leader struct {
 
 	enough  time.Time // since when the fewest have been here; zero: they are not
 	invain  time.Time // since when nodes have been here for which there can be no world; zero: there may be one
-	drawn   int       // tickets that are known to be drawn,
-	since   time.Time // and since when
+	drawn   []drawn   // tickets that are known to be drawn, and were not read
 	crowd   int       // tickets that were drawn, as far as we have looked
 	beats   int
 	told    time.Time
@@ -505,20 +504,42 @@ func (l *leader) hear(g *guest, sign string) {
 	}
 }
 
+// drawn is how many tickets were drawn at a time.
+type drawn struct {
+	most int
+	at   time.Time
+}
+
+// knows notes how many are: each that has no record has its own time for it, or of many holes each would wait for the one before.
+func (l *leader) knows(most int) {
+	if n := len(l.drawn); most > l.reached && (n == 0 || most > l.drawn[n-1].most) {
+		l.drawn = append(l.drawn, drawn{most, time.Now()})
+	}
+}
+
+// hole reports whether the next ticket was drawn, and since when it is known to be.
+func (l *leader) hole() (since time.Time, is bool) {
+	for len(l.drawn) > 0 && l.drawn[0].most <= l.reached {
+		l.drawn = l.drawn[1:]
+	}
+	if len(l.drawn) == 0 {
+		return time.Time{}, false
+	}
+	return l.drawn[0].at, true
+}
+
 // holes declares tickets void whose record did not come: their nodes died, or never learned of their draw.
 func (l *leader) holes(ctx context.Context) error {
-	drawn, err := l.meeting.add(ctx, keyTickets, 0)
+	n, err := l.meeting.add(ctx, keyTickets, 0)
 	if err != nil {
 		return err
 	}
-	l.crowd = max(l.crowd, int(drawn))
-	if l.reached >= l.drawn {
-		l.drawn, l.since = int(drawn), time.Now()
-	}
-	if time.Since(l.since) < silent {
-		return nil
-	}
-	for last := min(l.drawn, l.reached+chunk); l.reached < last; {
+	l.crowd = max(l.crowd, int(n))
+	l.knows(int(n))
+	for last := l.reached + chunk; l.reached < last; {
+		if since, hole := l.hole(); !hole || time.Since(since) < silent {
+			break
+		}
 		b, err := l.meeting.once(ctx, numbered(keyTicket, l.reached+1), []byte(void))
 		if err != nil {
 			return err
@@ -590,8 +611,8 @@ func (l *leader) tally(kept []ticket) Status {
 		s.Closes = max(patience-l.waited(), 0).Round(time.Second)
 		s.New = s.Closes > 0 && patience > l.rules().LastCall && patience == l.hold(s.Count)
 	}
-	if quiet := time.Since(l.since); l.reached < l.drawn && quiet >= 2*beat {
-		s.Unsaid, s.UnsaidFor = l.reached+1, quiet.Truncate(time.Second)
+	if since, hole := l.hole(); hole && time.Since(since) >= 2*beat {
+		s.Unsaid, s.UnsaidFor = l.reached+1, time.Since(since).Truncate(time.Second)
 	}
 	unfit, _ := l.unfit()
 	s.Unfit = reasons(unfit)

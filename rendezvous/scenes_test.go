@@ -238,6 +238,23 @@ func TestHoles(t *testing.T) {
 	}
 }
 
+// Of tickets without a record that were drawn one after the other none waits for the others.
+func TestHolesInARow(t *testing.T) {
+	play(t, func(s *scene) {
+		a := s.comes(agent("a", 3), Options{})
+		for range 4 {
+			s.store.Add(t.Context(), s.key("tickets"), 1)
+			s.passes(time.Second)
+		}
+		b := s.comes(agent("b", 3), Options{})
+		c := s.comes(agent("c", 3), Options{})
+		s.agree([]string{"a", "b", "c"}, a, b, c)
+		if a.after > 11*time.Second {
+			t.Errorf("4 holes, one each second, cost %v", a.after)
+		}
+	})
+}
+
 // Whoever comes too late with its record finds its ticket void, and draws again.
 func TestVoidTicket(t *testing.T) {
 	play(t, func(s *scene) {
