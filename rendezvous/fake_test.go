@@ -99,14 +99,29 @@ type mortal struct {
 type halt struct {
 	key  string
 	long time.Duration
+	late bool // it has set the key then, and does not know
 }
 
 // sets makes the node stand still before it sets a key, if it is to. A comparison that cannot succeed sets nothing.
 func (m *mortal) sets(key string, probes bool) {
-	if h := m.halt.Load(); h != nil && !probes && strings.Contains(key, "/"+h.key) && m.halt.CompareAndSwap(h, nil) {
-		m.stops(h.long)
+	if h := m.halt.Load(); h != nil && !h.late {
+		m.halts(h, key, probes)
 	}
 	m.stands()
+}
+
+// has makes the node stand still after it has set a key, if it is to.
+func (m *mortal) has(key string, probes bool) {
+	if h := m.halt.Load(); h != nil && h.late {
+		m.halts(h, key, probes)
+	}
+	m.stands()
+}
+
+func (m *mortal) halts(h *halt, key string, probes bool) {
+	if !probes && strings.Contains(key, "/"+h.key) && m.halt.CompareAndSwap(h, nil) {
+		m.stops(h.long)
+	}
 }
 
 // stops makes the node stand still for so long, or for longer if it does already.
@@ -143,7 +158,7 @@ func (m *mortal) CompareSet(ctx context.Context, key string, expected, desired [
 		return nil, store.ErrClosed
 	}
 	got, err := m.Store.CompareSet(ctx, key, expected, desired)
-	m.stands()
+	m.has(key, bytes.Equal(expected, desired))
 	return got, err
 }
 
@@ -153,7 +168,7 @@ func (m *mortal) Add(ctx context.Context, key string, delta int64) (int64, error
 		return 0, store.ErrClosed
 	}
 	sum, err := m.Store.Add(ctx, key, delta)
-	m.stands()
+	m.has(key, delta == 0)
 	return sum, err
 }
 

@@ -60,10 +60,10 @@ func (n *node) meet(ctx context.Context) (*Session, error) {
 		return nil, err
 	}
 	if past.has(n.spec.Self) { // an agent before this one entered, and died
-		return n.conclude(past)
+		return n.conclude(ctx, past)
 	}
 	if past != nil && past.Ended != nil && n.Seen > 0 { // the job ended with our world, or one after it
-		return n.conclude(past)
+		return n.conclude(ctx, past)
 	}
 	if past != nil {
 		n.seen = max(n.seen, n.generation, past.Moved-1)
@@ -84,7 +84,7 @@ func (n *node) meet(ctx context.Context) (*Session, error) {
 			return nil, err
 		}
 	}
-	return n.conclude(end)
+	return n.conclude(ctx, end)
 }
 
 // arrive learns which meeting is the current one. It returns its outcome if it has one already.
@@ -280,10 +280,10 @@ func (n *node) attend(ctx context.Context) (*outcome, error) {
 }
 
 // conclude turns the outcome of our meeting into a session, or says why there is none.
-func (n *node) conclude(end *outcome) (*Session, error) {
+func (n *node) conclude(ctx context.Context, end *outcome) (*Session, error) {
 	switch {
 	case end.World != nil && (end.Moved == 0 || end.has(n.spec.Self)):
-		return n.enrol(end)
+		return n.enrol(ctx, end)
 	case end.Refused != "":
 		return nil, &Refusal{Reason: end.Refused, Told: max(end.Told, 0)}
 	case end.Ended != nil:
@@ -297,7 +297,7 @@ func (n *node) conclude(end *outcome) (*Session, error) {
 }
 
 // enrol finds our rank in the world. Nodes without one came too many, or were taken for dead. Who leads needs to know of all.
-func (n *node) enrol(end *outcome) (*Session, error) {
+func (n *node) enrol(ctx context.Context, end *outcome) (*Session, error) {
 	w := end.World
 	rank, member := w.rank(n.spec.Self.Incarnation)
 	if !member {
@@ -322,7 +322,19 @@ func (n *node) enrol(end *outcome) (*Session, error) {
 			return nil, err
 		}
 	}
-	return begin(&Session{World: w.World, Rank: rank, self: n.spec.Self.Incarnation, rest: w.rest, protocol: end.Protocol, meeting: n.meeting}), nil
+	s := &Session{World: w.World, Rank: rank, self: n.spec.Self.Incarnation, rest: w.rest, protocol: end.Protocol, meeting: n.meeting}
+	if w.size() == 1 && n.spec.Standby() && n.succeeded(ctx, s) {
+		n.seen = max(n.seen, n.generation)
+		return nil, errAgain
+	}
+	return begin(s), nil
+}
+
+// succeeded reports whether another world has followed ours already, as when we stood still so long that who stood by took us for lost. Where a world
+// has more nodes they tell each other.
+func (n *node) succeeded(ctx context.Context, s *Session) bool {
+	end, err := n.outcome(ctx, s.next(ctx))
+	return err == nil && end != nil && end.World != nil // who cannot ask may as well be the one that lives
 }
 
 // leftOut says why a world is not ours, or that we wait for the next one.

@@ -309,7 +309,7 @@ func (c *crowd) halting() *halt {
 		return nil
 	}
 	kinds := []string{keyGeneration, keyTicket, keyPresence, keyOutcome, keyOutcome, keyOutcome}
-	return &halt{kinds[c.dice.IntN(len(kinds))], time.Duration(c.dice.Int64N(int64(stall)))}
+	return &halt{key: kinds[c.dice.IntN(len(kinds))], long: time.Duration(c.dice.Int64N(int64(stall)))}
 }
 
 // wake lets nobody stand still before a key any more.

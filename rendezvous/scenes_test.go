@@ -909,7 +909,7 @@ func TestEntersInTheWorld(t *testing.T) {
 // Who stood still as it came, and as the store came back empty, does not begin a world where nobody meets any more.
 func TestStoodStillAsTheStoreWasEmptied(t *testing.T) {
 	play(t, func(s *scene) {
-		s.halts = &halt{keyPresence, 20 * time.Second}
+		s.halts = &halt{key: keyPresence, long: 20 * time.Second}
 		a := s.comes(spared("a", 1), Options{})
 		s.passes(time.Second)
 		s.store.empty()
@@ -927,13 +927,29 @@ func TestStoodStillAsTheStoreWasEmptied(t *testing.T) {
 func TestStoodStillAsItPublished(t *testing.T) {
 	play(t, func(s *scene) {
 		soon := Options{LastCall: time.Second}
-		s.halts = &halt{keyOutcome, 20 * time.Second}
+		s.halts = &halt{key: keyOutcome, long: 20 * time.Second}
 		a := s.comes(elastic("a", 2, 3), soon)
 		b, c := s.comes(elastic("b", 2, 3), soon), s.comes(elastic("c", 2, 3), soon)
 		s.agree([]string{"b", "c"}, b, c)
 		s.passes(30 * time.Second)
 		s.waits(a)
 		if a.last().Running != 1 {
+			t.Errorf("a was told %+v", a.last())
+		}
+	})
+}
+
+// A node that has made a world of itself, and stood still before it knew, does not run beside the one that stood by and took its place.
+func TestStoodStillAlone(t *testing.T) {
+	play(t, func(s *scene) {
+		s.halts = &halt{key: keyOutcome, long: 40 * time.Second, late: true}
+		a := s.comes(spared("a", 1), Options{})
+		s.passes(2 * time.Second)
+		b := s.comes(spared("b", 1), Options{})
+		s.agree([]string{"b"}, b)
+		s.passes(60 * time.Second)
+		s.waits(a)
+		if a.last().Running != 2 {
 			t.Errorf("a was told %+v", a.last())
 		}
 	})
