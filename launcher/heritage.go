@@ -380,6 +380,10 @@ func (c Config) holder() func(net.Conn) func() {
 // keepNodes leaves the nodes of a world that has begun. How they stand is left apart, for most stand as they did for most of the time.
 func (r *round) keepNodes() {
 	if is := nodesBlob(r.state); r.state.fresh != nil && r.nodes != is {
+		if r.h.Form != heritageForm { // the release before left it
+			r.h.Form = heritageForm
+			r.c.keep(keptRun, r.h)
+		}
 		r.c.keep(is, r.state.fresh)
 		r.nodes, r.passed = is, r.nodes
 	}
@@ -420,20 +424,45 @@ func momentOf(old *pid1.Legacy) (m moment, err error) {
 	return m, nil
 }
 
-// saveInTime saves what is of this node at once. What members tell one after the other, and nothing follows from, is left as one, for in a large world
-// that is much each time. Should this agent die before, they tell the next one again.
+// haste is how soon must be left what an event led to, where nothing is done that follows from it.
+type haste int
+
+const (
+	atOnce    haste = iota // it is of this node
+	whenQuiet              // a member told it: when no more is waiting to be heard
+	inTime                 // and tells it again, as it was, to an agent that takes over
+)
+
+// hasteOf is that of what a member tells.
+func (s *state) hasteOf(event any) haste {
+	switch e := event.(type) {
+	case told:
+		switch e.News.Kind {
+		case newsDone, newsClear, newsEnds, newsHere:
+			return inTime
+		}
+	case departed:
+		if s.Verdict != nil || s.Next != nil { // which it waits for no longer than for one that is lost
+			return inTime
+		}
+	}
+	return whenQuiet
+}
+
+// saveInTime saves what came in last. In a large world that is much each time, and all members tell something at about the same time: that is left as one.
 func (r *round) saveInTime() {
 	switch {
-	case r.unsaved && !r.later:
+	case !r.unsaved:
+	case r.haste == atOnce, r.haste == whenQuiet && len(r.peers) == 0:
 		r.save()
-	case r.unsaved && r.keeps == nil:
+	case r.keeps == nil:
 		r.keeps = time.After(10*time.Millisecond + time.Duration(len(r.state.Nodes))*20*time.Microsecond)
 	}
 }
 
 // save leaves where the run loop stands, before anything is done that follows from it.
 func (r *round) save() {
-	r.unsaved, r.later, r.keeps = false, false, nil
+	r.unsaved, r.keeps = false, nil
 	r.keepNodes()
 	s, apart := r.state.apart()
 	m := moment{State: s, Apart: apart, Phase: r.phase, Since: r.since, Timers: r.timers, Before: r.scene.before, Host: r.line.host, Events: r.journal.next(), Told: r.journal.told}
@@ -526,6 +555,11 @@ func (r *round) resume(old *pid1.Legacy) error {
 	r.state, r.phase, r.since, r.timers, r.line.host = m.State, m.Phase, m.Since, m.Timers, m.Host
 	if r.state.fresh != nil {
 		r.nodes = nodesBlob(r.state)
+	}
+	for name := range old.Blobs {
+		if strings.HasPrefix(name, keptNodes) && name != r.nodes {
+			_ = r.c.First.Drop(name) // of a world that it had left, or was about to enter
+		}
 	}
 	r.journal.resume(old, m)
 	r.first = r.journal.head.First

@@ -17,7 +17,7 @@ import (
 	"github.com/muster-run/muster/job"
 )
 
-// A journal keeps every event that the judgement saw, the latest megabyte of them, so that it can be repeated elsewhere.
+// A journal keeps every event that the judgement saw, the latest half a megabyte of them at least, so that it can be repeated elsewhere.
 // What is dropped is not lost for that: the state that it led to is kept.
 type journal struct {
 	head    journalHead
@@ -59,7 +59,11 @@ func (j *journal) add(at time.Duration, event any) {
 		panic(fmt.Sprintf("journal: %T: %v", event, err)) // events are plain values
 	}
 	j.entries = append(j.entries, journalEntry{At: at, Kind: reflect.TypeOf(event).Name(), Event: data})
-	for j.bytes += len(data); j.bytes > cmp.Or(j.most, maxJournal) && len(j.entries) > 1; {
+	most := cmp.Or(j.most, maxJournal)
+	if j.bytes += len(data); j.bytes <= most {
+		return
+	}
+	for j.bytes > most/2 && len(j.entries) > 1 { // at once, for the state before them is large in a large world
 		j.head.State, _, err = j.entries[0].decide(j.head.Policy, j.head.State)
 		if err != nil {
 			panic("journal: " + err.Error()) // we wrote it

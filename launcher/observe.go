@@ -357,6 +357,7 @@ func (o *observer) world() job.World {
 			add(o.with.world.Members[node].Name, ranks)
 		}
 	}
+	slices.SortFunc(w.Members, func(a, b job.Member) int { return cmp.Compare(a.First, b.First) })
 	return w
 }
 

@@ -50,7 +50,7 @@ type round struct {
 	nodes   string // under which this world's nodes are kept; "": they are not,
 	passed  string // and those of the world before
 	unsaved bool   // state is newer than what another agent would find,
-	later   bool   // by what others tell alone: it is saved when keeps says so
+	haste   haste  // of what came in since
 	keeps   <-chan time.Time
 	began   time.Time
 	told    time.Time // to stop, by a signal; zero: it was not
@@ -222,7 +222,7 @@ func (r *round) loop() {
 				continue
 			}
 			if event := r.line.translate(e); event != nil {
-				r.relay(event)
+				r.judge(event, r.state.hasteOf(event))
 			}
 		case e := <-r.watch.events():
 			r.post(e)
@@ -309,7 +309,10 @@ func (r *round) firstLost() job.Verdict {
 }
 
 // post lets decide judge an event and does what it says.
-func (r *round) post(event any) {
+func (r *round) post(event any) { r.judge(event, atOnce) }
+
+// judge does what follows from an event. What it does may be events, too.
+func (r *round) judge(event any, h haste) {
 	now := time.Since(r.began)
 	r.journal.add(now, event)
 	r.keepEvent()
@@ -324,7 +327,10 @@ func (r *round) post(event any) {
 	}
 	lines := r.tellLines(was, event, todo)
 	before := r.journal.tells(len(lines))
-	if r.unsaved, r.later = true, false; len(todo)+len(lines) > 0 {
+	if !r.unsaved || h < r.haste {
+		r.haste = h
+	}
+	if r.unsaved = true; len(todo)+len(lines) > 0 {
 		r.save()
 	}
 	r.c.events.AddJudged(time.Now(), before, lines...)
@@ -332,13 +338,6 @@ func (r *round) post(event any) {
 		r.do(deed)
 	}
 	r.show()
-}
-
-// relay is post of what another agent tells.
-func (r *round) relay(event any) {
-	later := r.later || !r.unsaved
-	r.post(event)
-	r.later = r.unsaved && later
 }
 
 // show leaves a copy of how this node stands at the desk. The judgement writes to no slice of an earlier state, and an entry
