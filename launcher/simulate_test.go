@@ -326,8 +326,10 @@ func (f *simFirst) Start(_ context.Context, spec proc.Spec) (*proc.Child, error)
 	s := f.a.sim
 	p := &simProc{at: f.a, env: map[string]string{}}
 	for _, kv := range spec.Env {
-		name, value, _ := strings.Cut(kv, "=")
-		p.env[name] = value
+		switch name, value, _ := strings.Cut(kv, "="); name {
+		case "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT":
+			p.env[name] = value
+		}
 	}
 	if _, err := fmt.Sscanf(strings.ReplaceAll(spec.Tag, "/", " "), "sim %d %d", &p.rank, &p.round); err != nil {
 		return nil, fmt.Errorf("tag %q: %w", spec.Tag, err)
