@@ -426,10 +426,13 @@ waits_for_input()`)
 
 // Of many threads, deep in their calls, as many are told of as an agent reads, and the main one last.
 func TestAskStacksOfMany(t *testing.T) {
-	w := start(t, `import threading, torch, sys
-over = threading.Event()
-def `+strings.Repeat("deep", 20)+`(n): return `+strings.Repeat("deep", 20)+`(n - 1) if n else over.wait()
-for _ in range(150): threading.Thread(target=`+strings.Repeat("deep", 20)+`, args=(98,), daemon=True).start()
+	deep := strings.Repeat("deep", 20)
+	w := start(t, `import threading, time, sys
+over, there = threading.Event(), []
+def `+deep+`(n): return `+deep+`(n - 1) if n else there.append(n) or over.wait()
+for _ in range(150): threading.Thread(target=`+deep+`, args=(98,), daemon=True).start()
+while len(there) < 150: time.sleep(0.01)
+import torch # from now on it tells
 sys.stdin.read()`)
 	w.until(t, "ready", func(s Snapshot) bool { return s.Tells })
 	if err := AskStacks(w.path); err != nil {
