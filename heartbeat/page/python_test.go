@@ -394,14 +394,20 @@ func TestStacks(t *testing.T) {
 
 // Who is asked on its page goes on, though its threads run: of the signal this program dies within a second. The main thread stands last.
 func TestAskStacks(t *testing.T) {
+	there := filepath.Join(t.TempDir(), "there")
 	w := start(t, `import json, threading, torch, sys
 def deep(n): return deep(n - 1) if n else json.dumps([{"a": i} for i in range(20)])
 def runs():
     while True: deep(200)
-def waits_for_input(): sys.stdin.read()
+def waits_for_input():
+    open("`+there+`", "w").close()
+    sys.stdin.read()
 for name in "one", "Ünl\nucky": threading.Thread(target=runs, name=name, daemon=True).start()
 waits_for_input()`)
-	w.until(t, "ready", func(s Snapshot) bool { return s.Tells })
+	w.until(t, "ready", func(s Snapshot) bool {
+		_, err := os.Stat(there)
+		return s.Tells && err == nil
+	})
 	for n := range 3 {
 		if err := AskStacks(w.path); err != nil {
 			t.Fatal(err)
@@ -413,7 +419,7 @@ waits_for_input()`)
 		}) {
 			t.Fatalf("%d answers came: %s\n%s", n, text, w.out)
 		}
-		for _, words := range []string{"in deep\n", " [one] (most recent call first):\n", ` [\xdcnl ucky] (`, "in <module>\n\n"} {
+		for _, words := range []string{"in runs\n", " [one] (most recent call first):\n", ` [\xdcnl ucky] (`, "in <module>\n\n"} {
 			if !strings.Contains(string(text), words) {
 				t.Errorf("no %q in\n%s", words, text)
 			}
