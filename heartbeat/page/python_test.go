@@ -419,10 +419,13 @@ waits_for_input()`)
 		}) {
 			t.Fatalf("%d answers came: %s\n%s", n, text, w.out)
 		}
-		for _, words := range []string{"in runs\n", " [one] (most recent call first):\n", ` [\xdcnl ucky] (`, "in <module>\n\n"} {
+		for _, words := range []string{" [one] (most recent call first):\n", ` [\xdcnl ucky] (`, "in <module>\n\n"} {
 			if !strings.Contains(string(text), words) {
 				t.Errorf("no %q in\n%s", words, text)
 			}
+		}
+		if !bytes.Contains(text, []byte("in deep\n")) && !bytes.Contains(text, []byte("in runs\n")) { // of a deep stack only the top is told
+			t.Errorf("the threads do not run in\n%s", text)
 		}
 		if strings.Contains(string(text), "_muster_hook.py") || !strings.HasSuffix(string(text), "in <module>\n\n") {
 			t.Errorf("the hook stands in it, or the main thread not last:\n%s", text)
