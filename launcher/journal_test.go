@@ -91,6 +91,23 @@ func TestInheritJournal(t *testing.T) {
 	}
 }
 
+// A journal that is full is folded to half at once: what it was before is the state of a whole world.
+func TestFullJournal(t *testing.T) {
+	j, folds := journal{most: 2000, head: journalHead{State: state{Nodes: []*node{{}}}}}, 0
+	for first := 0; j.next() < 5000; first = j.head.First {
+		j.add(0, woken{})
+		if j.head.First != first {
+			folds++
+		}
+		if j.bytes > j.most || j.head.First > 0 && j.bytes < j.most/2-20 {
+			t.Fatalf("event %d: %d bytes are kept of %d", j.next(), j.bytes, j.most)
+		}
+	}
+	if folds == 0 || folds > 10 {
+		t.Errorf("folded %d times", folds)
+	}
+}
+
 // A file that is no journal, or a broken one, is named with its line.
 func TestReplayOfNonsense(t *testing.T) {
 	head, _ := json.Marshal(journalHead{Form: journalForm, State: state{Nodes: []*node{{}}}})

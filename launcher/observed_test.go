@@ -36,3 +36,13 @@ func TestRanksOfObserved(t *testing.T) {
 	o.slow, o.ended = nil, &job.Verdict{}
 	check("0@0 done 8, 1@0 done 8, 2@1 done 8, 3@1 done 0, 4@2 done 0, 5@2 done 7")
 }
+
+// The nodes of a world that is observed are in the order of their ranks, whichever node says so.
+func TestObservedWorld(t *testing.T) {
+	members := []job.Member{{Node: job.Node{Name: "a"}}, {Node: job.Node{Name: "b"}}, {Node: job.Node{Name: "c"}}}
+	o := observer{own: turnover{now: map[int]int{2: 7, 3: 8}}, with: &company{world: job.World{Members: members}, ranks: map[int][]int{0: {0, 1}, 2: {4, 5}}}}
+	w := o.world()
+	if n, _ := w.MemberOf(5); w.Size() != 6 || n != 2 || w.Members[0].Name != "a" {
+		t.Errorf("%d ranks, the last on node %d of %v", w.Size(), n, w.Members)
+	}
+}

@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -78,5 +79,10 @@ func TestFar(t *testing.T) {
 	w.note([]job.Beat{{Rank: 0, Steps: 6}})
 	if got, first := w.reached(); first != 0 || len(got) != 2 || got[0] != (far{steps: 7}) {
 		t.Errorf("%+v from %d", got, first)
+	}
+	w = &watch{group: 1, world: job.World{Members: []job.Member{{Node: job.Node{Slots: 2}}, {Node: job.Node{Slots: 2}, First: 2}}}}
+	w.note([]job.Beat{{Rank: 1, Steps: 5}, {Rank: 3, Steps: 8}, {Rank: 4, Steps: 9}})
+	if got, first := w.reached(); first != 2 || !slices.Equal(got, []far{{}, {steps: 8}}) {
+		t.Errorf("of a member's own ranks: %+v from %d", got, first)
 	}
 }

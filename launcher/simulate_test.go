@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -277,13 +278,14 @@ type simFirst struct {
 	procs map[int]*simProc
 	lease *time.Timer
 	off   bool
+	begun time.Time // a worker was started last,
+	left  time.Time // and it was left, for an agent that takes over, that workers are
 }
 
 func (f *simFirst) Lost() <-chan struct{}                       { return f.lost }
 func (f *simFirst) Signals() <-chan os.Signal                   { f.a.awake(); return f.signals }
 func (*simFirst) Legacy() *pid1.Legacy                          { return nil }
 func (*simFirst) Life() int                                     { return 0 }
-func (*simFirst) Keep(string, []byte) error                     { return nil }
 func (*simFirst) Hold(string, syscall.Conn) error               { return errors.ErrUnsupported }
 func (*simFirst) Drop(string) error                             { return nil }
 func (*simFirst) DropOld(string) error                          { return nil }
@@ -294,6 +296,17 @@ func (*simFirst) Forget(...int)                                 {}
 func (*simFirst) Counts(context.Context) (output.Counts, error) { return output.Counts{}, nil }
 func (*simFirst) Rhythms(_ context.Context, pids []int, _ []bool) ([]output.Rhythm, error) {
 	return make([]output.Rhythm, len(pids)), nil
+}
+
+func (f *simFirst) Keep(name string, data []byte) error {
+	if name == keptState && bytes.Contains(data, []byte(`"started":true`)) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.left.Before(f.begun) {
+			f.left = time.Now()
+		}
+	}
+	return nil
 }
 
 // Lease kills all workers unless it is renewed.
@@ -342,7 +355,7 @@ func (f *simFirst) Start(_ context.Context, spec proc.Spec) (*proc.Child, error)
 	s.mu.Unlock()
 	f.mu.Lock()
 	off := f.off
-	f.procs[p.pid] = p
+	f.procs[p.pid], f.begun = p, time.Now()
 	f.mu.Unlock()
 	if off {
 		p.ends(proc.Exit{Signal: syscall.SIGKILL}, nil)
@@ -774,6 +787,19 @@ func TestSimulation(t *testing.T) {
 			})
 		})
 	}
+}
+
+// That a node's workers were started is left at once on every node, though another agent's word was the reason: one that takes over must not start them anew.
+func TestBegunIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulation(t, 1, job.Terms{Nodes: 4}, 2)
+		s.play(0)
+		for _, a := range s.agents {
+			if f := a.first; f.left.IsZero() || f.left.Sub(f.begun) > time.Millisecond {
+				t.Errorf("%s: workers were started at %v, and that was left at %v", a.name, f.begun, f.left)
+			}
+		}
+	})
 }
 
 // One job, and what it took; make simulate has larger ones.
