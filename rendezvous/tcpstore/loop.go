@@ -34,6 +34,7 @@ type loop struct {
 	req    request
 	counts tallies
 	stop   bool
+	watch  lookout
 	busy   bool          // several were ready at once when it slept last: others may be by now
 	done   chan struct{} // closed when run has returned
 }
@@ -123,12 +124,20 @@ func (l *loop) sleep(events []unix.EpollEvent) int {
 			return n
 		}
 	}
+	if l.watch.worth() {
+		if n := l.look(events); n > 0 {
+			runtime.Gosched()
+			return n
+		}
+	}
 	for {
+		fell := time.Now()
 		n, err := unix.EpollWait(l.ep, events, l.patience())
 		l.mu.Lock()
 		l.asleep = false
 		l.mu.Unlock()
 		if err == nil {
+			l.watch.woken(time.Since(fell))
 			l.busy = n > 1
 			return n
 		}
@@ -136,6 +145,28 @@ func (l *loop) sleep(events []unix.EpollEvent) int {
 			panic(fmt.Sprintf("tcpstore: epoll_wait: %v", err)) // a bad descriptor: our own mistake
 		}
 	}
+}
+
+// look returns how much is ready as soon as something is; 0: nothing was for a lull, or mail came.
+func (l *loop) look(events []unix.EpollEvent) int {
+	for since := time.Now(); time.Since(since) < lull; {
+		if n, err := poll(l.ep, events); n > 0 && err == nil {
+			l.watch.seen()
+			l.busy = n > 1
+			return n
+		}
+		if l.mailed() {
+			return 0
+		}
+	}
+	l.watch.vain()
+	return 0
+}
+
+func (l *loop) mailed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.mail) > 0
 }
 
 // patience returns for how many milliseconds the loop may sleep; -1 is without end.

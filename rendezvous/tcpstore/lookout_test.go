@@ -1,0 +1,137 @@
+package tcpstore
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Whether to look on follows from what came: a few requests in a row that came soon, and after each look in vain twice as many.
+func TestLookout(t *testing.T) {
+	var o lookout
+	after := func(sleeps ...time.Duration) {
+		for _, slept := range sleeps {
+			o.woken(slept)
+		}
+	}
+	soon, late := lull, 3*lull
+	if o.worth() {
+		t.Error("a new loop looks on")
+	}
+	if after(soon, soon, soon); o.worth() {
+		t.Error("three requests in a row are enough")
+	}
+	if after(late, soon, soon, soon); o.worth() {
+		t.Error("requests on both sides of a long sleep are in a row")
+	}
+	if after(soon); !o.worth() {
+		t.Error("four in a row are not enough")
+	}
+	for want := 2 * fewestSoon; want <= mostSoon; want *= 2 {
+		if o.vain(); o.worth() {
+			t.Fatal("looks on after a look in vain")
+		}
+		needs := 0
+		for !o.worth() {
+			after(soon)
+			needs++
+		}
+		if needs != want {
+			t.Fatalf("looks on after %d requests, want %d", needs, want)
+		}
+	}
+	o.vain()
+	if after(make([]time.Duration, mostSoon)...); !o.worth() {
+		t.Errorf("more than %d in a row are asked for", mostSoon)
+	}
+	if o.seen(); !o.worth() {
+		t.Error("does not look on although it was worth it")
+	}
+	o.vain()
+	if after(make([]time.Duration, 2*fewestSoon)...); !o.worth() {
+		t.Error("what was in vain before a look that was worth it still counts")
+	}
+}
+
+// A look ends with mail, which is no reason to look less; when nothing comes for a lull it was in vain.
+func TestLook(t *testing.T) {
+	l, err := newLoop(&Server{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.release()
+	events := make([]unix.EpollEvent, 1)
+	l.watch.soon = mostSoon
+	if n := l.look(events); n != 0 || l.watch.worth() {
+		t.Errorf("%d of nothing, and again: %v", n, l.watch.worth())
+	}
+	l.watch = lookout{soon: mostSoon}
+	l.post(letter{stop: true})
+	if n := l.look(events); n != 0 || !l.watch.worth() {
+		t.Errorf("%d with mail, and again: %v", n, l.watch.worth())
+	}
+	if _, err := unix.Write(l.bell, []byte{1, 0, 0, 0, 0, 0, 0, 0}); err != nil {
+		t.Fatal(err)
+	}
+	if n := l.look(events); n != 1 || int(events[0].Fd) != l.bell {
+		t.Errorf("%d of one that is ready", n)
+	}
+}
+
+// Beside a client that asks without a pause, so that the loop looks on, another one comes, waits, and is told.
+func TestWaitBesideAnAsker(t *testing.T) {
+	s := &Server{Loops: 1}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go s.Serve(ln)
+	defer s.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	asker, err := Dial(ctx, ln.Addr().String(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer asker.Close()
+	told := make(chan error, 1)
+	go func() {
+		waiter, err := Dial(ctx, ln.Addr().String(), Options{})
+		if err == nil {
+			defer waiter.Close()
+			if _, err = waiter.Add(ctx, "here", 1); err == nil {
+				err = waiter.Wait(ctx, "done")
+			}
+		}
+		told <- err
+	}()
+	for here := false; !here; {
+		if here, err = asker.Check(ctx, "here"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 100 {
+		if _, err := asker.Add(ctx, "n", 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := asker.Set(ctx, "done", []byte("v")); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		select {
+		case err := <-told:
+			if err != nil {
+				t.Error(err)
+			}
+			return
+		default:
+			if _, err := asker.Add(ctx, "n", 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
