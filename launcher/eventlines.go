@@ -642,7 +642,7 @@ func (j *judged) ends() {
 		return
 	}
 	action := events.End
-	if j.is.Quit != nil || slices.ContainsFunc(j.todo, func(d any) bool { t, ok := d.(tell); return ok && t.News.Kind == newsQuit }) {
+	if j.is.Quit != nil || j.is.Nodes[j.is.Self].Quits {
 		action = events.Leave
 	}
 	l := j.decision(action, levelOf(*v), v.Sentence)

@@ -201,6 +201,7 @@ func (s *state) orphaned(p policy, e lost) []any {
 func (s *state) quit(p policy, v job.Verdict) []any {
 	switch {
 	case !s.leads():
+		s.edit(s.Self).Quits = true
 		return append([]any{tell{0, news{Kind: newsQuit, Why: v.Sentence}}}, s.conclude(p, v)...)
 	case s.present()+s.Queue <= 1:
 		return s.ending(p, v)

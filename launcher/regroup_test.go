@@ -492,6 +492,29 @@ func TestLeaderThatIsTold(t *testing.T) {
 	}
 }
 
+// A leader's agent that died may not have left what a member told it: that it quits. The next one is told again, and takes the member's goodbye for none
+// of a node that was lost.
+func TestQuitIsToldAgain(t *testing.T) {
+	w := elasticWorld(t, 3, 2, 3)
+	w.policy.Yields = true
+	leader, _ := decide(w.policy, w.states[0], time.Minute, resumed{})
+	member, deeds := w.states[1], []any(nil)
+	for _, e := range []any{signalled{syscall.SIGTERM}, renewed{0}} {
+		member, deeds = decide(w.policy, member, time.Minute, e)
+	}
+	for _, deed := range deeds {
+		if d, ok := deed.(tell); ok {
+			leader, _ = decide(w.policy, leader, time.Minute, told{1, d.News})
+		}
+	}
+	if !leader.Stopping {
+		t.Errorf("it is not told that a member quits: %+v", deeds)
+	}
+	if leader, _ = decide(w.policy, leader, time.Minute, departed{1}); len(leader.Causes) > 0 || !leader.Nodes[1].Gone {
+		t.Errorf("gone %v, causes %+v", leader.Nodes[1].Gone, leader.Causes)
+	}
+}
+
 // A node that is lost as soon as it is in is not let in again at once, each time less so.
 func TestFlapping(t *testing.T) {
 	w := elasticWorld(t, 2, 1, 2)

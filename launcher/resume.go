@@ -93,6 +93,9 @@ func (s *state) account(say func(news)) {
 	for _, f := range s.Down {
 		say(news{Kind: newsFailed, Failure: &f})
 	}
+	if me.Quits && s.Verdict != nil { // else its goodbye is a loss to another agent of the leader
+		say(news{Kind: newsQuit, Why: s.Verdict.Sentence})
+	}
 	switch {
 	case me.Done:
 		say(news{Kind: newsDone, Ranks: s.Ranks})
