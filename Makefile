@@ -6,14 +6,14 @@ TAGS := urfave_cli_no_docs
 export GOFLAGS := -trimpath -tags=$(TAGS)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 BIN      ?= bin/muster
-FUZZTIME ?= 60s
+FUZZTIME ?= 60
 BENCH    ?= .
 ROUNDS   ?= 500
 MINUTES  ?= 30
 SCHEDULES ?= 10000
 BUILDAH  ?= buildah
 
-.PHONY: help build test race churn soak hangs fuzz fuzz-long bench lint cover golden demo image both release clean prepare interop matrix plays schemas random e2e chaos simulate mutants
+.PHONY: help build test race churn soak hangs fuzz fuzz-some fuzz-long bench lint cover golden demo image both release clean prepare interop matrix plays schemas random e2e chaos simulate mutants
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,8 +31,8 @@ prepare: ## install what the tests need: Debian's PyTorch, PyPI's newest, and th
 	test/prepare
 
 # While prepare waits for the network, the processors have the rest to do.
-test: ## everything: prepare, lint, random schedules, all tests with the race detector
-	$(MAKE) -j2 prepare lint schemas random
+test: ## everything: prepare, lint, random schedules, some of the decoders fuzzed, all tests with the race detector
+	$(MAKE) -j2 prepare lint schemas random fuzz-some
 	$(MAKE) race
 
 # Most tests of whole jobs wait most of the time: more packages than there are processors are tested at once, those with such tests first. The race
@@ -41,7 +41,7 @@ race: build ## all tests with the race detector, against what is prepared
 	CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 TESTS_HAVE_BUILT=$(abspath $(BIN)) go test -race -vet=off -timeout 1h ./cmd/muster ./test/... ./...
 
 # As muster is built, so that what is compiled for one serves the others.
-random simulate mutants schemas lint: export CGO_ENABLED := 0
+random simulate mutants schemas lint fuzz fuzz-some fuzz-long: export CGO_ENABLED := 0
 
 random: ## SCHEDULES (10000) random meetings, and as many random losses in running worlds, in simulated time: less than a minute
 	GOGC=400 go test ./rendezvous -run '^TestRandomMeetings$$' -meetings $(SCHEDULES) -count 1 -timeout 1h
@@ -83,12 +83,13 @@ chaos: build ## accidents of all kinds in a real training, until the log has an 
 interop: build ## trains with real PyTorch, accelerate, DeepSpeed, Transformers, Lightning, JAX, TensorFlow, Paddle, MPI and Horovod from PyPI: 8 GB, half an hour
 	go test ./test/interop -v -count 1 -timeout 2h -muster $(abspath $(BIN)) -play .
 
-fuzz: ## fuzz each decoder for FUZZTIME
-	@set -e; go list ./... | while read -r pkg; do \
-	  for f in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
-	    echo "== $$pkg $$f"; go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg; done; done
+fuzz: ## each decoder for FUZZTIME (60) seconds
+	test/fuzz $(FUZZTIME) 0/1
 
-fuzz-long: ## each decoder for 10 minutes in sum, in turns of one; goes on where it was (bin/fuzz.log)
+fuzz-some: ## an eighth of the decoders, that the commit names, for FUZZTIME (60) seconds each
+	test/fuzz $(FUZZTIME) commit/8
+
+fuzz-long: ## each decoder for 10 minutes in sum; goes on where it was (docs/fuzz.log)
 	test/fuzz 600
 
 bench: build ## benchmarks, and side by side with torchrun
