@@ -87,7 +87,7 @@ func freePort() (int, error) {
 
 func (r *running) start(argv []string, node int) error {
 	a := &agent{cmd: exec.Command(argv[0], argv[1:]...), ended: make(chan struct{})}
-	a.cmd.Env = append(os.Environ(), "BENCH_NODE="+strconv.Itoa(node), "OMP_NUM_THREADS=1", "TMPDIR="+r.dir)
+	a.cmd.Env = append(os.Environ(), "BENCH_NODE="+strconv.Itoa(node), "OMP_NUM_THREADS=1")
 	a.cmd.Dir = r.dir
 	// A file for what they say: a goroutine that copied a pipe would wait for orphans of the agent too.
 	log, err := os.Create(filepath.Join(r.dir, fmt.Sprint("agent", node)))
