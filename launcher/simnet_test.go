@@ -348,7 +348,9 @@ func (s simStore) way(ctx context.Context) error {
 	return s.a.link.await(ctx)
 }
 
-func (s simStore) torn() bool { return s.a.sim.diceOf(s.a, "torn").IntN(s.a.sim.tears) == 0 }
+func (s simStore) torn() bool {
+	return s.a.sim.tears > 0 && s.a.sim.diceOf(s.a, "torn").IntN(s.a.sim.tears) == 0
+}
 
 func (s simStore) Close() error { return nil }
 

@@ -41,7 +41,7 @@ type simulation struct {
 	dice  *rand.Rand
 	terms job.Terms
 	slots int
-	tears int // one of so many changes of the store is not confirmed
+	tears int // one of so many changes of the store is not confirmed; 0: all are
 	meet  *store.Memory
 	dir   string
 	began time.Time
@@ -75,7 +75,7 @@ type simulation struct {
 const simGone = 1 << 23
 
 func newSimulation(t *testing.T, seed uint64, terms job.Terms, slots int) *simulation {
-	return &simulation{t: t, seed: seed, dice: rand.New(rand.NewPCG(seed, 77)), terms: terms, slots: slots, tears: 400, restarts: 1000, quiet: [2]time.Duration{2 * time.Minute, 5 * time.Minute}, meet: new(store.Memory), dir: t.TempDir(), began: time.Now(),
+	return &simulation{t: t, seed: seed, dice: rand.New(rand.NewPCG(seed, 77)), terms: terms, slots: slots, tears: *simTears, restarts: 1000, quiet: [2]time.Duration{2 * time.Minute, 5 * time.Minute}, meet: new(store.Memory), dir: t.TempDir(), began: time.Now(),
 		lives: map[string]*simAgent{}, pid: simGone, trainings: map[int]*simTraining{}, told: map[*simAgent]bool{}, newest: -1, changed: make(chan struct{})}
 }
 
@@ -762,6 +762,7 @@ var (
 	simSeed      = flag.Uint64("seed", 0, "the seed of the simulated job; 0: those of the tests")
 	simSeeds     = flag.Int("seeds", 4, "simulated jobs to play")
 	simIncidents = flag.Int("incidents", 6, "things that go wrong in each")
+	simTears     = flag.Int("tears", 400, "one of so many changes of a store is not confirmed; 0: all are")
 )
 
 // Whatever happens to a job, its rounds follow each other, each names who began its end, and all agents end as the job does. A job is its seed.

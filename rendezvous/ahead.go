@@ -12,7 +12,7 @@ func (l *leader) readAhead(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.crowd = max(l.crowd, int(drawn))
+	l.knows(int(drawn))
 	for count := min(int(drawn)-l.reached, ahead); count > 1; count /= 2 {
 		keys := l.following(count)
 		there, err := l.meeting.Check(ctx, keys...)

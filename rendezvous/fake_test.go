@@ -15,6 +15,7 @@ type shared struct {
 	*store.Memory
 	calls atomic.Int64
 	torn  atomic.Int64 // so many of the next changes take effect and report a broken connection
+	draws atomic.Int64 // so many of the next draws of a ticket, too
 	away  atomic.Bool  // calls fail with lost: the store's host is gone
 }
 
@@ -44,6 +45,9 @@ func (s *shared) Add(ctx context.Context, key string, delta int64) (int64, error
 		return 0, store.ErrClosed
 	}
 	sum, err := s.Memory.Add(ctx, key, delta)
+	if err == nil && delta == 1 && strings.HasSuffix(key, keyTickets) && s.draws.Load() > 0 && s.draws.Add(-1) >= 0 {
+		return 0, store.ErrUncertain
+	}
 	return sum, s.tear(err)
 }
 

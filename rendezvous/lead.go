@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	chunk = 1024                  // presence keys read at once, and holes closed at once
+	chunk = 1024                  // presence keys read at once
 	calm  = 50 * time.Millisecond // between two reports of who came
 )
 
@@ -40,6 +40,8 @@ type leader struct {
 	invain  time.Time // since when nodes have been here for which there can be no world; zero: there may be one
 	drawn   []drawn   // tickets that are known to be drawn, and were not read
 	crowd   int       // tickets that were drawn, as far as we have looked
+	vains   int       // of those, how many nodes may have drawn without being told which
+	voids   int       // and how many were found or declared void
 	beats   int
 	told    time.Time
 	changed bool // since told
@@ -140,6 +142,9 @@ func (l *leader) step(ctx context.Context) error {
 		l.take(b)
 		return l.readAhead(ctx)
 	}
+	if err == nil && l.overdue() && time.Now().Before(l.next) { // else we may have been stopped, and others gone on
+		return l.fill(ctx)
+	}
 	if err == nil {
 		l.report()
 		b, found, err = l.meeting.await(ctx, key, l.due())
@@ -152,16 +157,21 @@ func (l *leader) step(ctx context.Context) error {
 
 // due is when there is something to do although nobody comes.
 func (l *leader) due() time.Time {
-	if calmed := l.told.Add(calm); l.changed && calmed.Before(l.next) {
-		return calmed
+	due := l.next
+	if calmed := l.told.Add(calm); l.changed && calmed.Before(due) {
+		due = calmed
 	}
-	return l.next
+	if since, hole := l.hole(); hole && since.Add(l.grace()).Before(due) {
+		due = since.Add(l.grace())
+	}
+	return due
 }
 
 // take receives what stands under the next ticket. Who is in doubt counts only when its presence moves.
 func (l *leader) take(b []byte) {
 	l.reached++
 	if string(b) == void {
+		l.voids++
 		return
 	}
 	r, err := decode[record](b, maxRecord)
@@ -512,6 +522,7 @@ type drawn struct {
 
 // knows notes how many are: each that has no record has its own time for it, or of many holes each would wait for the one before.
 func (l *leader) knows(most int) {
+	l.crowd = max(l.crowd, most)
 	if n := len(l.drawn); most > l.reached && (n == 0 || most > l.drawn[n-1].most) {
 		l.drawn = append(l.drawn, drawn{most, time.Now()})
 	}
@@ -528,25 +539,43 @@ func (l *leader) hole() (since time.Time, is bool) {
 	return l.drawn[0].at, true
 }
 
-// holes declares tickets void whose record did not come: their nodes died, or never learned of their draw.
+// grace is how long the record of a ticket that was drawn may take to come. Where a node drew without being told which, it is only as long as those need
+// that are on their way; to take the ticket of one of them for that one costs it another one.
+func (l *leader) grace() time.Duration {
+	if l.voids < l.vains {
+		return beat / 2
+	}
+	return silent
+}
+
+// overdue reports whether the record of the next ticket did not come: its node died, or never learned of its draw.
+func (l *leader) overdue() bool {
+	since, hole := l.hole()
+	return hole && time.Since(since) >= l.grace()
+}
+
+// fill declares the next ticket void, unless its record comes just now.
+func (l *leader) fill(ctx context.Context) error {
+	b, err := l.meeting.once(ctx, numbered(keyTicket, l.reached+1), []byte(void))
+	if err == nil {
+		l.take(b)
+	}
+	return err
+}
+
+// holes looks for tickets whose records did not come.
 func (l *leader) holes(ctx context.Context) error {
 	n, err := l.meeting.add(ctx, keyTickets, 0)
 	if err != nil {
 		return err
 	}
-	l.crowd = max(l.crowd, int(n))
 	l.knows(int(n))
-	for last := l.reached + chunk; l.reached < last; {
-		if since, hole := l.hole(); !hole || time.Since(since) < silent {
-			break
-		}
-		b, err := l.meeting.once(ctx, numbered(keyTicket, l.reached+1), []byte(void))
-		if err != nil {
-			return err
-		}
-		l.take(b)
+	if _, hole := l.hole(); !hole {
+		return nil
 	}
-	return nil
+	vain, err := l.meeting.add(ctx, keyVain, 0)
+	l.vains = max(l.vains, int(vain))
+	return err
 }
 
 // summarise tells the others, in one bounded key, and ourselves. A node that was replaced learns by whom.

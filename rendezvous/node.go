@@ -231,7 +231,10 @@ func (n *node) record() record {
 // draw reports false when the ticket was declared void before the record came.
 // Presence comes first: whoever sees the record can count on the key.
 func (n *node) draw(ctx context.Context, record []byte) (bool, error) {
-	t, err := n.meeting.add(ctx, keyTickets, 1)
+	t, vain, err := n.meeting.addTo(ctx, keyTickets, 1)
+	if err == nil && vain > 0 { // the leader need not wait for who has those
+		_, err = n.meeting.add(ctx, keyVain, int64(vain))
+	}
 	if err != nil {
 		return false, err
 	}

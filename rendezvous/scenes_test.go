@@ -255,6 +255,40 @@ func TestHolesInARow(t *testing.T) {
 	})
 }
 
+// Of a node that drew without being told what, and drew again, the first ticket is not waited for; nor are those of others for it.
+func TestDrawnInVain(t *testing.T) {
+	for lost := range int64(4) {
+		play(t, func(s *scene) {
+			a := s.comes(agent("a", 3), Options{})
+			s.passes(beat / 4)
+			s.store.draws.Store(lost)
+			b := s.comes(agent("b", 3), Options{})
+			s.passes(beat / 4)
+			c := s.comes(agent("c", 3), Options{})
+			s.agree([]string{"a", "b", "c"}, a, b, c)
+			if a.after > 2*beat+beat/2 {
+				t.Errorf("%d lost draws cost %v", lost, a.after)
+			}
+		})
+	}
+}
+
+// Beside such a node one that died with its ticket is still waited for, as it may only be slow.
+func TestDrawnInVainBesideAHole(t *testing.T) {
+	play(t, func(s *scene) {
+		a := s.comes(agent("a", 3), Options{})
+		s.store.Add(t.Context(), s.key("tickets"), 1)
+		s.passes(beat)
+		s.store.draws.Store(1)
+		b := s.comes(agent("b", 3), Options{})
+		c := s.comes(agent("c", 3), Options{})
+		s.agree([]string{"a", "b", "c"}, a, b, c)
+		if a.after < silent {
+			t.Errorf("both tickets are given up after %v", a.after)
+		}
+	})
+}
+
 // Whoever comes too late with its record finds its ticket void, and draws again.
 func TestVoidTicket(t *testing.T) {
 	play(t, func(s *scene) {
