@@ -41,7 +41,7 @@ type leader struct {
 	drawn   []drawn   // tickets that are known to be drawn, and were not read
 	crowd   int       // tickets that were drawn, as far as we have looked
 	vains   int       // of those, how many nodes may have drawn without being told which
-	voids   int       // and how many were found or declared void
+	voids   int       // and how many of those are void
 	beats   int
 	told    time.Time
 	changed bool // since told
@@ -540,10 +540,10 @@ func (l *leader) hole() (since time.Time, is bool) {
 }
 
 // grace is how long the record of a ticket that was drawn may take to come. Where a node drew without being told which, it is only as long as those need
-// that are on their way; to take the ticket of one of them for that one costs it another one.
+// that are on their way; if one of them is taken for it all the same it draws another one.
 func (l *leader) grace() time.Duration {
 	if l.voids < l.vains {
-		return beat / 2
+		return beat
 	}
 	return silent
 }
@@ -556,11 +556,17 @@ func (l *leader) overdue() bool {
 
 // fill declares the next ticket void, unless its record comes just now.
 func (l *leader) fill(ctx context.Context) error {
+	since, _ := l.hole()
+	long := time.Since(since) >= silent
 	b, err := l.meeting.once(ctx, numbered(keyTicket, l.reached+1), []byte(void))
-	if err == nil {
-		l.take(b)
+	if err != nil {
+		return err
 	}
-	return err
+	l.take(b)
+	if long && string(b) == void { // rather that of a node which died than of one that says so
+		l.voids--
+	}
+	return nil
 }
 
 // holes looks for tickets whose records did not come.

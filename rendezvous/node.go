@@ -205,8 +205,8 @@ func (n *node) enter(ctx context.Context) error {
 	if len(b) > maxRecord {
 		return fmt.Errorf("the record of %v has %d bytes, more than %d", r, len(b), maxRecord)
 	}
-	for written := false; !written; {
-		if written, err = n.draw(ctx, b); err != nil {
+	for first, written := true, false; !written; first = false {
+		if written, err = n.draw(ctx, b, first); err != nil {
 			return err
 		}
 	}
@@ -230,11 +230,8 @@ func (n *node) record() record {
 
 // draw reports false when the ticket was declared void before the record came.
 // Presence comes first: whoever sees the record can count on the key.
-func (n *node) draw(ctx context.Context, record []byte) (bool, error) {
+func (n *node) draw(ctx context.Context, record []byte, first bool) (bool, error) {
 	t, vain, err := n.meeting.addTo(ctx, keyTickets, 1)
-	if err == nil && vain > 0 { // the leader need not wait for who has those
-		_, err = n.meeting.add(ctx, keyVain, int64(vain))
-	}
 	if err != nil {
 		return false, err
 	}
@@ -244,6 +241,9 @@ func (n *node) draw(ctx context.Context, record []byte) (bool, error) {
 	}
 	n.next = time.Now().Add(beat)
 	stands, err := n.meeting.once(ctx, numbered(keyTicket, n.ticket), record)
+	if err == nil && vain > 0 && first { // the leader need not wait for who has those; else each time that it takes us for one of them there would be more
+		_, err = n.meeting.add(ctx, keyVain, int64(vain))
+	}
 	return string(stands) == string(record), err
 }
 

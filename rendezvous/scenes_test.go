@@ -266,7 +266,7 @@ func TestDrawnInVain(t *testing.T) {
 			s.passes(beat / 4)
 			c := s.comes(agent("c", 3), Options{})
 			s.agree([]string{"a", "b", "c"}, a, b, c)
-			if a.after > 2*beat+beat/2 {
+			if a.after > 3*beat {
 				t.Errorf("%d lost draws cost %v", lost, a.after)
 			}
 		})
@@ -285,6 +285,22 @@ func TestDrawnInVainBesideAHole(t *testing.T) {
 		s.agree([]string{"a", "b", "c"}, a, b, c)
 		if a.after < silent {
 			t.Errorf("both tickets are given up after %v", a.after)
+		}
+	})
+}
+
+// Nor does the ticket of one that died, and was waited for, count for that of one that draws in vain later.
+func TestDrawnInVainAfterAHole(t *testing.T) {
+	play(t, func(s *scene) {
+		a := s.comes(agent("a", 3), Options{})
+		s.store.Add(t.Context(), s.key("tickets"), 1)
+		s.passes(20 * beat)
+		s.store.draws.Store(1)
+		b := s.comes(agent("b", 3), Options{})
+		c := s.comes(agent("c", 3), Options{})
+		s.agree([]string{"a", "b", "c"}, a, b, c)
+		if a.after > 23*beat {
+			t.Errorf("a draw in vain 20 s later cost %v", a.after-20*beat)
 		}
 	})
 }

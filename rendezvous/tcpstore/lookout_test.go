@@ -3,6 +3,7 @@ package tcpstore
 import (
 	"context"
 	"net"
+	"runtime"
 	"testing"
 	"time"
 
@@ -78,6 +79,27 @@ func TestLook(t *testing.T) {
 	}
 	if n := l.look(events); n != 1 || int(events[0].Fd) != l.bell {
 		t.Errorf("%d of one that is ready", n)
+	}
+}
+
+// With one processor no loop looks on: Go would not come to serve the connections that are its own.
+func TestNoLookAlone(t *testing.T) {
+	for _, processors := range []int{1, 2} {
+		had := runtime.GOMAXPROCS(processors)
+		l, err := newLoop(&Server{})
+		runtime.GOMAXPROCS(had)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.release()
+		l.watch = lookout{soon: mostSoon}
+		if _, err := unix.Write(l.bell, []byte{1, 0, 0, 0, 0, 0, 0, 0}); err != nil {
+			t.Fatal(err)
+		}
+		l.sleep(make([]unix.EpollEvent, 1))
+		if looked := l.watch.soon == mostSoon; looked != (processors > 1) {
+			t.Errorf("%d processors: looked on %v", processors, looked)
+		}
 	}
 }
 

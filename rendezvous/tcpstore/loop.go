@@ -35,6 +35,7 @@ type loop struct {
 	counts tallies
 	stop   bool
 	watch  lookout
+	alone  bool          // Go has one processor: a loop that looks on would keep its poller of the network from it
 	busy   bool          // several were ready at once when it slept last: others may be by now
 	done   chan struct{} // closed when run has returned
 }
@@ -66,7 +67,7 @@ func newLoop(s *Server) (*loop, error) {
 		unix.Close(ep)
 		return nil, fmt.Errorf("eventfd: %w", err)
 	}
-	l := &loop{s: s, ep: ep, bell: bell, in: make([]byte, readSize), done: make(chan struct{}), counts: tallies{born: time.Now()}}
+	l := &loop{s: s, ep: ep, bell: bell, in: make([]byte, readSize), done: make(chan struct{}), counts: tallies{born: time.Now()}, alone: runtime.GOMAXPROCS(0) == 1}
 	if err := l.control(unix.EPOLL_CTL_ADD, bell, unix.EPOLLIN); err != nil {
 		l.release()
 		return nil, err
@@ -124,7 +125,7 @@ func (l *loop) sleep(events []unix.EpollEvent) int {
 			return n
 		}
 	}
-	if l.watch.worth() {
+	if !l.alone && l.watch.worth() {
 		if n := l.look(events); n > 0 {
 			runtime.Gosched()
 			return n
