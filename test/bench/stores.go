@@ -123,6 +123,7 @@ func storeServers(o options, dir string) ([]*storeServer, error) {
 // start runs the server on the first CPU, and waits for its port.
 func (s *storeServer) start() error {
 	s.process = exec.Command("taskset", append([]string{"-c", "0"}, s.command...)...)
+	s.process.Env = append(os.Environ(), "GOMAXPROCS=2") // as on this machine when nothing is pinned
 	r, w, err := os.Pipe()
 	if err != nil {
 		return err
