@@ -429,7 +429,9 @@ func TestTakeOverAndOrder(t *testing.T) {
 	stood := time.Now()
 	asked := all[1].asks("ctl", "restart")
 	// After 10 s the leader is lost. On a machine so busy that this takes long, the next one hears of an order that was not on its way yet.
-	all[1].until(func() bool { return time.Since(stood) > 4*time.Second || strings.Contains(all[1].journal(), `"ordered"`) })
+	all[1].until(func() bool {
+		return time.Since(stood) > 4*time.Second || strings.Contains(all[1].journal(), `"ordered"`)
+	})
 	if err := syscall.Kill(leader, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
