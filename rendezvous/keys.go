@@ -23,7 +23,7 @@ const (
 	keyIncarnation = "incarnation" // names this life of the store
 	keyGeneration  = "generation"  // of the current meeting, below the incarnation
 	keyTickets     = "tickets"     // how many were drawn
-	keyVain        = "vain"        // how many of them perhaps were, whose node was not told which
+	keyUntold      = "untold"      // how many of them perhaps were, whose node was not told which
 	keyTicket      = "ticket/"     // + number: record of a node, or void
 	keyPresence    = "presence/"   // + number: counts up while the node lives; gone when it left
 	keyLeader      = "leader/"     // + epoch: ticket of the node that leads
@@ -118,13 +118,13 @@ func (s shelf) add(ctx context.Context, key string, delta int64) (int64, error) 
 }
 
 // addTo is add, and tells how often that was done, perhaps, beside the one time whose sum is known.
-func (s shelf) addTo(ctx context.Context, key string, delta int64) (sum int64, vain int, err error) {
-	vain = -1
+func (s shelf) addTo(ctx context.Context, key string, delta int64) (sum int64, untold int, err error) {
+	untold = -1
 	sum, err = insist(ctx, func() (int64, error) {
-		vain++
+		untold++
 		return s.Add(ctx, s.prefix+key, delta)
 	})
-	return sum, vain, name(err, "count", key)
+	return sum, untold, name(err, "count", key)
 }
 
 // await waits for key until the given time. That it does not come is no error. To read what came may take longer, when a

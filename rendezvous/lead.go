@@ -40,7 +40,7 @@ type leader struct {
 	invain  time.Time // since when nodes have been here for which there can be no world; zero: there may be one
 	drawn   []drawn   // tickets that are known to be drawn, and were not read
 	crowd   int       // tickets that were drawn, as far as we have looked
-	vains   int       // of those, how many nodes may have drawn without being told which
+	untold  int       // of those, how many may have been drawn by nodes that were not told which
 	voids   int       // and how many of those are void
 	beats   int
 	told    time.Time
@@ -542,7 +542,7 @@ func (l *leader) hole() (since time.Time, is bool) {
 // grace is how long the record of a ticket that was drawn may take to come. Where a node drew without being told which, it is only as long as those need
 // that are on their way; if one of them is taken for it all the same it draws another one.
 func (l *leader) grace() time.Duration {
-	if l.voids < l.vains {
+	if l.voids < l.untold {
 		return beat
 	}
 	return silent
@@ -579,8 +579,8 @@ func (l *leader) holes(ctx context.Context) error {
 	if _, hole := l.hole(); !hole {
 		return nil
 	}
-	vain, err := l.meeting.add(ctx, keyVain, 0)
-	l.vains = max(l.vains, int(vain))
+	untold, err := l.meeting.add(ctx, keyUntold, 0)
+	l.untold = max(l.untold, int(untold))
 	return err
 }
 

@@ -231,7 +231,7 @@ func (n *node) record() record {
 // draw reports false when the ticket was declared void before the record came.
 // Presence comes first: whoever sees the record can count on the key.
 func (n *node) draw(ctx context.Context, record []byte, first bool) (bool, error) {
-	t, vain, err := n.meeting.addTo(ctx, keyTickets, 1)
+	t, untold, err := n.meeting.addTo(ctx, keyTickets, 1)
 	if err != nil {
 		return false, err
 	}
@@ -241,8 +241,8 @@ func (n *node) draw(ctx context.Context, record []byte, first bool) (bool, error
 	}
 	n.next = time.Now().Add(beat)
 	stands, err := n.meeting.once(ctx, numbered(keyTicket, n.ticket), record)
-	if err == nil && vain > 0 && first { // the leader need not wait for who has those; else each time that it takes us for one of them there would be more
-		_, err = n.meeting.add(ctx, keyVain, int64(vain))
+	if err == nil && untold > 0 && first { // the leader need not wait for who has those; else each time that it takes us for one of them there would be more
+		_, err = n.meeting.add(ctx, keyUntold, int64(untold))
 	}
 	return string(stands) == string(record), err
 }

@@ -1,8 +1,6 @@
 package tcpstore
 
 import (
-	"context"
-	"net"
 	"runtime"
 	"testing"
 	"time"
@@ -99,61 +97,6 @@ func TestNoLookAlone(t *testing.T) {
 		l.sleep(make([]unix.EpollEvent, 1))
 		if looked := l.watch.soon == mostSoon; looked != (processors > 1) {
 			t.Errorf("%d processors: looked on %v", processors, looked)
-		}
-	}
-}
-
-// Beside a client that asks without a pause, so that the loop looks on, another one comes, waits, and is told.
-func TestWaitBesideAnAsker(t *testing.T) {
-	s := &Server{Loops: 1}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	go s.Serve(ln)
-	defer s.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
-	defer cancel()
-	asker, err := Dial(ctx, ln.Addr().String(), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer asker.Close()
-	told := make(chan error, 1)
-	go func() {
-		waiter, err := Dial(ctx, ln.Addr().String(), Options{})
-		if err == nil {
-			defer waiter.Close()
-			if _, err = waiter.Add(ctx, "here", 1); err == nil {
-				err = waiter.Wait(ctx, "done")
-			}
-		}
-		told <- err
-	}()
-	for here := false; !here; {
-		if here, err = asker.Check(ctx, "here"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for range 100 {
-		if _, err := asker.Add(ctx, "n", 1); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := asker.Set(ctx, "done", []byte("v")); err != nil {
-		t.Fatal(err)
-	}
-	for {
-		select {
-		case err := <-told:
-			if err != nil {
-				t.Error(err)
-			}
-			return
-		default:
-			if _, err := asker.Add(ctx, "n", 1); err != nil {
-				t.Fatal(err)
-			}
 		}
 	}
 }
