@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/rendezvous"
 	"github.com/muster-run/muster/rendezvous/store"
+	"github.com/muster-run/muster/rendezvous/tcpstore"
 )
 
 // A late store answers after a pause.
@@ -21,6 +23,7 @@ type late struct {
 	*store.Memory
 	pause atomic.Int64 // nanoseconds
 	says  atomic.Value // error, instead
+	gone  atomic.Value // func() that hears of it, and there is no answer
 }
 
 func (s *late) Check(ctx context.Context, keys ...string) (bool, error) {
@@ -41,6 +44,10 @@ func (s *late) wait(ctx context.Context) error {
 	if err, ok := s.says.Load().(error); ok {
 		return err
 	}
+	if gone, ok := s.gone.Load().(func()); ok {
+		gone()
+		<-ctx.Done()
+	}
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
@@ -52,6 +59,7 @@ func (s *late) wait(ctx context.Context) error {
 // Who stands by hears how the job ended, also when the store is on a machine that is busy, or away for a while: else it would begin the job again. The
 // leader waits for the store no longer than it is needed, or has time.
 func TestEndInALateStore(t *testing.T) {
+	const gone = -1
 	for name, c := range map[string]struct {
 		pause time.Duration // of the store, before each of two answers
 		known bool          // that somebody waits, to the leader
@@ -65,6 +73,7 @@ func TestEndInALateStore(t *testing.T) {
 		"busy":               {700 * time.Millisecond, false, false, "", 0, 1400 * time.Millisecond, true, nil},
 		"busy, one waits":    {700 * time.Millisecond, true, false, "", 0, 1400 * time.Millisecond, true, nil},
 		"away, nobody waits": {8 * time.Second, false, false, "", 0, endTime, false, nil},
+		"gone, nobody waits": {gone, false, false, "", 0, 0, false, nil},
 		"away, one waits": {8 * time.Second, true, false, "", 0, 16 * time.Second, true, []string{
 			"1 node waits to hear how the job ended, and the store at h0:1 is away: no answer; this node tries for 14s more to tell it", "the store answers again, and how the job ended was said there"}},
 		"away, one may wait": {8 * time.Second, false, true, "", 0, 16 * time.Second, true, []string{"nodes may wait to hear how the job ended", "the store answers again"}},
@@ -105,6 +114,9 @@ func TestEndInALateStore(t *testing.T) {
 					policy: policy{Grace: 25 * time.Second}, state: state{Verdict: &job.Verdict{Class: job.Succeeded, Sentence: "all workers ended well"}}}
 				if c.etcd {
 					r.plan = Plan{Etcd: []string{"h0:1"}, Spec: spec("a")}
+				}
+				if c.pause == gone {
+					busy.gone.Store(func() { r.meeting.missed(tcpstore.Attempt{Err: syscall.ECONNREFUSED}) })
 				}
 				begun := time.Now()
 				if c.asked > 0 {

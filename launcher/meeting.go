@@ -60,6 +60,7 @@ type meeting struct {
 	beside atomic.Pointer[string]                  // the id of another job that meets at the same port; nil: of none is known
 	show   atomic.Pointer[waiting]                 // of the meeting that goes on; nil: none
 	leave  atomic.Pointer[context.CancelCauseFunc] // ends the meeting in a store that another agent of this machine hosts
+	vain   atomic.Pointer[context.CancelFunc]      // ends what is said only to a store whose host may have gone
 }
 
 // An absence is a store that is not to be reached.
@@ -599,7 +600,12 @@ func (m *meeting) agree(ctx context.Context, o rendezvous.Options) (err error) {
 	return fail(job.ExitRetry, hint, "the store at %s was lost before all nodes met: %w", m.port, err)
 }
 
-func (m *meeting) missed(a tcpstore.Attempt) { m.away(tcpstore.Cause(a.Err)) }
+func (m *meeting) missed(a tcpstore.Attempt) {
+	m.away(tcpstore.Cause(a.Err))
+	if vain := m.vain.Load(); vain != nil && errors.Is(a.Err, syscall.ECONNREFUSED) {
+		(*vain)()
+	}
+}
 
 // away shows that the store is, to who waits for the others. That it is so for another reason than a moment ago is no change.
 func (m *meeting) away(because string) {

@@ -25,6 +25,9 @@ const (
 func (r *round) tellEnd(ctx context.Context) error {
 	how, patience := r.state.over(), r.endPatience(time.Now())
 	if patience <= endTime {
+		ctx, vain := context.WithCancel(ctx)
+		defer vain()
+		r.meeting.vain.Store(&vain) // a member that hosted the store may be gone already, for it has heard of the end
 		r.tellOver(ctx, r.session, how, endTime)
 		return nil
 	}
