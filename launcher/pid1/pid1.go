@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"os"
 	ossignal "os/signal"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -67,7 +66,6 @@ func Main(cfg Config) int {
 	if cfg.boottime == nil {
 		cfg.boottime = boottime
 	}
-	runtime.LockOSThread() // to stop this thread, and with it the process, on Ctrl-Z
 	f := &first{
 		cfg:       cfg,
 		isInit:    os.Getpid() == 1,

@@ -3,6 +3,7 @@ package pid1
 import (
 	"os"
 	ossignal "os/signal"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -147,6 +148,8 @@ func stopSelf() {
 	if orphanedGroup() {
 		return // no shell is there to continue us, and the kernel would not have stopped us either
 	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGSTOP)
 }
 
