@@ -117,7 +117,7 @@ func newClient(l *link) *Client {
 	c.running.Go(c.receive)
 	c.running.Go(c.listen)
 	c.running.Go(func() { // Start waits for it; nobody needs it before there are workers
-		warm(16)
+		warm()
 		close(c.warm)
 	})
 	return c

@@ -170,7 +170,7 @@ func (f *first) run() int {
 			break
 		}
 		if first { // while the agent begins
-			warm(16)
+			warm()
 			f.cgroups = openCgroups("/")
 		}
 		f.loop(func() bool { return f.agentEnd != nil }, nil)

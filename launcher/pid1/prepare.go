@@ -54,9 +54,13 @@ func closeOnExec() {
 	}
 }
 
-// warm makes the Go runtime start n threads now. It keeps them; should a worker use up all processes of the cgroup,
+// spare is how many threads may wait in the kernel beside those that run: for files that are slow, for a fork.
+const spare = 8
+
+// warm makes the Go runtime start all threads that it may need now. It keeps them; should a worker use up all processes of the cgroup,
 // a thread that is needed later could not be made, and Go would give up.
-func warm(n int) {
+func warm() {
+	n := runtime.GOMAXPROCS(0) + spare
 	var here, gone sync.WaitGroup
 	here.Add(n)
 	for range n {
