@@ -49,12 +49,12 @@ var scenes = []scene{
 		rows: []row{{"start, 1 node: agent → main of the last of 2 workers", "20 ms"}}},
 	{name: "start-64", job: job{nodes: 1, workers: 64, worker: end}, play: lastMain,
 		rows: []row{{"start, 1 node: agent → main of the last of 64 workers", ""}}},
-	{name: "agents-2", job: job{nodes: 2, workers: 2, worker: end, host: -1}, play: lastMain,
-		rows: []row{{"start, 2 agents × 2 workers → last main", "50 ms"}}},
-	{name: "agents-8", job: job{nodes: 8, workers: 1, worker: end, host: -1}, play: lastMain,
-		rows: []row{{"start, 8 agents × 1 worker → last main", ""}}},
-	{name: "agents-32", job: job{nodes: 32, workers: 1, worker: end, host: -1}, play: lastMain, heavy: true,
-		rows: []row{{"start, 32 agents × 1 worker → last main", "500 ms"}}},
+	{name: "agents-2", job: job{nodes: 2, workers: 2, worker: end, host: -1}, play: throughout,
+		rows: []row{{"start, 2 agents × 2 workers → last main", "50 ms"}, {"… and, as workers end at once → all agents have exited", ""}}},
+	{name: "agents-8", job: job{nodes: 8, workers: 1, worker: end, host: -1}, play: throughout,
+		rows: []row{{"start, 8 agents × 1 worker → last main", ""}, {"… and, as workers end at once → all agents have exited", ""}}},
+	{name: "agents-32", job: job{nodes: 32, workers: 1, worker: end, host: -1}, play: throughout, heavy: true,
+		rows: []row{{"start, 32 agents × 1 worker → last main", "500 ms"}, {"… and, as workers end at once → all agents have exited", ""}}},
 	{name: "memory", job: job{nodes: 1, workers: 8, worker: wait}, play: memory,
 		rows: []row{{"memory (PSS) of the launcher, 8 workers run", "20 MiB"}, {"the same, RSS of its biggest process", ""}}},
 	{name: "kill-host", job: job{nodes: 2, workers: 2, worker: wait}, play: killWorker(0), rows: killRows("kill -9 of a worker on the store's node")},
@@ -72,6 +72,17 @@ func killRows(what string) []row {
 }
 
 func lastMain(r *running) []cell { return []cell{{time: r.last()}} }
+
+// throughout is lastMain, and how long after it the job has ended.
+func throughout(r *running) []cell {
+	main := r.last()
+	var end time.Duration
+	for node := range r.agents {
+		took, _ := r.exited(node, r.began.Add(main), patience)
+		end = max(end, took)
+	}
+	return []cell{{time: main}, {time: end}}
+}
 
 // memory adds up the launcher's processes: the one that was started, and those below it that are not workers.
 func memory(r *running) []cell {
