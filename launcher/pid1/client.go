@@ -53,7 +53,7 @@ type Client struct {
 // Connect finds the first process that started this one, catches the signals that it forwards, and tells it so.
 // Without one the error is ErrNone. It must be called before other descriptors are opened, once.
 func Connect() (*Client, error) {
-	fd, ours, before, ok := marked()
+	fd, ours, before, older, ok := marked()
 	os.Unsetenv(marker) // not for the workers
 	if !ok {
 		return nil, ErrNone
@@ -68,6 +68,7 @@ func Connect() (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("first process: descriptor %d: %w", fd, err)
 	}
+	l.settle(older)
 	c := newClient(l)
 	ossignal.Notify(c.direct, control...)
 	ossignal.Notify(make(chan os.Signal, 1), unix.SIGPIPE) // a closed standard output is an error, not an end
@@ -84,15 +85,15 @@ func Connect() (*Client, error) {
 
 // Agent reports whether a first process started this one, which has not called Connect yet.
 func Agent() bool {
-	_, _, _, ok := marked()
+	_, _, _, _, ok := marked()
 	return ok
 }
 
-// marked is what the marker says, unless it is somebody else's, by inheritance.
-func marked() (fd, ours, before int, ok bool) {
-	var parent int
-	n, _ := fmt.Sscanf(os.Getenv(marker), "%d:%d:%d:%d", &fd, &parent, &ours, &before)
-	return fd, ours, before, n == 4 && fd >= 3 && parent == os.Getppid()
+// marked is what the marker says, unless it is somebody else's, by inheritance. A first process of an older release says one thing less.
+func marked() (fd, ours, before int, older, ok bool) {
+	var parent, fields int
+	n, _ := fmt.Sscanf(os.Getenv(marker), "%d:%d:%d:%d:%d", &fd, &parent, &ours, &before, &fields)
+	return fd, ours, before, n == 4, n >= 4 && fd >= 3 && parent == os.Getppid()
 }
 
 // begin says hello, and takes what an agent before this one left.

@@ -22,6 +22,8 @@ func TestDeathIsNoRequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	first.settle(false)
+	agent.settle(false)
 	c := newClient(agent)
 	if err := first.send(message{Kind: tellSignal, Signal: unix.SIGINT}); err != nil {
 		t.Fatal(err)

@@ -190,6 +190,24 @@ type wireChild struct {
 	Killed bool
 }
 
+func (l *wireLegacy) fields(c *coder) {
+	byName(c, 1, &l.Blobs)
+	parts(c, 2, &l.Children, (*wireChild).fields)
+	texts(c, 3, &l.Files)
+	integer(c, 4, &l.Lapses)
+}
+
+func (w *wireChild) fields(c *coder) {
+	integer(c, 1, &w.PID)
+	text(c, 2, &w.Tag)
+	part(c, 3, &w.Exit, (*wireExit).fields)
+	boolean(c, 4, &w.Lines)
+	boolean(c, 5, &w.Read)
+	texts(c, 6, &w.Tail)
+	integers(c, 7, &w.Asked)
+	boolean(c, 8, &w.Killed)
+}
+
 // bequeath answers askLegacy. Only as many descriptors go with it as one message takes: each name's first.
 func (f *first) bequeath(id uint64) message {
 	l := &wireLegacy{Blobs: f.legacy.blobs, Lapses: f.lease.lapses}

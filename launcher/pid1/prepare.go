@@ -32,13 +32,13 @@ const processors = "GOMAXPROCS"
 
 // agentEnv bounds the CPUs of the agent's Go runtime, which otherwise prepares for all of them when it starts: with 192
 // that takes 5 MiB and 15 ms of CPU time. In the agent's own code it would be too late. The marker says whether the
-// variable is ours, for Connect to take it back, and how many agents there were before.
+// variable is ours, for Connect to take it back, how many agents there were before, and that messages are in fields.
 func agentEnv(cpus, before int) []string {
 	env, ours := os.Environ(), 0
 	if _, set := os.LookupEnv(processors); !set {
 		env, ours = append(env, fmt.Sprintf("%s=%d", processors, min(cpus, maxCPUs))), 1
 	}
-	return append(env, fmt.Sprintf("%s=3:%d:%d:%d", marker, os.Getpid(), ours, before))
+	return append(env, fmt.Sprintf("%s=3:%d:%d:%d:1", marker, os.Getpid(), ours, before))
 }
 
 // closeOnExec keeps the descriptors that we inherited from our children; Go by itself does not.

@@ -3,7 +3,6 @@ package pid1
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/gob"
 	"errors"
 	"fmt"
 	"io"
@@ -90,6 +89,33 @@ type message struct {
 	inherited *Legacy
 }
 
+func (m *message) fields(c *coder) {
+	integer(c, 1, &m.Kind)
+	integer(c, 2, &m.ID)
+	part(c, 3, &m.Spec, (*spawnSpec).fields)
+	integers(c, 4, &m.PIDs)
+	integer(c, 5, &m.Signal)
+	integer(c, 6, &m.Scope)
+	integer(c, 7, &m.Within)
+	text(c, 8, &m.Text)
+	integer(c, 9, &m.Code)
+	boolean(c, 10, &m.Gone)
+	integer(c, 11, &m.Count)
+	part(c, 12, &m.Exit, (*wireExit).fields)
+	boolean(c, 13, &m.Carried)
+	integer(c, 14, &m.Lapses)
+	boolean(c, 15, &m.Leases)
+	integer(c, 16, &m.Console)
+	integer(c, 17, &m.Stream)
+	part(c, 18, &m.Style, styleFields)
+	data(c, 19, &m.Data)
+	texts(c, 20, &m.Lines)
+	part(c, 21, &m.Legacy, (*wireLegacy).fields)
+	booleans(c, 22, &m.Looks)
+	parts(c, 23, &m.Rhythms, rhythmFields)
+	part(c, 24, &m.Counts, countsFields)
+}
+
 // spawnSpec is proc.Spec without its files, which travel beside it.
 type spawnSpec struct {
 	Argv, Env     []string
@@ -102,10 +128,76 @@ type spawnSpec struct {
 	Binding       proc.Binding
 }
 
+func (s *spawnSpec) fields(c *coder) {
+	texts(c, 1, &s.Argv)
+	texts(c, 2, &s.Env)
+	text(c, 3, &s.Dir)
+	boolean(c, 4, &s.Stdin)
+	boolean(c, 5, &s.Output)
+	part(c, 6, &s.Lines, linesFields)
+	text(c, 7, &s.Tag)
+	boolean(c, 8, &s.Core)
+	integer(c, 9, &s.OOM)
+	integers(c, 10, &s.Binding.CPUs)
+	integers(c, 11, &s.Binding.Memory)
+	boolean(c, 12, &s.Binding.Prefer)
+}
+
+func linesFields(l *proc.Lines, c *coder) {
+	integer(c, 1, &l.Console)
+	integer(c, 2, &l.Rank)
+	integer(c, 3, &l.LocalRank)
+	boolean(c, 4, &l.Bare)
+	boolean(c, 5, &l.Raw)
+	boolean(c, 6, &l.Shown[0])
+	boolean(c, 7, &l.Shown[1])
+	text(c, 8, &l.Progress)
+	boolean(c, 9, &l.Filed[0])
+	boolean(c, 10, &l.Filed[1])
+	text(c, 11, &l.Dir)
+	integer(c, 12, &l.Quota)
+}
+
+func styleFields(s *output.Style, c *coder) {
+	boolean(c, 1, &s.JSON)
+	boolean(c, 2, &s.Fold)
+	boolean(c, 3, &s.Bare)
+	boolean(c, 4, &s.Color)
+	text(c, 5, &s.Node)
+}
+
+func rhythmFields(r *output.Rhythm, c *coder) {
+	integer(c, 1, &r.Bytes)
+	integer(c, 2, &r.Matches)
+	integer(c, 3, &r.Step)
+}
+
+func countsFields(n *output.Counts, c *coder) {
+	integer(c, 1, &n.Bytes[0])
+	integer(c, 2, &n.Bytes[1])
+	integer(c, 3, &n.Lines[0])
+	integer(c, 4, &n.Lines[1])
+	integer(c, 5, &n.Unshown)
+	integer(c, 6, &n.Unfiled)
+}
+
 // wireExit is proc.Exit with a time that both processes understand: nanoseconds of CLOCK_MONOTONIC.
 type wireExit struct {
 	proc.Exit
 	Clock int64
+}
+
+func (e *wireExit) fields(c *coder) {
+	integer(c, 1, &e.PID)
+	integer(c, 2, &e.Code)
+	integer(c, 3, &e.Signal)
+	boolean(c, 4, &e.Core)
+	integer(c, 5, &e.User)
+	integer(c, 6, &e.System)
+	integer(c, 7, &e.MaxRSS)
+	boolean(c, 8, &e.Lapsed)
+	text(c, 9, &e.Lost)
+	integer(c, 10, &e.Clock)
 }
 
 const (
@@ -114,17 +206,18 @@ const (
 	maxFiles   = 64
 )
 
-// A link carries messages over a stream socket: the length in four bytes, the number of descriptors in one,
-// and gob. Not JSON: arguments and environments are bytes, not text. One goroutine may send, another receive.
+// A link carries messages over a stream socket: the length in four bytes, the number of descriptors in one, with byFields, and the
+// fields. Not JSON: arguments and environments are bytes, not text. One goroutine may send, another receive.
 type link struct {
 	conn *net.UnixConn
+	in   bytes.Buffer
 
-	out bytes.Buffer
-	enc *gob.Encoder // over out; it tells each type once in the life of the link
-
-	in  bytes.Buffer
-	dec *gob.Decoder // over in
+	settled chan struct{} // closed when it is known of which release the peer is: the agent speaks first
+	older   *gobs         // one that has no fields; nil: it has
 }
+
+// byFields is set in a header whose message is in fields, as a coder writes them.
+const byFields = 0x80
 
 // newLink takes fd over.
 func newLink(fd int) (*link, error) {
@@ -139,21 +232,38 @@ func newLink(fd int) (*link, error) {
 		c.Close()
 		return nil, errors.New("not a unix socket")
 	}
-	l := &link{conn: u}
-	l.enc, l.dec = gob.NewEncoder(&l.out), gob.NewDecoder(&l.in)
-	return l, nil
+	return &link{conn: u, settled: make(chan struct{})}, nil
+}
+
+// settle says of which release the peer is, if it is not known yet.
+func (l *link) settle(older bool) {
+	select {
+	case <-l.settled:
+		return
+	default:
+	}
+	if older {
+		l.older = newGobs()
+	}
+	close(l.settled)
 }
 
 // send writes m. The descriptors go with the first byte, so they are there when its reader has the header.
 func (l *link) send(m message) error {
 	defer closeAll(m.files)
-	l.out.Reset()
-	if err := l.enc.Encode(m); err != nil {
-		return err
+	<-l.settled
+	form, b := byFields, []byte(nil)
+	if l.older == nil {
+		b = encode(m.fields)
+	} else {
+		var err error
+		if form, b, err = l.older.encode(m); err != nil {
+			return err
+		}
 	}
 	var header [headerSize]byte
-	binary.LittleEndian.PutUint32(header[:], uint32(l.out.Len()))
-	header[4] = byte(len(m.files))
+	binary.LittleEndian.PutUint32(header[:], uint32(len(b)))
+	header[4] = byte(form | len(m.files))
 	var rights []byte
 	if len(m.files) > 0 {
 		rights = unix.UnixRights(m.files...)
@@ -161,13 +271,14 @@ func (l *link) send(m message) error {
 	if n, _, err := l.conn.WriteMsgUnix(header[:], rights, nil); err != nil || n < headerSize {
 		return errors.Join(err, io.ErrShortWrite)
 	}
-	_, err := l.conn.Write(l.out.Bytes())
+	_, err := l.conn.Write(b)
 	return err
 }
 
 // receive waits for the next message. Its files are the receiver's to close.
 func (l *link) receive() (m message, err error) {
 	var header [headerSize]byte
+	defer l.settle(false) // who waits to send to a peer that is gone
 	n, files, err := l.receiveHeader(header[:])
 	if err != nil {
 		return message{}, err
@@ -178,14 +289,19 @@ func (l *link) receive() (m message, err error) {
 			return message{}, err
 		}
 	}
-	size := int64(binary.LittleEndian.Uint32(header[:]))
-	if size > maxFrame || int(header[4]) != len(files) {
+	size, count := int64(binary.LittleEndian.Uint32(header[:])), int(header[4]&^byFields)
+	if size > maxFrame || count != len(files) {
 		closeAll(files)
-		return message{}, fmt.Errorf("a frame of %d bytes and %d of %d descriptors", size, len(files), header[4])
+		return message{}, fmt.Errorf("a frame of %d bytes and %d of %d descriptors", size, len(files), count)
 	}
+	l.settle(header[4]&byFields == 0)
 	l.in.Reset()
 	if _, err = io.CopyN(&l.in, l.conn, size); err == nil {
-		err = l.dec.Decode(&m)
+		if l.older == nil {
+			err = decode(l.in.Bytes(), m.fields)
+		} else {
+			err = l.older.decode(l.in.Bytes(), &m)
+		}
 	}
 	if err != nil {
 		closeAll(files)
