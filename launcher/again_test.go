@@ -74,6 +74,7 @@ func TestEndInALateStore(t *testing.T) {
 		"busy, one waits":    {700 * time.Millisecond, true, false, "", 0, 1400 * time.Millisecond, true, nil},
 		"away, nobody waits": {8 * time.Second, false, false, "", 0, endTime, false, nil},
 		"gone, nobody waits": {gone, false, false, "", 0, 0, false, nil},
+		"gone, one waits":    {gone, true, false, "", time.Minute, endTime, false, nil},
 		"away, one waits": {8 * time.Second, true, false, "", 0, 16 * time.Second, true, []string{
 			"1 node waits to hear how the job ended, and the store at h0:1 is away: no answer; this node tries for 14s more to tell it", "the store answers again, and how the job ended was said there"}},
 		"away, one may wait": {8 * time.Second, false, true, "", 0, 16 * time.Second, true, []string{"nodes may wait to hear how the job ended", "the store answers again"}},

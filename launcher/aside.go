@@ -14,8 +14,9 @@ import (
 // This file is the part of a node on which no worker can run. It ends with that, whatever becomes of the job. But where it hosts the store in
 // which the others meet, it takes no place, and stays until the job is over.
 
-// declineTime is how long such a node tries to tell the others, in a store that it does not host.
-const declineTime = 2 * time.Second
+// declineTime is how long such a node looks for a store that it does not host, and then how long it tries to tell the others there. The machine may
+// be a busy one; a node that waits here has nothing else to do.
+const declineTime = 5 * time.Second
 
 // bars takes an error for which no worker can run on this node, though others may do without it, as the reason for that, if it is the first. Any
 // other is returned.
@@ -55,7 +56,7 @@ func (p Plan) sooner(err error) error {
 // aside tells the others that this node runs no workers, and serves the store for them if that is up to it. It always fails.
 func (m *meeting) aside(ctx context.Context, o rendezvous.Options) error {
 	if !m.hosting {
-		ctx, cancel := context.WithDeadline(ctx, m.end)
+		ctx, cancel := context.WithTimeout(ctx, min(m.c.JoinTimeout, declineTime))
 		defer cancel()
 		if err := rendezvous.Decline(ctx, m.store, m.spec, m.plan.Unfit); err != nil {
 			m.c.Log.Debug(err.Error())

@@ -260,7 +260,7 @@ func (m *meeting) resume() error {
 	if m.c.past.Rank != 0 || m.store != nil {
 		return nil
 	}
-	m.store = tcpstore.New(string(m.port), m.reaching(nil))
+	m.store = tcpstore.New(string(m.port), m.reaching(m.missed))
 	return m.listenForPeers(hostOf(m.port))
 }
 
@@ -269,7 +269,7 @@ func (m *meeting) resume() error {
 func (m *meeting) resumeSession() {
 	met := m.store
 	if met == nil {
-		client := tcpstore.New(string(m.port), m.reaching(nil))
+		client := tcpstore.New(string(m.port), m.reaching(m.missed))
 		m.closers = append(m.closers, func() { client.Close() })
 		met = client
 	}

@@ -25,10 +25,7 @@ const (
 func (r *round) tellEnd(ctx context.Context) error {
 	how, patience := r.state.over(), r.endPatience(time.Now())
 	if patience <= endTime {
-		ctx, vain := context.WithCancel(ctx)
-		defer vain()
-		r.meeting.vain.Store(&vain) // a member that hosted the store may be gone already, for it has heard of the end
-		r.tellOver(ctx, r.session, how, endTime)
+		r.tellBriefly(ctx, how)
 		return nil
 	}
 	r.meeting.gone.Store(nil) // what was so while the world lived
@@ -47,6 +44,18 @@ func (r *round) tellEnd(ctx context.Context) error {
 		r.c.Log.Warn(fmt.Sprintf("how the job ended was not said in the store at %s: %s; who waits there may begin it again", r.meeting.port, r.untold(err)))
 	}
 	return nil
+}
+
+// tellBriefly is tellEnd where there is no time, or nobody is known to wait: then not in a store that refuses, for the member that hosted it may have
+// heard of the end, and be gone.
+func (r *round) tellBriefly(ctx context.Context, how rendezvous.Over) {
+	ctx, vain := context.WithCancel(ctx)
+	defer vain()
+	if r.session.Awaited() == 0 {
+		r.meeting.vain.Store(&vain)
+		defer r.meeting.vain.Store(nil)
+	}
+	r.tellOver(ctx, r.session, how, endTime)
 }
 
 // tellAgain is tellEnd in the place of an agent that died meanwhile, for all it had said. It has the time that is, anew.

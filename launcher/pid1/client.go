@@ -7,6 +7,7 @@ import (
 	"os"
 	ossignal "os/signal"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -118,7 +119,7 @@ func newClient(l *link) *Client {
 	c.running.Go(c.receive)
 	c.running.Go(c.listen)
 	c.running.Go(func() { // Start waits for it; nobody needs it before there are workers
-		warm()
+		warm(runtime.GOMAXPROCS(0))
 		close(c.warm)
 	})
 	return c

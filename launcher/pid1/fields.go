@@ -1,7 +1,6 @@
 package pid1
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"iter"
@@ -113,9 +112,11 @@ func boolean(c *coder, key int, v *bool) {
 }
 
 func booleans(c *coder, key int, v *[]bool) {
-	var all []byte
-	for _, f := range *v {
-		all = append(all, map[bool]byte{true: 1}[f])
+	all := make([]byte, len(*v))
+	for i, f := range *v {
+		if f {
+			all[i] = 1
+		}
 	}
 	data(c, key, &all)
 	if c.reads {
@@ -133,7 +134,7 @@ func data(c *coder, key int, v *[]byte) {
 		return
 	}
 	for b := range c.each(key) {
-		*v = bytes.Clone(b)
+		*v = append([]byte(nil), b...)
 	}
 }
 

@@ -43,7 +43,7 @@ const (
 	closeTime = 2 * time.Second  // after that, for the last lines
 )
 
-// marker is the variable that tells the agent its end of the socketpair: "<descriptor>:<PID of the first process>".
+// marker is the variable that tells the agent its end of the socketpair: see agentEnv and marked.
 const marker = "MUSTER_PID1"
 
 // Main is the whole life of the first process: it starts the agent, serves it, and when the agent has ended ends everything else.
@@ -170,7 +170,7 @@ func (f *first) run() int {
 			break
 		}
 		if first { // while the agent begins
-			warm()
+			warm(f.cpus) // more than two run when there is output
 			f.cgroups = openCgroups("/")
 		}
 		f.loop(func() bool { return f.agentEnd != nil }, nil)

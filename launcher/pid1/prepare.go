@@ -54,13 +54,14 @@ func closeOnExec() {
 	}
 }
 
-// spare is how many threads may wait in the kernel beside those that run: for files that are slow, for a fork.
+// spare is how many threads may wait in the kernel, for files that are slow, beside those that run, of which there is one for each CPU.
 const spare = 8
 
-// warm makes the Go runtime start all threads that it may need now. It keeps them; should a worker use up all processes of the cgroup,
-// a thread that is needed later could not be made, and Go would give up.
-func warm() {
-	n := runtime.GOMAXPROCS(0) + spare
+// warm makes the Go runtime start as many threads as it may need with so many CPUs now. It keeps them; should a worker use up all processes of
+// the cgroup, a thread that is needed later could not be made, and Go would give up. Where the user wants more CPUs for Go than we do it does not
+// make all: they are processes, too, and there may be a limit.
+func warm(cpus int) {
+	n := min(cpus, maxCPUs) + spare
 	var here, gone sync.WaitGroup
 	here.Add(n)
 	for range n {

@@ -203,7 +203,7 @@ func (e *wireExit) fields(c *coder) {
 const (
 	headerSize = 5
 	maxFrame   = 16 << 20 // the kernel lets arguments and environment have 6 MiB
-	maxFiles   = 64
+	maxFiles   = 64       // less than byFields
 )
 
 // A link carries messages over a stream socket: the length in four bytes, the number of descriptors in one, with byFields, and the
@@ -235,7 +235,7 @@ func newLink(fd int) (*link, error) {
 	return &link{conn: u, settled: make(chan struct{})}, nil
 }
 
-// settle says of which release the peer is, if it is not known yet.
+// settle says of which release the peer is, if it is not known yet. Only who receives calls it, or who made the link.
 func (l *link) settle(older bool) {
 	select {
 	case <-l.settled:
