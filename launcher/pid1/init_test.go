@@ -110,7 +110,7 @@ deadline = time.time() + 10
 while time.time() < deadline:
     under = [p for t in os.listdir(f'/proc/{parent}/task') for p in open(f'/proc/{parent}/task/{t}/children').read().split()]
     if under == [str(os.getpid())]: break
-print(len(under), 'left')
+print(f'{len(under)} left') # in one write, beside others'
 `
 
 func TestInitReaps(t *testing.T) {
