@@ -21,10 +21,13 @@ help: ## show this list
 # The clients of etcd and Prometheus, and what reads flags and serves pages, are small without inlining, and wait for others most of the time.
 SMALL := $(patsubst %,-gcflags=%/...=-l,google.golang.org go.etcd.io go.uber.org golang.org/x/net golang.org/x/text github.com/prometheus github.com/grpc-ecosystem github.com/gogo github.com/golang github.com/urfave go.yaml.in net/http crypto/tls crypto/x509)
 
+# The program begins with asking the kernel for late timers, where the processor is one for which that is written; then with Go.
+LINK := -s -w $(if $(filter amd64 arm64,$(or $(GOARCH),$(shell go env GOARCH))),-E github.com/muster-run/muster/timerslack.begin)
+
 build: ## build bin/muster: static, reproducible, for this machine (GOARCH=arm64 for another); its build with etcd is in it, packed
-	CGO_ENABLED=0 go build -tags=$(TAGS),full $(SMALL) -ldflags=-s\ -w -o $(BIN)-full ./cmd/muster
+	CGO_ENABLED=0 go build -tags=$(TAGS),full $(SMALL) -ldflags='$(LINK)' -o $(BIN)-full ./cmd/muster
 	env -u GOARCH -u GOOS go run ./cmd/muster/packed/pack < $(BIN)-full | gzip -9 -n > $(BIN)-full.gz
-	CGO_ENABLED=0 go build -tags=$(TAGS),bundle $(SMALL) -overlay <(echo '{"Replace":{"cmd/muster/full.gz":"$(BIN)-full.gz"}}') -ldflags=-s\ -w -o $(BIN) ./cmd/muster
+	CGO_ENABLED=0 go build -tags=$(TAGS),bundle $(SMALL) -overlay <(echo '{"Replace":{"cmd/muster/full.gz":"$(BIN)-full.gz"}}') -ldflags='$(LINK)' -o $(BIN) ./cmd/muster
 	@size=$$(stat -c %s $(BIN)); [ $$size -le $$((25 << 20)) ] || { echo "$(BIN) has $$size bytes, more than 25 MiB"; exit 1; }
 
 prepare: ## install what the tests need: Debian's PyTorch, PyPI's newest, and those between in chroots

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/timerslack"
 )
 
 // A Server runs commands for those who have one of its keys.
@@ -184,7 +185,7 @@ func (p *process) spawn() (err error) {
 		}
 	}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = theirs[0], theirs[1], theirs[2]
-	return p.cmd.Start()
+	return timerslack.Given(p.cmd.Start)
 }
 
 // remove takes away the command's files.

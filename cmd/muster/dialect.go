@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/urfave/cli/v2"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/muster-run/muster/launcher"
 	"github.com/muster-run/muster/launcher/pid1"
 	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/timerslack"
 	"github.com/muster-run/muster/topology"
 )
 
@@ -226,7 +226,7 @@ func execReal(words []string) error {
 		return wrong("%s in PATH comes back to muster; no real %s is there", path, words[0])
 	}
 	os.Setenv(bypassed, this)
-	return fmt.Errorf("%s: %w", path, syscall.Exec(path, args, os.Environ()))
+	return fmt.Errorf("%s: %w", path, timerslack.Exec(path, args, os.Environ()))
 }
 
 // beScript is another launcher inside a worker that muster started: it would start workers in a worker. It becomes the script
@@ -290,7 +290,7 @@ func becomeScript(as string, request dialect.Request) error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("%s: %w", argv[0], syscall.Exec(argv[0], argv, environ))
+	return fmt.Errorf("%s: %w", argv[0], timerslack.Exec(argv[0], argv, environ))
 }
 
 // savePID leaves the number of the first process, which whoever started muster knows it by, in a file with that number in its

@@ -18,6 +18,7 @@ import (
 
 	"github.com/muster-run/muster/dialect"
 	"github.com/muster-run/muster/launcher"
+	"github.com/muster-run/muster/timerslack"
 )
 
 // A diagnosis is what the words that start trainings mean in this image.
@@ -128,7 +129,11 @@ func installed(ctx context.Context, python, module string) string {
 	const ask = "import sys, importlib.util as u\nn = sys.argv[1]\nif u.find_spec(n):\n" +
 		" v = 'version not known'\n try:\n  from importlib.metadata import version, packages_distributions as p\n  v = version(p().get(n, [n])[0])\n" +
 		" except Exception:\n  try:\n   v = version(n)\n  except Exception: pass\n print(n, v)"
-	out, err := exec.CommandContext(ctx, python, "-c", ask, name).Output()
+	var out []byte
+	err := timerslack.Given(func() (err error) {
+		out, err = exec.CommandContext(ctx, python, "-c", ask, name).Output()
+		return err
+	})
 	if err != nil {
 		return ""
 	}

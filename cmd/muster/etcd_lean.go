@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher"
 	"github.com/muster-run/muster/rendezvous/store"
+	"github.com/muster-run/muster/timerslack"
 )
 
 // The client for etcd is twice as large as all of muster, and would cost every process 7 ms of its start. So it is in another
@@ -33,7 +33,7 @@ func grow(text, what string) error {
 	}
 	program, err := unpack(text)
 	if err == nil {
-		err = syscall.Exec(fmt.Sprintf("/proc/self/fd/%d", program.Fd()), os.Args, os.Environ())
+		err = timerslack.Exec(fmt.Sprintf("/proc/self/fd/%d", program.Fd()), os.Args, os.Environ())
 	}
 	return &launcher.Error{Code: job.ExitSystem, Err: fmt.Errorf("start the build of muster that has %s: %w", what, err),
 		Hint: "is vm.memfd_noexec 2, or memory short? go build -tags full ./cmd/muster builds it as a file"}

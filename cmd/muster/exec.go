@@ -8,12 +8,12 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
-	"golang.org/x/sys/unix"
 
 	"github.com/muster-run/muster/control"
 	"github.com/muster-run/muster/launcher"
 	"github.com/muster-run/muster/launcher/pid1"
 	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/timerslack"
 )
 
 func execCommand() *cli.Command {
@@ -62,7 +62,7 @@ func become(argv []string, in launcher.Inside) error {
 		err = os.Chdir(string(in.Dir))
 	}
 	if err == nil {
-		err = unix.Exec(path, argv, env)
+		err = timerslack.Exec(path, argv, env)
 	}
 	return fmt.Errorf("start %s: %w", argv[0], err)
 }

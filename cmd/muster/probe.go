@@ -17,6 +17,7 @@ import (
 
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher"
+	"github.com/muster-run/muster/timerslack"
 	"github.com/muster-run/muster/topology"
 	"github.com/muster-run/muster/topology/view"
 )
@@ -119,7 +120,7 @@ func askSMI(ctx context.Context, file string) topology.SMI {
 		c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		var out, complaint capped
 		c.Stdout, c.Stderr = &out, &complaint
-		if err := c.Start(); err != nil {
+		if err := timerslack.Given(c.Start); err != nil {
 			return "", err
 		}
 		ended := make(chan error, 1)

@@ -22,6 +22,7 @@ import (
 	"github.com/muster-run/muster/launcher/pid1"
 	"github.com/muster-run/muster/launcher/pid1/early"
 	"github.com/muster-run/muster/remote"
+	"github.com/muster-run/muster/timerslack"
 )
 
 // A stand is a program of ssh's that muster stands for: by a link that took its place, or as a command.
@@ -78,7 +79,7 @@ func isStand(name string) bool {
 func becomeReal(name string, args []string) error {
 	for _, p := range launcher.Programs(name, os.Environ()) {
 		if !p.Muster {
-			return fmt.Errorf("%s: %w", p.Path, syscall.Exec(p.Path, args, os.Environ()))
+			return fmt.Errorf("%s: %w", p.Path, timerslack.Exec(p.Path, args, os.Environ()))
 		}
 	}
 	return wrong("%s is set, and PATH has no %s but muster", bypass, name)
@@ -187,7 +188,7 @@ func background(args []string) error {
 	cmd.Env = append(os.Environ(), inBackground+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Stderr, cmd.ExtraFiles = os.Stderr, []*os.File{w}
-	err = cmd.Start()
+	err = timerslack.Given(cmd.Start)
 	w.Close()
 	if err != nil {
 		return err

@@ -21,6 +21,7 @@ import (
 	"github.com/muster-run/muster/launcher/pid1"
 	"github.com/muster-run/muster/launcher/pid1/early"
 	"github.com/muster-run/muster/remote"
+	"github.com/muster-run/muster/timerslack"
 )
 
 // This file is a launcher's node 0 where the other nodes are sshd: it tells them to run the same command line.
@@ -235,7 +236,7 @@ func (t teller) here(ends chan<- outcome, all *sync.WaitGroup) (*exec.Cmd, error
 	cmd.Env = append(os.Environ(), noSSH+"=off")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM} // a terminal's signals come from us, once
-	if err := cmd.Start(); err != nil {
+	if err := timerslack.Given(cmd.Start); err != nil {
 		return nil, err
 	}
 	all.Go(func() {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/timerslack"
 )
 
 // A spawn is one thing to start.
@@ -103,7 +104,10 @@ func fork(w spawn, tell func(string)) (int, error) {
 // forkPatiently tries again for a second when there is no room for another process: it is often only for a moment.
 func forkPatiently(path string, argv []string, attr *syscall.ProcAttr) (pid int, err error) {
 	for pause := 10 * time.Millisecond; pause < time.Second; pause *= 2 {
-		pid, err = syscall.ForkExec(path, argv, attr)
+		err = timerslack.Given(func() (err error) {
+			pid, err = syscall.ForkExec(path, argv, attr)
+			return err
+		})
 		if attr.Sys.UseCgroupFD && cgroupRefused(err) {
 			attr.Sys.UseCgroupFD = false
 			continue

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/muster-run/muster/timerslack"
 )
 
 //go:embed reduce.py
@@ -108,7 +110,7 @@ func (t Torch) start(ctx context.Context, at Seat, local int) *reducing {
 	out, err1 := p.cmd.StdoutPipe()
 	in, err2 := p.cmd.StdinPipe()
 	if p.err = errors.Join(p.err, err1, err2); p.err == nil {
-		p.in, p.err = in, p.cmd.Start()
+		p.in, p.err = in, timerslack.Given(p.cmd.Start)
 	}
 	if p.err != nil {
 		close(p.lines)

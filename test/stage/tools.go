@@ -72,6 +72,7 @@ const root = "../.."
 
 // sources lists what the program is made of, and where that is.
 const sources = `{{if not .Standard}}{{$d := .Dir}}{{$d}}{{range .GoFiles}}
+{{$d}}/{{.}}{{end}}{{range .SFiles}}
 {{$d}}/{{.}}{{end}}{{range .EmbedFiles}}
 {{$d}}/{{.}}{{end}}{{end}}`
 
