@@ -15,7 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Slack is how late timers may be. The shortest waits of ours are of a millisecond, and may be of two; Go's thread sleeps for 10 ms where nothing goes on.
+// Slack is how late timers may be. The shortest waits of ours are of a millisecond, and may be of two. Go's own are shorter: what waits for a processor
+// whose thread is in a system call, or goes on after it has woken another goroutine, may wait for a millisecond longer until a free one takes it over
+// (runtime: retake, runqgrab); where nothing goes on the thread sleeps for 10 ms at a time without that.
 const Slack = time.Millisecond
 
 // came is the slack that this process was started with, in nanoseconds; 0, or an error's number below it: begin did not run, or may not ask.
@@ -34,7 +36,8 @@ func Given(start func() error) error {
 	return start()
 }
 
-// Exec is syscall.Exec, and the program gets the slack that this process was started with.
+// Exec is syscall.Exec, and the program gets the slack that this process was started with. If it asks for its default one (a slack of 0), it may get ours,
+// for that is the thread's for good.
 func Exec(path string, argv, environ []string) error {
 	return Given(func() error { return syscall.Exec(path, argv, environ) })
 }

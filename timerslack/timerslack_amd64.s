@@ -1,9 +1,9 @@
+#include "go_asm.h"
 #include "textflag.h"
 
 #define PRCTL 157 // arch/x86/entry/syscalls/syscall_64.tbl
 #define SET 29    // PR_SET_TIMERSLACK, include/uapi/linux/prctl.h
 #define GET 30    // PR_GET_TIMERSLACK
-#define SLACK 1000000
 
 // func begin()
 // The kernel jumps here, with the arguments at SP (System V ABI, AMD64, 3.4.1). There is no stack frame, and none is needed.
@@ -14,11 +14,11 @@ TEXT ·begin(SB), NOSPLIT|NOFRAME, $0
 	MOVQ AX, ·came(SB)
 	CMPQ AX, $1
 	JLT  runtime
-	CMPQ AX, $SLACK
+	CMPQ AX, $const_Slack
 	JGE  runtime
 	MOVQ $PRCTL, AX
 	MOVQ $SET, DI
-	MOVQ $SLACK, SI
+	MOVQ $const_Slack, SI
 	SYSCALL
 
 runtime:

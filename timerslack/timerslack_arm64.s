@@ -1,9 +1,9 @@
+#include "go_asm.h"
 #include "textflag.h"
 
 #define PRCTL 167 // include/uapi/asm-generic/unistd.h
 #define SET 29    // PR_SET_TIMERSLACK, include/uapi/linux/prctl.h
 #define GET 30    // PR_GET_TIMERSLACK
-#define SLACK 1000000
 
 // func begin()
 // The kernel jumps here, with the arguments at RSP. There is no stack frame, and none is needed.
@@ -14,7 +14,7 @@ TEXT ·begin(SB), NOSPLIT|NOFRAME, $0
 	MOVD R0, ·came(SB)
 	CMP  $1, R0
 	BLT  runtime
-	MOVD $SLACK, R1
+	MOVD $const_Slack, R1
 	CMP  R1, R0
 	BGE  runtime
 	MOVD $PRCTL, R8

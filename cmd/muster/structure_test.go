@@ -145,6 +145,36 @@ func TestProgramLooksForNoMethods(t *testing.T) {
 	}
 }
 
+// What this program starts, or becomes, gets the timers that it was started with: nothing starts one without package timerslack.
+func TestProgramsGetTheirTimers(t *testing.T) {
+	ways := regexp.MustCompile(`\b(exec\.Command(Context)?|(syscall|unix)\.(Exec|ForkExec)|os\.StartProcess)\(`)
+	own := regexp.MustCompile(`timerslack\.(Given|Exec)\(`)
+	found := 0
+	for _, row := range strings.Fields(run1(t, "go", "list", "-deps", "-tags", "full", "-f", "{{if .Module}}{{if .Module.Main}}{{.Dir}}{{end}}{{end}}", ".")) {
+		files, err := filepath.Glob(filepath.Join(row, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range files {
+			if strings.HasSuffix(name, "_test.go") || filepath.Base(row) == "timerslack" {
+				continue
+			}
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			calls := len(ways.FindAll(text, -1))
+			found += calls
+			if calls > 0 && !own.Match(text) {
+				t.Errorf("%s starts a program that would get muster's late timers: timerslack.Given", name)
+			}
+		}
+	}
+	if found < 6 {
+		t.Errorf("%d places found: the search does not work", found)
+	}
+}
+
 // The map of the house: which room opens which, in the build that everybody runs, and what is different in the full one, which
 // that one carries. It forbids nothing; a new arrow is a line in the diff.
 func TestGoldenImports(t *testing.T) {
