@@ -55,7 +55,8 @@ func story(all []events.Line) string {
 	var words []string
 	for _, l := range all {
 		switch l.Event {
-		case events.Note, events.NodeLeft, events.NodeRenewed, events.WorkersGone, events.FirstStep: // at times of their own
+		case events.Note, events.NodeLeft, events.NodeRenewed, events.WorkersGone, events.FirstStep, // at times of their own
+			events.NodeSilent, events.NodeHeard: // and these where the machine is busy
 			continue
 		}
 		word := l.Event
