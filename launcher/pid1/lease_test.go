@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -127,7 +128,18 @@ func (l *lessee) worker(t *testing.T) (number string) {
 	number = fmt.Sprintf("3600.%d%d", os.Getpid(), time.Now().Nanosecond())
 	fmt.Fprintf(l.in, "start setsid sleep %s & echo $((6 * 7)) are up; exec sleep %s\n", number, number)
 	l.await("42 are up")
+	for end := time.Now().Add(patience); len(asleep(t, number)) < 2; { // one that is just becoming sleep has no arguments for a moment
+		if time.Now().After(end) {
+			t.Fatalf("not both processes of a worker are there\n%s", strings.Join(l.seen, "\n"))
+		}
+	}
 	return number
+}
+
+// asleep are the processes of a worker that have become what they are to be.
+func asleep(t *testing.T, number string) []proc.Process {
+	t.Helper()
+	return slices.DeleteFunc(having(t, "sleep "+number), func(p proc.Process) bool { return p.Name != "sleep" })
 }
 
 // gone waits until nobody of a worker's tree is left.
