@@ -1,8 +1,8 @@
 // Package timerslack lets the timers of this process be late by a millisecond, from its first thread on, and keeps that from the programs that it starts.
 //
 // Go's runtime has a thread that looks after the others (sysmon). While a process starts, and its threads block now and then, it sleeps for 20 µs at a
-// time, and the kernel makes 70 of them, for a thread's timers may be 50 µs late (prctl(2), PR_SET_TIMERSLACK). With two such processes for each agent a
-// fifth of the processors' time went there when 32 agents started on two. A thread takes its slack over from the one that makes it, and that thread is made
+// time, and the kernel makes 70 of them, for a thread's timers may be 50 µs late (prctl(2), PR_SET_TIMERSLACK). With two such processes for each agent
+// an eighth of the processors' time went there when 32 agents started on two. A thread takes its slack over from the one that makes it, and that thread is made
 // before any Go code of ours runs; so what `make build` links begins not in the runtime but in begin (timerslack_amd64.s, timerslack_arm64.s), which asks for
 // Slack and goes on there. Where something else has linked, as in tests, nothing changes.
 package timerslack
