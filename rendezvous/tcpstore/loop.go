@@ -29,8 +29,7 @@ type loop struct {
 	doubts []*conn // whose bytes may be a whole request of 1.13, in the order of their time
 	slow   []*conn // whose replies wait for the socket
 	looked time.Time
-	in     []byte // what one read brings
-	out    outbox
+	batch  batch
 	req    request
 	counts tallies
 	stop   bool
@@ -51,9 +50,6 @@ type letter struct {
 	stop  bool   // end, no connection given
 }
 
-// readSize is what one read may bring. It is also how much one client can have executed before others have a turn.
-const readSize = 64 << 10
-
 // mostEvents bounds the bytes of changes that a client has not read.
 const mostEvents = 16 << 20
 
@@ -67,7 +63,7 @@ func newLoop(s *Server) (*loop, error) {
 		unix.Close(ep)
 		return nil, fmt.Errorf("eventfd: %w", err)
 	}
-	l := &loop{s: s, ep: ep, bell: bell, in: make([]byte, readSize), done: make(chan struct{}), counts: tallies{born: time.Now()}, alone: runtime.GOMAXPROCS(0) == 1}
+	l := &loop{s: s, ep: ep, bell: bell, batch: batch{in: make([]byte, 2*readSize)}, done: make(chan struct{}), counts: tallies{born: time.Now()}, alone: runtime.GOMAXPROCS(0) == 1}
 	if err := l.control(unix.EPOLL_CTL_ADD, bell, unix.EPOLLIN); err != nil {
 		l.release()
 		return nil, err
@@ -107,8 +103,10 @@ func (l *loop) run() {
 		for _, e := range some {
 			l.ready(int(e.Fd), e.Events)
 		}
+		l.answer()
 		l.readMail()
 		l.tick()
+		l.answer()
 	}
 	for _, c := range l.conns {
 		if c != nil {
@@ -217,73 +215,12 @@ func (l *loop) ready(fd int, events uint32) {
 // errGone ends a connection that the client has left.
 var errGone = errors.New("the client has gone")
 
-// read executes what has come on c.
-func (l *loop) read(c *conn) error {
-	n, err := receive(c.fd, l.in)
-	switch {
-	case err == unix.EAGAIN || err == unix.EINTR:
-		return nil
-	case err != nil || n == 0:
-		return errGone
-	}
-	b := l.in[:n]
-	if len(c.in) > 0 {
-		if err := c.keep(append(c.in, b...)); err != nil {
-			return err
-		}
-		b = c.in
-	}
-	return l.execute(c, b)
-}
-
-// execute executes the complete requests in b, which is all that is unused of c's input, and keeps the rest.
-func (l *loop) execute(c *conn, b []byte) error {
-	for len(b) > 0 && len(c.out) == 0 {
-		n, err := c.next(b, &l.req, &l.out)
-		b = b[n:]
-		if err != nil {
-			return l.last(c, b, err)
-		}
-		if n == 0 { // the rest is to come
-			break
-		}
-		if l.out.full() {
-			if err := l.emit(c); err != nil {
-				return err
-			}
-		}
-	}
-	if err := l.emit(c); err != nil {
-		return err
-	}
-	l.counts.answered()
-	return c.keepRest(b)
-}
-
-// last answers what was asked before the request that ends the connection.
-func (l *loop) last(c *conn, rest []byte, err error) error {
-	if errors.Is(err, errForeign) {
-		l.handOver(c, slices.Clone(rest))
-		return nil
-	}
-	lost := l.emit(c)
-	var other *elsewhere
-	if errors.As(err, &other) && lost == nil && len(c.out) == 0 {
-		l.passOn(c, other.name, rest)
-		return nil
-	}
-	if errors.Is(err, errBarred) {
-		c.s.sayBarred(c.fd)
-	}
-	return err
-}
-
-// emit sends the outbox to c.
-func (l *loop) emit(c *conn) error {
-	defer l.out.reset()
+// emit sends an outbox to c.
+func (l *loop) emit(c *conn, out *outbox) error {
+	defer out.reset()
 	from := 0
-	for _, r := range l.out.refs {
-		if err := l.send(c, l.out.buf[from:r.at], false); err != nil {
+	for _, r := range out.refs {
+		if err := l.send(c, out.buf[from:r.at], false); err != nil {
 			return err
 		}
 		if err := l.send(c, r.value, true); err != nil {
@@ -291,7 +228,7 @@ func (l *loop) emit(c *conn) error {
 		}
 		from = r.at
 	}
-	return l.send(c, l.out.buf[from:], false)
+	return l.send(c, out.buf[from:], false)
 }
 
 // send writes b to c, or as much as the socket takes, and queues the rest. lasting says that b will not change.
@@ -353,7 +290,8 @@ func (l *loop) resume(c *conn) error {
 	if err := l.control(unix.EPOLL_CTL_MOD, c.fd, unix.EPOLLIN); err != nil {
 		return fmt.Errorf("epoll: %w", err)
 	}
-	return l.execute(c, c.in)
+	l.take(c, c.in)
+	return nil
 }
 
 // readMail does what other goroutines asked for.
@@ -388,12 +326,14 @@ func (l *loop) adopt(c *conn, head []byte) {
 	err := l.control(unix.EPOLL_CTL_ADD, c.fd, unix.EPOLLIN)
 	if err != nil {
 		err = fmt.Errorf("epoll: %w", err)
-	} else if err = c.keep(head); err == nil {
-		err = l.execute(c, c.in)
+	} else {
+		err = c.keep(head)
 	}
 	if err != nil {
 		l.drop(c, err)
+		return
 	}
+	l.take(c, c.in)
 }
 
 // deliver tells a client that its wait is over, or what became of a key that it watches.
@@ -426,9 +366,7 @@ func (l *loop) tick() {
 		if c.fd < 0 || c.doubt.IsZero() || len(c.out) > 0 {
 			continue
 		}
-		if err := l.execute(c, c.in); err != nil {
-			l.drop(c, err)
-		}
+		l.take(c, c.in)
 	}
 	if now.Sub(l.looked) < time.Second {
 		return

@@ -12,7 +12,7 @@ import (
 var Bounds = [...]time.Duration{100 * time.Microsecond, time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond, time.Second, 10 * time.Second}
 
 // A Tally is how often one command was executed, and how long its clients were in the server's hands: from the moment that its bytes were there until
-// the reply was written. That a WAIT is not answered yet is not counted.
+// the replies of its batch were written. That a WAIT is not answered yet is not counted.
 type Tally struct {
 	Count   uint64              `json:"count"`
 	Seconds float64             `json:"seconds"` // in sum

@@ -212,7 +212,7 @@ func (o *outbox) full() bool { return len(o.buf) >= copyMost || len(o.refs) > 0 
 
 // reset empties the outbox, and gives back memory that one large reply needed.
 func (o *outbox) reset() {
-	if cap(o.buf) > 4*copyMost {
+	if cap(o.buf) > copyMost {
 		o.buf = nil
 	}
 	o.buf, o.refs = o.buf[:0], nil
