@@ -89,7 +89,7 @@ func (r reader) spawn() (Message, error) {
 			return m, err
 		}
 		if key, value, _ := strings.Cut(line, "="); key == "totspawns" || key == "spawnssofar" {
-			m.Args = append(m.Args[:min(len(m.Args), maxArgs)], Arg{key, value})
+			m.Args = append(m.Args[:min(len(m.Args), maxArgs)], Arg{key, value[:wordEnd(value)]}) // a number
 		}
 	}
 	return m, fmt.Errorf("%w: a request to spawn has no end", errLine)
