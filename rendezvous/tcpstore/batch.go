@@ -13,14 +13,15 @@ type batch struct {
 	in    []byte // 2 × readSize for what reads bring
 	used  int    // bytes of the parts, which are in it or were kept from earlier
 	parts [mostParts]part
-	n     int // of the parts
+	n     int    // of the parts
+	out   outbox // the replies to all of them
 }
 
-// A part is what one connection has brought, and what it is answered.
+// A part is what one connection has brought.
 type part struct {
-	c   *conn
-	in  []byte // all that is unused of c's input
-	out outbox
+	c        *conn
+	in       []byte // what is unused of c's input
+	from, to int    // its replies in the outbox
 }
 
 // mostParts is how many connections a batch has at most. With twice as many nothing is gained.
@@ -29,11 +30,14 @@ const mostParts = 32
 // readSize is what one read may bring. A batch of more is executed, so that others have their turn.
 const readSize = 64 << 10
 
-// take takes c's input into the batch, in which each connection is once, and executes the batch when it is full.
+// take takes c's input into the batch, in which each connection is once, and executes the batch when it is full. What was kept from earlier may be much,
+// and nobody waits for it who came before.
 func (l *loop) take(c *conn, in []byte) {
 	b := &l.batch
-	p := &b.parts[b.n]
-	p.c, p.in = c, in
+	if len(in) > readSize {
+		l.answer()
+	}
+	b.parts[b.n] = part{c: c, in: in}
 	b.n++
 	b.used += len(in)
 	if b.n == mostParts || b.used > readSize {
@@ -63,59 +67,82 @@ func (l *loop) read(c *conn) error {
 
 // answer executes the batch and sends the replies.
 func (l *loop) answer() {
-	parts := l.batch.parts[:l.batch.n]
+	b := &l.batch
+	for parts := b.parts[:b.n]; len(parts) > 0; {
+		n := l.executeSome(parts)
+		l.sendSome(parts[:n])
+		parts = parts[n:]
+	}
+	b.n, b.used = 0, 0
+	l.counts.answered()
+}
+
+// executeSome executes parts until there is much to send, and returns how many.
+func (l *loop) executeSome(parts []part) int {
+	out := &l.batch.out
 	for i := range parts {
 		p := &parts[i]
 		if p.c.fd < 0 { // dropped meanwhile
 			continue
 		}
+		out.from, p.from = len(out.buf), len(out.buf)
 		if err := l.execute(p); err != nil {
 			l.drop(p.c, err)
 		}
+		if p.to = len(out.buf); p.to >= copyMost {
+			return i + 1
+		}
 	}
+	return len(parts)
+}
+
+// sendSome sends the replies to parts, and keeps what is left of their input.
+func (l *loop) sendSome(parts []part) {
+	out := &l.batch.out
 	for i := range parts {
 		p := &parts[i]
 		if p.c.fd >= 0 {
-			if err := l.emit(p.c, &p.out); err != nil {
+			err := l.send(p.c, out.buf[p.from:p.to], false)
+			if err == nil {
+				err = p.c.keepRest(p.in)
+			}
+			if err != nil {
 				l.drop(p.c, err)
 			}
 		}
-		p.out.reset()
-		p.c, p.in = nil, nil
+		*p = part{}
 	}
-	l.batch.n, l.batch.used = 0, 0
-	l.counts.answered()
+	out.reset()
 }
 
-// execute executes the complete requests of a part and keeps the rest. What the replies need too much memory for is sent.
+// execute executes the complete requests of a part. Replies that need much memory are sent at once.
 func (l *loop) execute(p *part) error {
-	c, b := p.c, p.in
-	for len(b) > 0 && len(c.out) == 0 {
-		n, err := c.next(b, &l.req, &p.out)
-		b = b[n:]
+	c, out := p.c, &l.batch.out
+	for len(p.in) > 0 && len(c.out) == 0 {
+		n, err := c.next(p.in, &l.req, out)
+		p.in = p.in[n:]
 		if err != nil {
-			return l.last(p, b, err)
+			return l.last(c, p.in, err)
 		}
 		if n == 0 { // the rest is to come
-			break
+			return nil
 		}
-		if p.out.full() {
-			if err := l.emit(c, &p.out); err != nil {
+		if out.full() {
+			if err := l.emit(c); err != nil {
 				return err
 			}
 		}
 	}
-	return c.keepRest(b)
+	return nil
 }
 
 // last answers what was asked before the request that ends the connection.
-func (l *loop) last(p *part, rest []byte, err error) error {
-	c := p.c
+func (l *loop) last(c *conn, rest []byte, err error) error {
 	if errors.Is(err, errForeign) {
 		l.handOver(c, slices.Clone(rest))
 		return nil
 	}
-	lost := l.emit(c, &p.out)
+	lost := l.emit(c)
 	var other *elsewhere
 	if errors.As(err, &other) && lost == nil && len(c.out) == 0 {
 		l.passOn(c, other.name, rest)
@@ -125,4 +152,21 @@ func (l *loop) last(p *part, rest []byte, err error) error {
 		c.s.sayBarred(c.fd)
 	}
 	return err
+}
+
+// emit sends the replies to the part that is executed.
+func (l *loop) emit(c *conn) error {
+	out := &l.batch.out
+	defer out.cut()
+	from := out.from
+	for _, r := range out.refs {
+		if err := l.send(c, out.buf[from:r.at], false); err != nil {
+			return err
+		}
+		if err := l.send(c, r.value, true); err != nil {
+			return err
+		}
+		from = r.at
+	}
+	return l.send(c, out.buf[from:], false)
 }

@@ -55,6 +55,9 @@ func (c *conn) next(b []byte, r *request, o *outbox) (int, error) {
 		}
 	}
 	if !c.begun {
+		if c.waiting && c.mute() && b[0] != cancelInB {
+			c.s.Store.Do(c.forget)
+		}
 		v, ok, err := c.verbOf(b)
 		if !ok {
 			return 0, err
@@ -170,9 +173,6 @@ func (c *conn) act(r *request, o *outbox) error {
 	c.loop.counts.ran(r.verb)
 	var err error
 	c.s.Store.Do(func(t *store.Table) {
-		if c.waiting && c.mute() {
-			c.forget(t)
-		}
 		err = actions[r.verb](c, t, r, o)
 	})
 	if err != nil {
@@ -182,7 +182,7 @@ func (c *conn) act(r *request, o *outbox) error {
 }
 
 // mute reports whether the dialect cannot cancel a wait. A client of 1.13 whose wait timed out just goes on, and a
-// release that came later would be taken for the reply to something else: so what it sends next cancels the wait.
+// release that came later would be taken for the reply to something else: so the first byte that it sends cancels the wait.
 func (c *conn) mute() bool { return c.numbers == nil || c.numbers[7] == watchKey }
 
 // forget ends the pending wait without a byte.

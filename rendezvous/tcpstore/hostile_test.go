@@ -105,3 +105,21 @@ func TestBudgetIsShared(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What was executed is answered, though what came behind it is more than there is room for.
+func TestAnswerBeforeWantOfRoom(t *testing.T) {
+	const room = 1 << 20
+	s := &Server{MaxBuffered: room}
+	addr := serve(t, s)
+	large := req(set, "/k", string(make([]byte, 3<<20)))
+	for used := int64(0); used < room/2-40<<10; used = s.budget.used.Load() {
+		mustWrite(t, callFrom(t, "127.0.0.1", addr), bytesOf(large)[:32<<10])
+		eventually(t, "the beginning of a request is kept", func() bool { return s.budget.used.Load() > used })
+	}
+	c := callFrom(t, "127.0.0.1", addr)
+	mustWrite(t, c, append(bytesOf(request{verb: add, key: []byte("/n"), n: 7}), large.encode(nil, numbersV)[:60<<10]...))
+	mustExpect(t, c, appendInt(nil, 7))
+	if err := inStep(c, "v"); err == nil {
+		t.Error("there was room for more than there is")
+	}
+}

@@ -215,22 +215,6 @@ func (l *loop) ready(fd int, events uint32) {
 // errGone ends a connection that the client has left.
 var errGone = errors.New("the client has gone")
 
-// emit sends an outbox to c.
-func (l *loop) emit(c *conn, out *outbox) error {
-	defer out.reset()
-	from := 0
-	for _, r := range out.refs {
-		if err := l.send(c, out.buf[from:r.at], false); err != nil {
-			return err
-		}
-		if err := l.send(c, r.value, true); err != nil {
-			return err
-		}
-		from = r.at
-	}
-	return l.send(c, out.buf[from:], false)
-}
-
 // send writes b to c, or as much as the socket takes, and queues the rest. lasting says that b will not change.
 func (l *loop) send(c *conn, b []byte, lasting bool) error {
 	whole := b

@@ -722,3 +722,23 @@ func TestStaleRelease(t *testing.T) {
 		t.Error("the release of a pending wait sent nothing")
 	}
 }
+
+// A client of 1.13 whose wait timed out deletes a key. The wait's release, which comes while that may be another's APPEND, is not sent.
+func TestWaitEndsWithDoubt(t *testing.T) {
+	addr := serve(t, &Server{Loops: 1})
+	other := raw(t, addr)
+	k, w, gone := req(set, "/k", "1"), req(set, "/w", "1"), req(deleteKey, "/k", "")
+	mustWrite(t, other, k.encode(nil, numbersV))
+	old, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Close()
+	waits := many(wait, "/w")
+	mustWrite(t, old, gone.encode(waits.encode(nil, numbersA), numbersA))
+	if err := inStep(other, "v"); err != nil {
+		t.Fatal(err)
+	}
+	mustWrite(t, other, w.encode(nil, numbersV))
+	mustExpect(t, old, appendInt(nil, 1))
+}

@@ -175,11 +175,12 @@ func (c *conn) tell(change store.Change, key string, old, now []byte) {
 	c.loop.post(letter{c: c, event: appendBytes(appendBytes(event, old), now)})
 }
 
-// An outbox collects replies. Small values are copied. Large ones, and most once much was copied, go out from where
-// the store keeps them, so that no reply needs much more memory than the store already uses.
+// An outbox collects replies, those to one connection behind those to another. Small values are copied. Large ones, and most once much was copied, go
+// out from where the store keeps them, so that no reply needs much more memory than the store already uses.
 type outbox struct {
 	buf  []byte
-	refs []ref
+	from int   // where the replies to the connection begin whose requests are executed
+	refs []ref // of that connection
 }
 
 // A ref is a value that belongs into the bytes of an outbox at an offset.
@@ -199,7 +200,7 @@ func (o *outbox) byte(b byte) { o.buf = append(o.buf, b) }
 func (o *outbox) int(n int64) { o.buf = appendInt(o.buf, n) }
 
 func (o *outbox) bytes(v []byte) {
-	if len(v) < copySmall || len(v) < copyBelow && len(o.buf) < copyMost {
+	if len(v) < copySmall || len(v) < copyBelow && len(o.buf)-o.from < copyMost {
 		o.buf = appendBytes(o.buf, v)
 		return
 	}
@@ -207,13 +208,17 @@ func (o *outbox) bytes(v []byte) {
 	o.refs = append(o.refs, ref{len(o.buf), v})
 }
 
-// full reports whether it is time to write.
-func (o *outbox) full() bool { return len(o.buf) >= copyMost || len(o.refs) > 0 }
+// full reports whether it is time to send the replies to the connection whose requests are executed.
+func (o *outbox) full() bool { return len(o.buf)-o.from >= copyMost || len(o.refs) > 0 }
+
+// cut takes them out.
+func (o *outbox) cut() { o.buf, o.refs = o.buf[:o.from], nil }
 
 // reset empties the outbox, and gives back memory that one large reply needed.
 func (o *outbox) reset() {
-	if cap(o.buf) > copyMost {
+	o.from = 0
+	o.cut()
+	if cap(o.buf) > 4*copyMost {
 		o.buf = nil
 	}
-	o.buf, o.refs = o.buf[:0], nil
 }

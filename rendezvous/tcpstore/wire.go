@@ -77,6 +77,9 @@ var (
 		multiSet, cancelWait, ping, queuePush, queuePop, queueLen, listKeys, barrier}
 )
 
+// cancelInB is CANCEL_WAIT's number in numbersB, and none in numbersA: what tells them apart.
+const cancelInB = 11
+
 // number returns the number of v and whether the dialect has it.
 func (n numbering) number(v verb) (byte, bool) {
 	for i, x := range n {
