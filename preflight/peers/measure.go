@@ -387,9 +387,12 @@ func tally(c net.Conn, span time.Duration) (n int64, took time.Duration, err err
 	return n, took, err
 }
 
-// flood sends for a while, or as long as the other side takes it.
+// flood sends for a while, or as long as the other side takes it; at least a byte, with which the other side's time begins, however late this is.
 func flood(c net.Conn, span time.Duration) {
 	b := make([]byte, chunk)
+	if _, err := c.Write(b[:1]); err != nil {
+		return
+	}
 	_ = c.SetWriteDeadline(time.Now().Add(span))
 	for {
 		if _, err := c.Write(b); err != nil {
