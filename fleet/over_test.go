@@ -48,6 +48,7 @@ func TestBackInAWorldThatIsOver(t *testing.T) {
 				defer closeAll(w.leader, member)
 				want(t, member, Joined, 0)
 				gone.Store(true)
+				synctest.Wait() // the member reads: it is its own end that it sees closed, and nobody's word that he goes
 				w.cut(nil)
 				began := time.Now()
 				if c.within > member.Suspect {

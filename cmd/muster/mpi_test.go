@@ -154,6 +154,7 @@ func TestMPIEnd(t *testing.T) {
 		}
 		helpers = append(helpers, p.helpers()...)
 	}
+	areDeaf(t, helpers)
 	for _, pid := range helpers {
 		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 			if err := syscall.Kill(pid, sig); err != nil {
@@ -236,6 +237,22 @@ func TestMPILongPath(t *testing.T) {
 	}
 	p := startNodes(t, 1, []string{"TMPDIR=" + dir}, "--framework", "mpi", "--", "sh", "-c", speak+"init; say barrier_in; say finalize")[0]
 	p.ends(0, "rank 0 heard cmd=finalize_ack\n", "rank 1 heard cmd=finalize_ack\n")
+}
+
+// areDeaf waits until processes ignore SIGTERM and SIGINT: on a busy machine the store may begin after the workers, who need it first in a barrier.
+func areDeaf(t *testing.T, pids []int) {
+	t.Helper()
+	const both = 1<<(syscall.SIGTERM-1) | 1<<(syscall.SIGINT-1)
+	for _, pid := range pids {
+		for ignored := uint64(0); ignored&both != both; runtime.Gosched() {
+			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+			if err != nil || t.Context().Err() != nil {
+				t.Fatalf("process %d ignores %x: %v", pid, ignored, err)
+			}
+			_, set, _ := strings.Cut(string(status), "\nSigIgn:\t")
+			_, _ = fmt.Sscanf(set, "%x", &ignored)
+		}
+	}
 }
 
 // areGone waits until processes have ended.
