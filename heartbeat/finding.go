@@ -68,9 +68,15 @@ func (f Finding) what(w job.World) string {
 		}
 		return fmt.Sprintf("%s %s not entered %s for %s; %s in it", who, has(f.Culprits), it, seconds(f.Quiet), waiters(f.Waiting))
 	case Odd:
+		if f.Culprits[0].Queued {
+			return fmt.Sprintf("%s %s been in %s for %s, behind a kernel that does not end on %s GPU; %s for it", who, has(f.Culprits), it, seconds(f.Quiet), its(f.Culprits), waiters(f.Waiting-len(f.Culprits)))
+		}
 		return fmt.Sprintf("%s %s been in %s for %s, and %s not go on; %s for it", who, has(f.Culprits), it, seconds(f.Quiet), does(f.Culprits), waiters(f.Waiting-len(f.Culprits)))
 	case Network:
 		why := "the network between them, or the communication library, does not get on"
+		if f.Kernels {
+			why = "the network between them, the communication library, or a kernel before it on one of their GPUs, does not get on"
+		}
 		if f.transfers() {
 			why = "the network between them does not get on, or what they send and receive does not match"
 		}
@@ -206,6 +212,13 @@ func has(c []job.Culprit) string {
 		return "have"
 	}
 	return "has"
+}
+
+func its(c []job.Culprit) string {
+	if len(c) > 1 {
+		return "their"
+	}
+	return "its"
 }
 
 func does(c []job.Culprit) string {

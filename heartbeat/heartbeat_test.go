@@ -228,6 +228,37 @@ func TestClasses(t *testing.T) {
 			w.beats[1].Sight.Stuck = []string{"10.0.0.3:41234, 7 retransmissions"}
 			w.stand(45, nil)
 		}, "hung: all ranks have been in all_reduce #1201 for 32 s, and all of them run: the network between them, or the communication library, does not get on; rank 1 to 10.0.0.3:41234, 7 retransmissions"},
+		{"a kernel does not end", func(w *world) {
+			w.enter(0, 1, 2, 3)
+			for i := range w.beats {
+				w.beats[i].Lanes[0].Queued, w.beats[i].Lanes[0].Begun = i == 2, i != 2
+			}
+			w.enter(0, 0, 1, 3)
+			w.stand(45, nil)
+		}, "slow: rank 2 (node-1, local 0, pid 102) has been in all_reduce #1201 for 30 s, behind a kernel that does not end on its GPU; 3 others wait for it; it is asleep"},
+		{"a kernel never ends", func(w *world) {
+			w.enter(0, 1, 2, 3)
+			for i := range w.beats {
+				w.beats[i].Lanes[0].Queued, w.beats[i].Lanes[0].Begun = i > 1, i < 2
+			}
+			w.stand(605, nil)
+		}, "hung: rank 2 (node-1, local 0, pid 102) and rank 3 (node-1, local 1, pid 103) have been in all_reduce #1201 for 602 s, behind a kernel that does not end on their GPU; 2 others wait for it; rank 2 is asleep"},
+		{"kernels of all", func(w *world) {
+			w.judge.limits.GPUs = true
+			w.enter(0, 1, 2, 3)
+			for i := range w.beats {
+				w.beats[i].Lanes[0].Queued = true
+			}
+			w.stand(605, nil)
+		}, "hung: all ranks have been in all_reduce #1201 for 602 s, and all of them run: the network between them, the communication library, or a kernel before it on one of their GPUs, does not get on"},
+		{"the network, as all GPUs have begun", func(w *world) {
+			w.judge.limits.GPUs = true
+			w.enter(0, 1, 2, 3)
+			for i := range w.beats {
+				w.beats[i].Lanes[0].Begun = true
+			}
+			w.stand(45, nil)
+		}, "hung: all ranks have been in all_reduce #1201 for 32 s, and all of them run: the network between them, or the communication library, does not get on"},
 		{"all are in a collective, and bytes move", func(w *world) {
 			w.enter(0, 1, 2, 3)
 			w.stand(1000, func() { w.beats[0].Sight.Wire += 1 << 20 })
@@ -235,6 +266,12 @@ func TestClasses(t *testing.T) {
 		{"different operations", func(w *world) {
 			w.enter(0, 1, 2, 3)
 			w.beats[1].Lanes[0].Op = "broadcast"
+			w.stand(45, nil)
+		}, "hung: the ranks have waited for each other in different collectives for 32 s: rank 1 in broadcast #1201; ranks 0, 2, 3 in all_reduce of 4096 bytes #1201; that is an error in the script, and no restart mends it; it is asleep"},
+		{"different operations, and who is alone runs ahead", func(w *world) {
+			w.enter(0, 1, 2, 3)
+			w.beats[1].Lanes[0].Op = "broadcast"
+			w.enter(1, 1)
 			w.stand(45, nil)
 		}, "hung: the ranks have waited for each other in different collectives for 32 s: rank 1 in broadcast #1201; ranks 0, 2, 3 in all_reduce of 4096 bytes #1201; that is an error in the script, and no restart mends it; it is asleep"},
 		{"different sizes", func(w *world) {

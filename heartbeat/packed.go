@@ -3,6 +3,7 @@ package heartbeat
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 
 	"github.com/muster-run/muster/job"
 )
@@ -113,17 +114,20 @@ func (p *packer) beat(b *job.Beat) {
 		number(p, &s.GPUBusy)
 	}
 	number(p, &b.Second)
-	p.mixed(b.Lanes, b.Over)
-	if p.from != nil || b.Over {
+	told := slices.ContainsFunc(b.Lanes, func(l job.Lane) bool { return l.Begun || l.Queued })
+	p.marks(b.Lanes, b.Over || told, func(l *job.Lane) *bool { return &l.Mixed })
+	if p.from != nil || b.Over || told {
 		p.yes(&b.Over)
 	}
+	p.marks(b.Lanes, told, func(l *job.Lane) *bool { return &l.Begun })
+	p.marks(b.Lanes, told, func(l *job.Lane) *bool { return &l.Queued })
 }
 
-// mixed are the lanes that are so, a bit for each of the first 64; nothing, if none is and nothing follows.
-func (p *packer) mixed(lanes []job.Lane, follows bool) {
+// marks are the lanes of which something is so, a bit for each of the first 64; nothing, if it is of none and nothing follows.
+func (p *packer) marks(lanes []job.Lane, follows bool, of func(l *job.Lane) *bool) {
 	var set uint64
 	for i := range min(len(lanes), 64) {
-		if lanes[i].Mixed {
+		if *of(&lanes[i]) {
 			set |= 1 << i
 		}
 	}
@@ -132,7 +136,7 @@ func (p *packer) mixed(lanes []job.Lane, follows bool) {
 	}
 	number(p, &set)
 	for i := 0; p.from != nil && i < min(len(lanes), 64); i++ {
-		lanes[i].Mixed = set>>i&1 != 0
+		*of(&lanes[i]) = set>>i&1 != 0
 	}
 }
 

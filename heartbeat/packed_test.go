@@ -102,8 +102,8 @@ func TestPackedSize(t *testing.T) {
 func TestPackOfOtherVersions(t *testing.T) {
 	one := []job.Beat{{Rank: 1, PID: 2, Local: 3, Stack: []string{"x"}}}
 	packed := Pack(one)
-	longer := append(binary.AppendUvarint(nil, uint64(len(packed)-1+4)), packed[1:]...)
-	longer = append(longer, 0, 0, 8, 9) // the first two are mixed lanes, and whether it is over
+	longer := append(binary.AppendUvarint(nil, uint64(len(packed)-1+6)), packed[1:]...)
+	longer = append(longer, 0, 0, 0, 0, 8, 9) // the first ones are marks of lanes, and whether it is over
 	got := unpacked(t, append(longer, packed...))
 	if want := append(one, one...); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)

@@ -440,7 +440,7 @@ type kind struct {
 // kind is that of what the rank waits in; empty where it is not known.
 func (w wait) kind() kind {
 	l := w.lane
-	if l.Group == 0 || l.Op == "" || l.Mixed || l.Entered != w.number() { // what is pending is then the last that was entered
+	if l.Group == 0 || l.Op == "" || l.Mixed {
 		return kind{}
 	}
 	if strings.Contains(l.Op, "all_reduce") || strings.Contains(l.Op, "allreduce") {
@@ -537,8 +537,33 @@ func (j *Judge) together(c crowd) view {
 		v.Class = Odd
 		return v
 	}
-	v.Culprits, v.late = nil, j.limits.GPUs // what was queued behind a long kernel looks the same
+	v.Culprits = nil
+	begun, queued := c.onAccelerators(w)
+	if begun > 0 && len(queued) > 0 {
+		for _, rank := range queued {
+			v.Culprits = append(v.Culprits, j.culprit(rank))
+			v.Culprits[len(v.Culprits)-1].Queued = true
+		}
+		v.Class, v.busy = Odd, true
+		return v
+	}
+	v.Kernels = j.limits.GPUs && begun < v.Waiting
+	v.late = v.Kernels // what was queued behind a long kernel looks the same
 	return v
+}
+
+// onAccelerators is how many of those who wait in the same as w have begun it on their accelerators, and who has it queued there.
+func (c *crowd) onAccelerators(w wait) (begun int, queued []int) {
+	for _, other := range c.waits {
+		switch {
+		case other.point() != w.point():
+		case other.lane.Begun:
+			begun++
+		case other.lane.Queued:
+			queued = append(queued, other.rank)
+		}
+	}
+	return begun, queued
 }
 
 // behind compares what two ranks wait in by which of it holds the others up: collectives that all members have entered, then calls, such as

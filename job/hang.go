@@ -14,6 +14,7 @@ type Hang struct {
 	Limit    time.Duration `json:"limit,omitempty"`    // after which that is a hang
 	Ops      []string      `json:"ops,omitempty"`      // desync: what they wait in, and who
 	Stuck    []string      `json:"stuck,omitempty"`    // network: connections over which nothing gets
+	Kernels  bool          `json:"kernels,omitempty"`  // network: it may as well be an accelerator's kernel that does not end
 }
 
 // A Culprit is a rank that is waited for, and how it looks.
@@ -23,6 +24,7 @@ type Culprit struct {
 	Ended  bool     `json:"ended,omitempty"`  // its work was done
 	Halted bool     `json:"halted,omitempty"` // it cannot run: stopped, frozen, or in the kernel without end
 	Kernel bool     `json:"kernel,omitempty"` // the kernel does not let it go: state D
+	Queued bool     `json:"queued,omitempty"` // what the others wait in is queued on its accelerator, behind something that does not end
 	Looks  string   `json:"looks,omitempty"`  // "stopped, state T", "using the processor", …
 	Over   string   `json:"over,omitempty"`   // that its script has ended, and how, though the process has not: "its script is over"
 	Stack  []string `json:"stack,omitempty"`  // where its Python code is, the telling line first

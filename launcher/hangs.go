@@ -100,12 +100,19 @@ func hungVerdict(c cause) job.Verdict {
 	switch {
 	case c.Hang.Class == heartbeat.Desync:
 		v.Code = job.ExitDesync
+	case len(c.Hang.Culprits) > 0 && c.Hang.Culprits[0].Queued: // what does not end is most often the script's
 	case c.Hang.Class == heartbeat.Odd, c.Hang.Class == heartbeat.Network, len(c.Hang.Culprits) > 0 && c.Hang.Culprits[0].Halted:
 		v.Code, v.Origin = job.ExitRetry, "platform"
 	}
 	v.Hint = hungHints[c.Hang.Class]
 	if culprits := c.Hang.Culprits; len(culprits) > 0 && culprits[0].Over != "" {
 		v.Hint = "look at what that rank does at its end: handlers of atexit, threads that are no daemons; --evidence DIR keeps its stack"
+	}
+	switch culprits := c.Hang.Culprits; {
+	case len(culprits) > 0 && culprits[0].Queued:
+		v.Hint = "look at what that rank has on its GPU before the collective: a kernel of the script's own that waits for something; if it moves with the GPU, suspect the GPU"
+	case c.Hang.Kernels:
+		v.Hint += "; with TORCH_NCCL_ENABLE_TIMING=1 it is seen whose GPU has not begun the collective"
 	}
 	if c.Hang.Class == heartbeat.Network && c.Hang.Number == 0 { // what they are in could not be matched: it may be class D
 		v.Hint = hungHints[heartbeat.Desync] + "; if they do, " + v.Hint

@@ -70,6 +70,18 @@ func TestHangHintsAtBoth(t *testing.T) {
 	}
 }
 
+// A kernel that does not end is most often the script's own; where it cannot be seen whose, it is said how it can.
+func TestHangHintsAtKernels(t *testing.T) {
+	v := hungVerdict(cause{Hang: &job.Hang{Class: heartbeat.Odd, Culprits: []job.Culprit{{Rank: 2, Queued: true}}}})
+	if v.Code != job.ExitHung || v.Origin != "worker" || !strings.Contains(v.Hint, "on its GPU before the collective") {
+		t.Errorf("%+v", v)
+	}
+	v = hungVerdict(cause{Hang: &job.Hang{Class: heartbeat.Network, Number: 7, Kernels: true}})
+	if v.Code != job.ExitRetry || !strings.Contains(v.Hint, "look at the network") || !strings.Contains(v.Hint, "TORCH_NCCL_ENABLE_TIMING=1") {
+		t.Errorf("%+v", v)
+	}
+}
+
 // A hang in which others failed meanwhile is the first cause: they failed because of it.
 func TestHangComesFirst(t *testing.T) {
 	w := newWorld(t, 2).begin()

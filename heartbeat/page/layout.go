@@ -84,6 +84,8 @@ const (
 const (
 	flagBlind = 1 << iota
 	flagMixed
+	flagBegun
+	flagQueued
 )
 
 var order = binary.LittleEndian
@@ -130,7 +132,9 @@ type Lane struct {
 	Completed uint64
 	Blind     bool   // Completed is not known; Entered is the group's sequence number
 	Mixed     bool   // sends and receives went through it, which may be numbered among the collectives: members do not number alike
-	Op        string // of the collective with number Completed+1, told when it has been pending for seconds
+	Begun     bool   // by the accelerator: the collective with number Completed+1,
+	Queued    bool   // or it is behind something else there; neither: not known
+	Op        string // of that one, told when it has been pending for seconds
 	Bytes     uint64 // that this one moves; 0: not known
 }
 
@@ -212,10 +216,10 @@ func (s *Snapshot) hook(b []byte) {
 }
 
 func laneFrom(b []byte) Lane {
+	flags := order.Uint32(b[laneFlags:])
 	return Lane{
 		Group: order.Uint64(b[laneGroup:]), Entered: order.Uint64(b[laneEntered:]), Completed: order.Uint64(b[laneCompleted:]),
-		Bytes: order.Uint64(b[laneBytes:]), Blind: order.Uint32(b[laneFlags:])&flagBlind != 0,
-		Mixed:   order.Uint32(b[laneFlags:])&flagMixed != 0,
+		Bytes: order.Uint64(b[laneBytes:]), Blind: flags&flagBlind != 0, Mixed: flags&flagMixed != 0, Begun: flags&flagBegun != 0, Queued: flags&flagQueued != 0,
 		Members: int(order.Uint32(b[laneMembers:])), Name: text(b[laneName:laneOp]), Op: text(b[laneOp:lane]),
 	}
 }

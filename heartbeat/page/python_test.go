@@ -769,23 +769,30 @@ class Group:
         c10d._pg_map[self], c10d._pg_names[self], c10d._pg_group_ranks[self] = (backend, None), name, {r: i for i, r in enumerate(ranks)}
     def rank(self): return 1
     def size(self): return 4
+    def _get_backend(self, device): return self
     def _get_sequence_number_for_group(self):
         if self.number < 0: raise RuntimeError("not supported")
         return self.number
 def entry(id, name, seq, op): return {"pg_id": id, "process_group": [name, ""], "collective_seq_id": seq, "is_p2p": False,
     "profiling_name": "nccl:" + op, "input_sizes": [[4, 5], []], "input_dtypes": ["BFloat16", "Float"]}
-def status(e, c): return {"last_enqueued_collective": str(e), "last_started_collective": "-1", "last_completed_collective": str(c)}
+def status(e, c, s=-1): return {"last_enqueued_collective": str(e), "last_started_collective": str(s), "last_completed_collective": str(c)}
 def nccl(entries, active):
-    all = {"pg_status": {"0": status(9, 9), "2": status(7, 5), "10": status(3, 3), "11": status(-1, -1)}}
-    if entries: all["entries"] = [entry(0, "0", 9, "all_gather"), entry(2, "a", 7, "all_reduce"), entry(2, "a", 6, "broadcast"), entry(10, "0", 3, "all_gather")]
+    all = {"pg_status": {"0": status(9, 9), "2": status(7, 5, 5), "10": status(3, 3), "11": status(-1, -1), "12": status(4, 4, 4), "13": status(8, 8), "14": status(6, 5, 6)}}
+    if entries: all["entries"] = [entry(0, "0", 9, "all_gather"), entry(2, "a", 7, "all_reduce"), entry(2, "a", 6, "broadcast"), entry(10, "0", 3, "all_gather"),
+        entry(12, "e", 4, "all_reduce"), entry(13, "f", 8, "all_reduce"), entry(14, "g", 6, "barrier")]
+    if entries and not active: all["entries"] += [entry(12, "e", 5, "all_to_all")]  # not enqueued
     return json.dumps(all).encode()
+torch.device = str
 torch._lib._dump_nccl_trace_json = nccl
 sys._muster_hook.groups.sources += [type(sys._muster_hook.groups.sources[0])("nccl", nccl, True)]
-groups = [Group("0", "cpu:gloo,cuda:nccl", range(4)), Group("a", "nccl", [1, 3]), Group("b", "other", [1, 2], 77), Group("c", "other", [1], -1), Group("d", "nccl", [1])]
+groups = [Group("0", "cpu:gloo,cuda:nccl", range(4)), Group("a", "nccl", [1, 3]), Group("b", "other", [1, 2], 77), Group("c", "other", [1], -1), Group("d", "nccl", [1]),
+    Group("e", "nccl", [1, 2], 5), Group("f", "nccl", [0, 1], 10), Group("g", "nccl", [0, 1], 6)]
 while sys.stdin.readline():
     groups += [Group("more%d" % i, "other", [0, 1], i) for i in range(40)]
 `)
-	s := w.until(t, "named what waits", func(s Snapshot) bool { return len(s.Lanes) > 0 && s.Lanes[0].Op != "" })
+	s := w.until(t, "named what waits", func(s Snapshot) bool {
+		return len(s.Lanes) == 6 && s.Lanes[0].Op != "" && s.Lanes[1].Op != "" && s.Lanes[2].Op != "" && s.Lanes[3].Entered == s.Lanes[3].Completed
+	})
 	got := map[string]Lane{}
 	for _, l := range s.Lanes {
 		if l.Group == 0 {
@@ -796,7 +803,10 @@ while sys.stdin.readline():
 	}
 	want := map[string]Lane{
 		"0": {Name: "0", Members: 4, Entered: 3, Completed: 3},
-		"a": {Name: "a", Members: 2, Entered: 7, Completed: 5, Op: "broadcast", Bytes: 44},
+		"a": {Name: "a", Members: 2, Entered: 7, Completed: 5, Op: "broadcast", Bytes: 44, Queued: true},
+		"e": {Name: "e", Members: 2, Entered: 5, Completed: 4, Op: "all_to_all", Bytes: 44},
+		"f": {Name: "f", Members: 2, Entered: 8, Completed: 8}, // two numbers were left out
+		"g": {Name: "g", Members: 2, Entered: 6, Completed: 5, Op: "barrier", Bytes: 44, Begun: true},
 		"b": {Name: "b", Members: 2, Entered: 77, Blind: true},
 	}
 	if !reflect.DeepEqual(got, want) || s.Lanes[0].Name != "a" || s.Rank != 1 || s.World != 4 || !s.Recorder || s.Mute != "group c (other) has no recorder and no sequence number" {
@@ -806,7 +816,7 @@ while sys.stdin.readline():
 		t.Fatal(err)
 	}
 	s = w.until(t, "full", func(s Snapshot) bool { return len(s.Lanes) == maxLane })
-	if s.Lanes[0].Name != "a" || s.Mute != "43 process groups, of which the page holds 32" {
+	if s.Lanes[0].Name != "a" || s.Mute != "46 process groups, of which the page holds 32" {
 		t.Errorf("%+v", s)
 	}
 }

@@ -12,7 +12,7 @@ import sys
 SIZE, VERSION = 4096, 1
 ASK_TRACE_AT, ASK_STACKS_AT, HOOK_AT, LANES_AT, LANE, MAX_LANES = 16, 24, 256, 768, 104, 32
 RECORDER, HOOKS, STACK, EXITING, GROUPED, MET, OVER, SPAWNED, TELLS = 1, 2, 4, 8, 16, 32, 64, 128, 256
-BLIND, MIXED = 1, 2
+BLIND, MIXED, BEGUN, QUEUED = 1, 2, 4, 8
 STACK_SIGNAL = 52
 FOREVER = 1 << 63
 MAX_RECORDING = 2 << 20
@@ -729,6 +729,14 @@ class Lane:
         self.entered = self.completed = self.bytes = self.flags = 0
         self.op = ""
         self.since = self.asked = 0  # when it last moved; which collective's name we know
+        self.recorded, self.ahead = 0, [0]  # what the recorder said last; by how much the group's own number was ahead of it, of late
+
+    def issued(self, number, recorded):
+        """How many collectives the program has entered, when the group's own number was that just before the recorder was asked: one whose
+        host waits in NCCL, for a peer to connect, is not recorded as enqueued. Numbers that a program leaves out stay ahead for good."""
+        if recorded != self.recorded:
+            self.recorded, self.ahead = recorded, (self.ahead + [max(0, number - recorded)])[-8:]
+        return max(recorded, number - min(self.ahead))
 
     def move(self, entered, completed, now):
         if (entered, completed) != (self.entered, self.completed):
@@ -774,7 +782,7 @@ class Groups:
         used = set().union(*backends.values())
         for source in recorders_for(used, self.sources):
             if source.label in used:
-                found += self.recorded_lanes(source, now)
+                found += self.recorded_lanes(source, groups, now)
         self.recorded = bool(found)
         told = {lane.name for lane in found}
         for pg, name in groups:
@@ -866,8 +874,9 @@ class Groups:
         for lane in lanes:
             lane.flags |= MIXED if lane.name in mixed else 0
 
-    def recorded_lanes(self, source, now):
+    def recorded_lanes(self, source, groups, now):
         """The lanes of the groups in one recorder."""
+        numbers = {name: number_of(pg) for pg, name in groups if not self.mixes(pg)} if source.label == "nccl" else {}
         status = source.dump(False).get("pg_status", {})
         source.records = source.records or bool(status)
         names = self.names(source, status, now)
@@ -878,12 +887,14 @@ class Groups:
         for name, id in newest.items():
             lane = self.lane(name, source.label)
             s = status[id]
-            entered, completed = (max(0, int(s.get(k, 0))) for k in ("last_enqueued_collective", "last_completed_collective"))
-            lane.move(entered, completed, now)
+            entered, begun, completed = (max(0, int(s.get("last_%s_collective" % k, 0))) for k in ("enqueued", "started", "completed"))
+            lane.move(lane.issued(numbers.get(name, 0), entered), completed, now)
+            lane.flags = (BEGUN if begun > completed else QUEUED) if begun and entered > completed else 0  # begun is 0 where PyTorch does not look
             lanes.append(lane)
             if lane.waits() and now - lane.since > 3e9 and lane.asked != (id, completed):
                 lane.asked = id, completed
-                name_pending(source, id, lane)
+                if not name_pending(source, id, lane) and completed == entered:
+                    lane.ahead = [lane.entered - entered + min(lane.ahead)]  # what it has a number for is nothing that it waits in
         return lanes
 
     def recordings(self):
@@ -911,13 +922,18 @@ class Groups:
 
 
 def name_pending(source, id, lane):
-    """Says of which kind the oldest collective is that is not complete: members that disagree on it have lost each other."""
-    entries = source.dump(True, True).get("entries", [])
-    pending = [e for e in entries if str(e["pg_id"]) == id and not e.get("is_p2p") and e["collective_seq_id"] > lane.completed]
+    """Says of which kind the oldest collective is that is not complete, if the recorder has it: members that disagree on it have lost each
+    other. One that is not enqueued yet counts as complete to the recorder."""
+    for active in True, False:
+        entries = source.dump(True, active).get("entries", [])
+        pending = [e for e in entries if str(e["pg_id"]) == id and not e.get("is_p2p") and e["collective_seq_id"] == lane.completed + 1]
+        if pending:
+            break
     if pending:
-        first = min(pending, key=lambda e: e["collective_seq_id"])
+        first = pending[0]
         lane.op = first.get("profiling_name", "").split(":")[-1]
         lane.bytes = sum(map(bytes_of, first.get("input_sizes", []), first.get("input_dtypes", [])))
+    return bool(pending)
 
 
 WIDTHS = {"Double": 8, "Long": 8, "ComplexFloat": 8, "ComplexDouble": 16, "Float": 4, "Int": 4, "Half": 2, "BFloat16": 2, "Short": 2}
@@ -980,6 +996,14 @@ def backends_of(c10d, pg):
     text = str(getattr(c10d, "_pg_map", {}).get(pg, ("",))[0])
     names = {part.split(":")[-1] for part in text.split(",")}
     return names | {"gloo", "nccl"} if "undefined" in names else names
+
+
+def number_of(pg):
+    """The number of the collective that this process was the last to enter in a group's NCCL; 0 if it does not say."""
+    try:
+        return pg._get_backend(sys.modules["torch"].device("cuda"))._get_sequence_number_for_group()
+    except Exception:
+        return 0
 
 
 def time_out(pg):

@@ -1,4 +1,4 @@
-"""A training in small, gloo on CPU, in which something goes wrong, or only looks as if it did.
+"""A training in small, gloo on CPU or NCCL on a GPU, in which something goes wrong, or only looks as if it did.
 
 train.py SCENE [--rank R] [--at STEP] [--steps N] [--pause SECONDS] [--long SECONDS] [--model ddp|fsdp|fsdp1|pipe|batch]
 
@@ -17,6 +17,9 @@ import sys
 import threading
 import time
 from datetime import timedelta
+
+if "--device=cuda" in sys.argv:
+    os.environ["NCCL_HOSTID"] = os.environ["RANK"]  # ranks may share a GPU if NCCL takes each for a machine of its own
 
 import torch
 import torch.distributed as dist
@@ -191,7 +194,43 @@ def partition():
         time.sleep(0.05)
 
 
+# What only a GPU does.
+
+@training
+def kernel():
+    """A kernel that does not end, while the program goes on."""
+    for _ in range(1000):
+        torch.cuda._sleep(1 << 40)
+
+
+@training
+def illegal():
+    wild = torch.cuda._compile_kernel('extern "C" __global__ void wild(float *x) { x[1ull << 40] = 1; }', "wild")
+    wild(grid=(1, 1, 1), block=(1, 1, 1), args=[torch.ones(1)])
+    torch.cuda.synchronize()
+
+
+@training
+def assertion():
+    torch.ones(4)[torch.tensor([9])]
+    torch.cuda.synchronize()
+
+
+@training
+def memory():
+    torch.empty(1 << 50, dtype=torch.uint8)
+
+
 # What is healthy, but may look as if it were not.
+
+@training
+def slow_kernel():
+    """Rank R's GPU takes ten times as long as the others'."""
+    torch.cuda._sleep(int(10 * args.pause * 1.7e9))
+
+
+slow_kernel.every = True
+
 
 @training
 def checkpoint():
@@ -417,10 +456,10 @@ def shard(model):
         return nn.parallel.DistributedDataParallel(model)
     if args.model == "fsdp1":
         from torch.distributed.fsdp import FullyShardedDataParallel
-        return FullyShardedDataParallel(model, device_id=torch.device("cpu"))
+        return FullyShardedDataParallel(model, device_id=torch.device(args.device))
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
-    mesh = init_device_mesh("cpu", (size,))
+    mesh = init_device_mesh(args.device, (size,))
     for layer in model:
         if isinstance(layer, nn.Linear):
             fully_shard(layer, mesh=mesh)
@@ -442,12 +481,16 @@ options.add_argument("--steps", type=int, default=1 << 30)
 options.add_argument("--pause", type=float, default=0.2)
 options.add_argument("--long", type=float, default=6)
 options.add_argument("--model", default="ddp")
+options.add_argument("--device", default="cpu", help="with cuda, all ranks are on the first GPU, by NCCL")
+options.add_argument("--sync", type=int, default=1, help="look at the loss each N steps; 0: never")
 args = options.parse_args()
 assert args.scene in SCENES or args.scene in ("well", "uneven"), sorted(SCENES)
 
 torch.set_num_threads(1)
 torch.manual_seed(1)
-dist.init_process_group("gloo", timeout=timedelta(minutes=30))
+if args.device != "cpu":
+    torch.set_default_device(args.device)
+dist.init_process_group("gloo" if args.device == "cpu" else "nccl", timeout=timedelta(minutes=30))
 rank, size, turn = dist.get_rank(), dist.get_world_size(), int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 print("pid", os.getpid(), flush=True)
 if turn:
@@ -464,8 +507,11 @@ with join:
             break
         at(step)
         optimizer.zero_grad()
-        model(batch).square().mean().backward()
+        loss = model(batch).square().mean()
+        loss.backward()
         optimizer.step()
+        if args.sync and step % args.sync == 0:
+            loss.item()
         say(step)
         time.sleep(args.pause)
 dist.barrier()
