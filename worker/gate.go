@@ -13,6 +13,7 @@ import (
 // would find none. The kernel takes long to give back what a process had there, and something that a worker started may have
 // got away.
 type gate struct {
+	job     string // whose workers these are
 	devices []string
 	before  []proc.Process // who had them open when the round began: not ours to wait for
 }
@@ -22,14 +23,14 @@ const (
 	gateLook = 20 * time.Millisecond // between two looks
 )
 
-func newGate(devices []string) gate {
+func newGate(job string, devices []string) gate {
 	before, _ := table.Users(devices...) // a table that cannot be read shows nobody later either
-	return gate{devices, before}
+	return gate{job, devices, before}
 }
 
 // gateOf is the gate of a round that began before our time: whoever is not of its workers' trees had the devices before.
-func gateOf(devices []string, heirs []Heir) gate {
-	g := newGate(devices)
+func gateOf(job string, devices []string, heirs []Heir) gate {
+	g := newGate(job, devices)
 	if len(g.before) == 0 {
 		return g
 	}
@@ -48,7 +49,7 @@ func gateOf(devices []string, heirs []Heir) gate {
 	return g
 }
 
-// wait returns when nobody has a device open who had not before. The error names who does not let go.
+// wait returns when nobody has a device open who had not before, but for other jobs' workers, which may share it. The error names who does not let go.
 func (g gate) wait() error {
 	for end := time.Now().Add(gateTime); ; {
 		users := g.users()
@@ -63,10 +64,16 @@ func (g gate) wait() error {
 	}
 }
 
+// others reports whether p belongs to a worker of another job.
+func (g gate) others(p proc.Process) bool {
+	tag := table.Getenv(p.PID, proc.TagName)
+	return tag != "" && !strings.HasPrefix(tag, g.job+"/")
+}
+
 func (g gate) users() (names []string) {
 	now, _ := table.Users(g.devices...)
 	for _, p := range now {
-		if !slices.ContainsFunc(g.before, func(old proc.Process) bool { return old.PID == p.PID && old.Start == p.Start }) {
+		if !slices.ContainsFunc(g.before, func(old proc.Process) bool { return old.PID == p.PID && old.Start == p.Start }) && !g.others(p) {
 			names = append(names, fmt.Sprintf("process %d (%s)", p.PID, p.Name))
 		}
 	}

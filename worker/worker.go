@@ -111,7 +111,7 @@ func (e *StartError) Unwrap() error { return e.Err }
 
 func newGroup(tasks []job.Task, opt Options) *Group {
 	g := &Group{
-		opt: opt, processes: opt.Processes, nonce: rand.Text()[:8], gate: gateOf(opt.Devices, opt.Heirs), exits: make(chan Exit, len(tasks)),
+		opt: opt, processes: opt.Processes, nonce: rand.Text()[:8], gate: gateOf(opt.Job, opt.Devices, opt.Heirs), exits: make(chan Exit, len(tasks)),
 		killed: make(chan struct{}), gone: make(chan struct{}), stopping: make(chan struct{}),
 	}
 	for range tasks {

@@ -235,7 +235,8 @@ func (r *run) await(text string) {
 	}
 }
 
-// A group is gone when nobody of it has an accelerator open any more; who had it before is not waited for, and who got away is named.
+// A group is gone when nobody of it has an accelerator open any more; who had it before, or is another job's, is not waited for, and who got
+// away is named.
 func TestGate(t *testing.T) {
 	device := t.TempDir() + "/nvidia0"
 	f, err := os.Create(device)
@@ -251,13 +252,17 @@ func TestGate(t *testing.T) {
 	}
 	r = start(t, shell("echo up; while [ ! -e "+got+" ]; do sleep 0.01; done"), func(o *worker.Options) { o.Devices = []string{device} })
 	r.await("up")
-	other, err := first.Start(t.Context(), proc.Spec{Argv: []string{"sh", "-c", "exec 3<" + device + "; echo open; exec sleep 1000"}, Env: os.Environ()})
-	if err != nil {
-		t.Fatal(err)
+	hold := func(environ ...string) *proc.Child {
+		c, err := first.Start(t.Context(), proc.Spec{Argv: []string{"sh", "-c", "exec 3<" + device + "; echo open; exec sleep 1000"}, Env: append(environ, os.Environ()...)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Stdout.Read(make([]byte, 10)); err != nil { // it has it open
+			t.Fatal(err)
+		}
+		return c
 	}
-	if _, err := other.Stdout.Read(make([]byte, 10)); err != nil { // it has it open
-		t.Fatal(err)
-	}
+	other, neighbour := hold(), hold(proc.TagName+"="+jobID()+"-of-others/0/0/x")
 	if err := os.WriteFile(got, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -271,6 +276,12 @@ func TestGate(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.end()
+	if err := r.Stop(t.Context(), worker.Stopping{}); err != nil {
+		t.Error(err)
+	}
+	if err := first.KillTree(t.Context(), neighbour.PID); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // An agent that died had started some of its workers: they go on, and the others are started.
