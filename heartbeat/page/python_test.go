@@ -786,12 +786,18 @@ torch.device = str
 torch._lib._dump_nccl_trace_json = nccl
 sys._muster_hook.groups.sources += [type(sys._muster_hook.groups.sources[0])("nccl", nccl, True)]
 groups = [Group("0", "cpu:gloo,cuda:nccl", range(4)), Group("a", "nccl", [1, 3]), Group("b", "other", [1, 2], 77), Group("c", "other", [1], -1), Group("d", "nccl", [1]),
-    Group("e", "nccl", [1, 2], 5), Group("f", "nccl", [0, 1], 10), Group("g", "nccl", [0, 1], 6)]
+    Group("e", "nccl", [1, 2], 5), Group("f", "nccl", [0, 1], 10), Group("g", "nccl", [0, 1], 6), Group("h", "nccl", [1, 3], 1)]
 while sys.stdin.readline():
     groups += [Group("more%d" % i, "other", [0, 1], i) for i in range(40)]
 `)
 	s := w.until(t, "named what waits", func(s Snapshot) bool {
-		return len(s.Lanes) == 6 && s.Lanes[0].Op != "" && s.Lanes[1].Op != "" && s.Lanes[2].Op != "" && s.Lanes[3].Entered == s.Lanes[3].Completed
+		named := 0
+		for _, l := range s.Lanes {
+			if l.Op != "" {
+				named++
+			}
+		}
+		return len(s.Lanes) == 7 && named == 3 && s.Lanes[4].Entered == s.Lanes[4].Completed
 	})
 	got := map[string]Lane{}
 	for _, l := range s.Lanes {
@@ -807,6 +813,7 @@ while sys.stdin.readline():
 		"e": {Name: "e", Members: 2, Entered: 5, Completed: 4, Op: "all_to_all", Bytes: 44},
 		"f": {Name: "f", Members: 2, Entered: 8, Completed: 8}, // two numbers were left out
 		"g": {Name: "g", Members: 2, Entered: 6, Completed: 5, Op: "barrier", Bytes: 44, Begun: true},
+		"h": {Name: "h", Members: 2, Entered: 1}, // NCCL makes connections
 		"b": {Name: "b", Members: 2, Entered: 77, Blind: true},
 	}
 	if !reflect.DeepEqual(got, want) || s.Lanes[0].Name != "a" || s.Rank != 1 || s.World != 4 || !s.Recorder || s.Mute != "group c (other) has no recorder and no sequence number" {
@@ -816,8 +823,29 @@ while sys.stdin.readline():
 		t.Fatal(err)
 	}
 	s = w.until(t, "full", func(s Snapshot) bool { return len(s.Lanes) == maxLane })
-	if s.Lanes[0].Name != "a" || s.Mute != "46 process groups, of which the page holds 32" {
+	if s.Lanes[0].Name != "a" || s.Mute != "47 process groups, of which the page holds 32" {
 		t.Errorf("%+v", s)
+	}
+}
+
+// What PyTorch knows by a newer name it does not warn of by the older one, which an older PyTorch needs; what the user gave another value stays.
+func TestOldNames(t *testing.T) {
+	_, path := newPage(t)
+	hook := unpacked(t)
+	const names = "TORCH_NCCL_ASYNC_ERROR_HANDLING NCCL_ASYNC_ERROR_HANDLING TORCH_FR_BUFFER_SIZE TORCH_NCCL_TRACE_BUFFER_SIZE"
+	for _, c := range []struct{ vars, want string }{
+		{"TORCH_NCCL_ASYNC_ERROR_HANDLING=1 NCCL_ASYNC_ERROR_HANDLING=1", "1 None 2000 2000"}, // of 2.8
+		{"TORCH_NCCL_ASYNC_ERROR_HANDLING=1 NCCL_ASYNC_ERROR_HANDLING=3", "1 3 2000 2000"},
+		{"NCCL_ASYNC_ERROR_HANDLING=1", "None 1 2000 2000"},
+		{"TORCH_NCCL_ASYNC_ERROR_HANDLING=1 NCCL_ASYNC_ERROR_HANDLING=1 FAKE_TORCH=old", "1 1 2000 2000"},
+	} {
+		got := scene{vars: strings.Fields(c.vars), script: `
+import torch
+print(*[os.environ.get(n) for n in "` + names + `".split()])
+`}.run(t, python(t, "debian"), func(given func(string) (string, bool)) []Var { return Env(hook, path, given) })
+		if !strings.HasPrefix(got, c.want+"\n") {
+			t.Errorf("%s: %s", c.vars, got)
+		}
 	}
 }
 

@@ -331,7 +331,7 @@ class Hook:
 
         os.register_at_fork(before=self.rest, after_in_parent=self.go_on, after_in_child=self.let_go)
         atexit.register(self.finish)
-        for part in (take_old_name, self.listen, self.count_steps, self.count_calls, self.stay_over_exec):
+        for part in (take_old_names, self.listen, self.count_steps, self.count_calls, self.stay_over_exec):
             self.attempt(part)
         self.tell()
         self.go_on()
@@ -729,14 +729,7 @@ class Lane:
         self.entered = self.completed = self.bytes = self.flags = 0
         self.op = ""
         self.since = self.asked = 0  # when it last moved; which collective's name we know
-        self.recorded, self.ahead = 0, [0]  # what the recorder said last; by how much the group's own number was ahead of it, of late
-
-    def issued(self, number, recorded):
-        """How many collectives the program has entered, when the group's own number was that just before the recorder was asked: one whose
-        host waits in NCCL, for a peer to connect, is not recorded as enqueued. Numbers that a program leaves out stay ahead for good."""
-        if recorded != self.recorded:
-            self.recorded, self.ahead = recorded, (self.ahead + [max(0, number - recorded)])[-8:]
-        return max(recorded, number - min(self.ahead))
+        self.inside = 0, False  # a number that the group has and the recorder's count has not; whether it is of a collective
 
     def move(self, entered, completed, now):
         if (entered, completed) != (self.entered, self.completed):
@@ -789,7 +782,8 @@ class Groups:
             if not any(s.records and s.label in backends[name] for s in self.sources):
                 found.append(self.counted_lane(pg, name, now, " and ".join(sorted(backends[name]))))
             elif name not in told:
-                found.append(self.unrecorded_lane(pg, name, now))
+                first = backends[name] == {"nccl"} and not self.mixes(pg)
+                found.append(self.first_lane(pg, name, now) if first else self.unrecorded_lane(pg, name, now))
         found = [lane for lane in found if lane]
         if self.mixed:
             self.mix(c10d, groups, found)
@@ -848,6 +842,15 @@ class Groups:
         self.mute = "PyTorch %s has no recorder for %s" % (sys.modules["torch"].__version__, backend)
         return lane
 
+    def first_lane(self, pg, name, now):
+        """A group of NCCL's of which the recorder has nothing yet: who has a number is in its first collective, in which NCCL waits for all."""
+        number = number_of(pg)
+        if not number:
+            return None
+        lane = self.lane(name, "nccl")
+        lane.move(number, number - 1, now)
+        return lane
+
     def unrecorded_lane(self, pg, name, now):
         """A group that is in use, though its recorder tells nothing of it: of gloo's it records no sends and receives. A collective may
         have begun just now, behind the recorder's answer."""
@@ -888,13 +891,15 @@ class Groups:
             lane = self.lane(name, source.label)
             s = status[id]
             entered, begun, completed = (max(0, int(s.get("last_%s_collective" % k, 0))) for k in ("enqueued", "started", "completed"))
-            lane.move(lane.issued(numbers.get(name, 0), entered), completed, now)
             lane.flags = (BEGUN if begun > completed else QUEUED) if begun and entered > completed else 0  # begun is 0 where PyTorch does not look
+            number = numbers.get(name, 0)
+            if number > entered == completed and enqueues(source, id, lane, number, now):
+                entered, completed = number, number - 1
+            lane.move(entered, completed, now)
             lanes.append(lane)
             if lane.waits() and now - lane.since > 3e9 and lane.asked != (id, completed):
                 lane.asked = id, completed
-                if not name_pending(source, id, lane) and completed == entered:
-                    lane.ahead = [lane.entered - entered + min(lane.ahead)]  # what it has a number for is nothing that it waits in
+                name_pending(source, id, lane)
         return lanes
 
     def recordings(self):
@@ -921,19 +926,27 @@ class Groups:
         return names
 
 
+def enqueues(source, id, lane, number, now):
+    """Whether the host waits in NCCL with the collective of that number, for a peer to connect: that is recorded, and not counted as enqueued.
+    Others that have a number are part of a CUDA graph, and are not recorded."""
+    if lane.inside[0] != number and now - lane.since > 1e9:
+        lane.inside = number, bool(recorded(source, id, number, False))
+    return lane.inside == (number, True)
+
+
+def recorded(source, id, number, active):
+    """What a recorder has of the collective of a group with that number; active: if it takes it for pending."""
+    entries = source.dump(True, active).get("entries", [])
+    return [e for e in entries if str(e["pg_id"]) == id and not e.get("is_p2p") and e["collective_seq_id"] == number]
+
+
 def name_pending(source, id, lane):
-    """Says of which kind the oldest collective is that is not complete, if the recorder has it: members that disagree on it have lost each
-    other. One that is not enqueued yet counts as complete to the recorder."""
-    for active in True, False:
-        entries = source.dump(True, active).get("entries", [])
-        pending = [e for e in entries if str(e["pg_id"]) == id and not e.get("is_p2p") and e["collective_seq_id"] == lane.completed + 1]
-        if pending:
-            break
-    if pending:
-        first = pending[0]
+    """Says of which kind the oldest collective is that is not complete: members that disagree on it have lost each other. One that is not
+    enqueued yet is complete to the recorder."""
+    number = lane.completed + 1
+    for first in (recorded(source, id, number, True) or recorded(source, id, number, False))[:1]:
         lane.op = first.get("profiling_name", "").split(":")[-1]
         lane.bytes = sum(map(bytes_of, first.get("input_sizes", []), first.get("input_dtypes", [])))
-    return bool(pending)
 
 
 WIDTHS = {"Double": 8, "Long": 8, "ComplexFloat": 8, "ComplexDouble": 16, "Float": 4, "Int": 4, "Half": 2, "BFloat16": 2, "Short": 2}
@@ -1176,12 +1189,16 @@ def start_time():
         return int(f.read().rpartition(b")")[2].split()[19])
 
 
-def take_old_name():
-    """The recorder's size is set by two names, of which PyTorch since 2.9 knows both, and warns of the older one."""
-    new, old = (os.environ.get(n) for n in SIZES)
-    major, minor = sys.modules["torch"].__version__.split(".")[:2]
-    if new is not None and new == old and (int(major), int(minor)) >= (2, 9):
-        del os.environ[SIZES[1]]
+RENAMED = (2, 9, SIZES), (2, 2, ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING"))
+
+
+def take_old_names():
+    """Some things are set by two names, of which newer versions of PyTorch know both, and warn of the older one."""
+    version = sys.modules["torch"].__version__.split(".")
+    for major, minor, names in RENAMED:
+        new, old = (os.environ.get(n) for n in names)
+        if new is not None and new == old and (int(version[0]), int(version[1])) >= (major, minor):
+            del os.environ[names[1]]
 
 
 def take_out_of_environment():

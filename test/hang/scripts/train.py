@@ -187,6 +187,19 @@ skip_last.all = True
 
 
 @training
+def first():
+    """One rank does not come to the first collective of a new group, for which NCCL makes connections."""
+    group = dist.new_group()
+    if rank == args.rank:
+        while True:
+            time.sleep(1)  # here: first
+    dist.all_reduce(torch.ones(4), group=group)
+
+
+first.all = True
+
+
+@training
 def partition():
     """Waits for the network to be cut, and goes on."""
     print("cut", flush=True)
@@ -199,8 +212,7 @@ def partition():
 @training
 def kernel():
     """A kernel that does not end, while the program goes on."""
-    for _ in range(1000):
-        torch.cuda._sleep(1 << 40)
+    torch.cuda._sleep(1 << 50)
 
 
 @training
@@ -222,6 +234,26 @@ def memory():
 
 
 # What is healthy, but may look as if it were not.
+
+@training
+def captured():
+    """The steps after this replay a CUDA graph, whose collectives nobody counts."""
+    x, graph = torch.ones(1 << 20), torch.cuda.CUDAGraph()
+    dist.all_reduce(x)
+    with torch.cuda.graph(graph):
+        dist.all_reduce(x)
+        x.div_(size)
+    for step in range(args.at, args.steps):
+        graph.replay()
+        torch.cuda.synchronize()
+        say(step)
+        time.sleep(args.pause)
+    dist.barrier()
+    end()
+
+
+captured.all = True
+
 
 @training
 def slow_kernel():
@@ -482,6 +514,7 @@ options.add_argument("--pause", type=float, default=0.2)
 options.add_argument("--long", type=float, default=6)
 options.add_argument("--model", default="ddp")
 options.add_argument("--device", default="cpu", help="with cuda, all ranks are on the first GPU, by NCCL")
+options.add_argument("--timeout", type=float, default=30, help="of the process group, in minutes")
 options.add_argument("--sync", type=int, default=1, help="look at the loss each N steps; 0: never")
 args = options.parse_args()
 assert args.scene in SCENES or args.scene in ("well", "uneven"), sorted(SCENES)
@@ -490,7 +523,7 @@ torch.set_num_threads(1)
 torch.manual_seed(1)
 if args.device != "cpu":
     torch.set_default_device(args.device)
-dist.init_process_group("gloo" if args.device == "cpu" else "nccl", timeout=timedelta(minutes=30))
+dist.init_process_group("gloo" if args.device == "cpu" else "nccl", timeout=timedelta(minutes=args.timeout))
 rank, size, turn = dist.get_rank(), dist.get_world_size(), int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 print("pid", os.getpid(), flush=True)
 if turn:
