@@ -18,7 +18,7 @@ const machines = "../topology/testdata/machines"
 var routes = map[string]string{
 	"aws-p5.48xlarge": "enp71s0", "azure-nd96isr-h100-v5": "eth0", "dgx-a100": "ibp97s0f0", "dgx-h100": "enp3s0",
 	"gb200-nvl72-tray": "enP6p3s0f0np0", "roce-8xa800-4nic": "bond0", "workstation-1gpu": "enp5s0", "mi300x-8gpu-baremetal": "",
-	"aws-p4d.24xlarge": "ens5", "azure-nd96isr-mi300x-v5": "eth0", "kvm-8xh100-flat": "eth0", "oci-bm.gpu.h100.8": "eth0",
+	"aws-p4d.24xlarge": "ens5", "azure-nd96isr-mi300x-v5": "eth0", "kvm-8xh100-flat": "eth0", "oci-bm.gpu.h100.8": "eth0", "vm-1xh200": "eth0",
 }
 
 func described(t testing.TB, name string) string {
