@@ -80,6 +80,7 @@ var asides = []struct{ page, begins, file, has string }{
 	{"docs/events.md", "{namespace=", "docs/events.md", "schema = `muster.event/1`"}, // Loki's own
 	{"docs/evidence.md", "DIR/JOB/round-0", "evidence/bundle_test.go", "connections"},
 	{"docs/hangs.md", "muster: this may be a hang", "heartbeat/heartbeat_test.go", "for 32 s; 3 others wait in it; it is in dataset.py:88 __getitem__ at /mnt/data (in the kernel, state D)"},
+	{"docs/hangs.md", "muster: hang: rank 2 (node-1, local 0, pid 1180)", "heartbeat/heartbeat_test.go", " s, behind a kernel that does not end on its GPU; 3 others wait for it; it is "},
 	{"docs/hangs.md", "muster: hang", "heartbeat/heartbeat_test.go", " has sent and received nothing for "},
 	{"docs/hangs.md", "muster: the others wait", "heartbeat/heartbeat_test.go", ": it comes last in "},
 	{"docs/observe.md", "muster: this may be a hang", "heartbeat/heartbeat_test.go", "training goes on after 50 s: it was no hang, which counts as a false alarm"},
