@@ -66,6 +66,23 @@ func TestAsk(t *testing.T) {
 	}
 }
 
+// What nvidia-smi knows all of is asked at once, and what a machine does not have is not asked for.
+func TestAskAtOnce(t *testing.T) {
+	m, asked := twoGPUs(), 0
+	m.GPUs = m.GPUs[2:]
+	m.Ask(func(args ...string) (string, error) {
+		asked++
+		return smi(map[string]string{
+			"uuid,name": "00000000:52:00.0, GPU-b, NVIDIA H100 80GB HBM3\n",
+			"mig.mode.current,ecc.mode.current,ecc.errors.uncorrected.volatile.total,fabric.state,fabric.status,fabric.clusterUuid,fabric.cliqueId": "00000000:52:00.0, Disabled, Enabled, 3, Completed, Success, 00ab, 7\n",
+		})(args...)
+	}, func(error) bool { return false })
+	g := m.GPUs[0].Told
+	if asked != 2 || len(m.Unknown) > 0 || g.MIG != "Disabled" || g.ECC != "Enabled" || *g.Uncorrected != 3 || g.Fabric != "Completed" || g.FabricCluster != "00ab" || g.Clique != "7" {
+		t.Errorf("asked %d times, unknown %q: %+v", asked, m.Unknown, g)
+	}
+}
+
 // An nvidia-smi that says nothing, or cannot, is asked no more.
 func TestAskInVain(t *testing.T) {
 	hangs := errors.New("does not end within 10s")

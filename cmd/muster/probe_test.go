@@ -61,7 +61,7 @@ esac`)
 	if err := json.Unmarshal([]byte(p.out.String()), &got); err != nil {
 		t.Fatal(err, p.out.String())
 	}
-	if got.Platform != "dgx" || got.NVSwitches != 4 || len(got.GPUs) != 8 || len(got.HCAs) != 12 || len(got.Affinity) != 8 || len(got.Unknown) != 4 {
+	if got.Platform != "dgx" || got.NVSwitches != 4 || len(got.GPUs) != 8 || len(got.HCAs) != 12 || len(got.Affinity) != 8 || len(got.Unknown) != 3 {
 		t.Fatalf("%+v", got)
 	}
 	g, h, down, a := got.GPUs[0], got.HCAs[0], got.HCAs[2], got.Affinity[7]
