@@ -251,14 +251,39 @@ func TestClasses(t *testing.T) {
 			}
 			w.stand(605, nil)
 		}, "hung: all ranks have been in all_reduce #1201 for 602 s, and all of them run: the network between them, the communication library, or a kernel before it on one of their GPUs, does not get on"},
+		{"a collective behind another one", func(w *world) {
+			for r := range 2 {
+				w.beats[r].Lanes = append(w.beats[r].Lanes, job.Lane{Group: 0x77, Name: "tp", Op: "all_gather", Members: 2, Entered: 5000, Completed: 4999, Begun: true})
+			}
+			w.look()
+			w.enter(0, 1, 2, 3)
+			for i := range w.beats {
+				w.beats[i].Lanes[0].Queued, w.beats[i].Lanes[0].Begun = i < 2, i > 1
+			}
+			w.stand(45, nil)
+		}, "hung: all ranks have been in all_reduce #1201 for 32 s, and all of them run: the network between them, or the communication library, does not get on"},
+		{"numbers of sends and receives", func(w *world) {
+			w.enter(0, 1, 2, 3)
+			for i := range w.beats {
+				w.beats[i].Lanes[0].Queued, w.beats[i].Lanes[0].Begun, w.beats[i].Lanes[0].Mixed = i == 2, i != 2, true
+			}
+			w.stand(45, nil)
+		}, "hung: all ranks have been in all_reduce for 32 s, and all of them run: the script takes them different ways, or the network between them, or the communication library, does not get on"},
+		{"all make a group, on machines with GPUs", func(w *world) {
+			w.judge.limits.GPUs = true
+			for i := range w.beats {
+				w.beats[i].Lanes = append(w.beats[i].Lanes, job.Lane{Entered: 5, Completed: 4, Op: "new_group"})
+			}
+			w.stand(605, nil)
+		}, "hung: all ranks have been in new_group for 602 s, and all of them run: the script takes them different ways, or the network between them, or the communication library, does not get on"},
 		{"the network, as all GPUs have begun", func(w *world) {
 			w.judge.limits.GPUs = true
 			w.enter(0, 1, 2, 3)
 			for i := range w.beats {
 				w.beats[i].Lanes[0].Begun = true
 			}
-			w.stand(45, nil)
-		}, "hung: all ranks have been in all_reduce #1201 for 32 s, and all of them run: the network between them, or the communication library, does not get on"},
+			w.stand(605, nil)
+		}, "hung: all ranks have been in all_reduce #1201 for 602 s, and all of them run: the network between them, or the communication library, does not get on"},
 		{"all are in a collective, and bytes move", func(w *world) {
 			w.enter(0, 1, 2, 3)
 			w.stand(1000, func() { w.beats[0].Sight.Wire += 1 << 20 })

@@ -547,19 +547,24 @@ func (j *Judge) together(c crowd) view {
 		v.Class, v.busy = Odd, true
 		return v
 	}
-	v.Kernels = j.limits.GPUs && begun < v.Waiting
-	v.late = v.Kernels // what was queued behind a long kernel looks the same
+	v.late = j.limits.GPUs // what was queued behind a long kernel looks the same
+	v.Kernels = v.late && w.lane.Group != 0 && !w.lane.Mixed && begun < v.Waiting
 	return v
 }
 
-// onAccelerators is how many of those who wait in the same as w have begun it on their accelerators, and who has it queued there.
+// onAccelerators is how many of those who wait in the same as w have begun it on their accelerators, and who has it queued there, behind no
+// collective.
 func (c *crowd) onAccelerators(w wait) (begun int, queued []int) {
+	inAnother := map[int]bool{}
+	for _, other := range c.waits {
+		inAnother[other.rank] = inAnother[other.rank] || other.lane.Begun && other.point() != w.point()
+	}
 	for _, other := range c.waits {
 		switch {
-		case other.point() != w.point():
+		case other.point() != w.point() || other.lane.Mixed:
 		case other.lane.Begun:
 			begun++
-		case other.lane.Queued:
+		case other.lane.Queued && !inAnother[other.rank]:
 			queued = append(queued, other.rank)
 		}
 	}

@@ -437,6 +437,7 @@ class Hook:
         first = self.wall() % 1 < 0.1
         if self.spawned and os.path.exists(self.spawned):
             self.flags |= SPAWNED
+        self.groups.steps = self.steps
         for part in (self.groups.look, self.listen_again, self.try_answer, self.look_for_end):
             self.attempt(part)
         self.remember(first)
@@ -729,7 +730,7 @@ class Lane:
         self.entered = self.completed = self.bytes = self.flags = 0
         self.op = ""
         self.since = self.asked = 0  # when it last moved; which collective's name we know
-        self.inside = 0, False  # a number that the group has and the recorder's count has not; whether it is of a collective
+        self.claim = Claim()
 
     def move(self, entered, completed, now):
         if (entered, completed) != (self.entered, self.completed):
@@ -742,6 +743,25 @@ class Lane:
         return self.entered > self.completed and not self.flags & BLIND
 
 
+class Claim:
+    """That the host waits inside NCCL with the collective that has a group's own number, where the recorder does not count that as enqueued.
+    A number alone does not prove it: those of collectives that a CUDA graph has captured are counted by nobody. Who waits there does nothing else."""
+
+    def __init__(self):
+        self.number, self.past, self.went_on, self.proved, self.at, self.wait = 0, None, False, False, 0, 0
+
+    def holds(self, number, past, now, proof):
+        """past is what the process has done otherwise. The proof is asked for when that has been the same for a second, and then less and
+        less often."""
+        if (number, past) != (self.number, self.past):
+            self.went_on = number == self.number
+            self.number, self.past, self.proved, self.at, self.wait = number, past, False, now + 1e9, 1e9
+        if not self.proved and now >= self.at:
+            self.wait = min(2 * self.wait, 60e9)
+            self.at, self.proved = now + self.wait, calls_torch() and proof()
+        return self.proved
+
+
 class Groups:
     """The process groups of this process, by what PyTorch's own records say of them."""
 
@@ -751,6 +771,8 @@ class Groups:
         self.recorded, self.limit, self.mute = False, 0, ""
         self.learn_at = {}
         self.met = False  # whether any collective was entered, or something sent, in a group that may be gone
+        self.steps, self.past = 0, ()  # of optimizers; and with them, what all recorders said last
+        self.timed = self.unnamed = False  # whether PyTorch looks at when collectives begin
         self.mixed, self.unrecorded = set(), {}  # groups that send and receive; what groups count of which no recorder tells
         self.sources = recorders()
 
@@ -773,17 +795,25 @@ class Groups:
         self.survey(c10d, groups)
         backends = {name: backends_of(c10d, pg) for pg, name in groups}
         used = set().union(*backends.values())
-        for source in recorders_for(used, self.sources):
-            if source.label in used:
-                found += self.recorded_lanes(source, groups, now)
+        numbers = {name: number_of(pg) for pg, name in groups if "nccl" in backends[name]}
+        sources = [source for source in recorders_for(used, self.sources) if source.label in used]
+        statuses = [(source, source.dump(False).get("pg_status", {})) for source in sources]
+        self.past = self.steps, [[s.get("last_enqueued_collective") for s in status.values()] for _, status in statuses]
+        known, self.unnamed = set(), False  # groups that NCCL's recorder has; whether a recorder has one of which it is not known which it is
+        for source, status in statuses:
+            lanes = self.recorded_lanes(source, status, numbers if source.label == "nccl" else {}, now)
+            known |= {lane.name for lane in lanes if source.label == "nccl"}
+            found += lanes
         self.recorded = bool(found)
         told = {lane.name for lane in found}
         for pg, name in groups:
-            if not any(s.records and s.label in backends[name] for s in self.sources):
+            first = numbers.get(name) == 1 and name not in known and self.first_lane(name, now)
+            if first:
+                found.append(first)
+            elif not any(s.records and s.label in backends[name] for s in self.sources):
                 found.append(self.counted_lane(pg, name, now, " and ".join(sorted(backends[name]))))
             elif name not in told:
-                first = backends[name] == {"nccl"} and not self.mixes(pg)
-                found.append(self.first_lane(pg, name, now) if first else self.unrecorded_lane(pg, name, now))
+                found.append(self.unrecorded_lane(pg, name, now))
         found = [lane for lane in found if lane]
         if self.mixed:
             self.mix(c10d, groups, found)
@@ -812,6 +842,8 @@ class Groups:
         for pg, name in groups:
             if name in self.known and self.known[name][0] == id(pg):
                 continue
+            for names_by_id in self.ids.values():  # those of a group that is gone
+                names_by_id.update({old: None for old, of in names_by_id.items() if of == name})
             ranks = sorted(getattr(c10d, "_pg_group_ranks", {}).get(pg, {}))
             self.known[name] = id(pg), ranks, {}
             if len(self.known) == 1 or name == "0":
@@ -842,13 +874,12 @@ class Groups:
         self.mute = "PyTorch %s has no recorder for %s" % (sys.modules["torch"].__version__, backend)
         return lane
 
-    def first_lane(self, pg, name, now):
-        """A group of NCCL's of which the recorder has nothing yet: who has a number is in its first collective, in which NCCL waits for all."""
-        number = number_of(pg)
-        if not number:
-            return None
+    def first_lane(self, name, now):
+        """A group that has entered its first collective, for which NCCL makes connections, and waits for all: the recorder has nothing of it yet."""
         lane = self.lane(name, "nccl")
-        lane.move(number, number - 1, now)
+        if not lane.claim.holds(1, self.past, now, lambda: not self.unnamed and not lane.claim.went_on):
+            return None
+        lane.move(1, 0, now)
         return lane
 
     def unrecorded_lane(self, pg, name, now):
@@ -877,10 +908,8 @@ class Groups:
         for lane in lanes:
             lane.flags |= MIXED if lane.name in mixed else 0
 
-    def recorded_lanes(self, source, groups, now):
-        """The lanes of the groups in one recorder."""
-        numbers = {name: number_of(pg) for pg, name in groups if not self.mixes(pg)} if source.label == "nccl" else {}
-        status = source.dump(False).get("pg_status", {})
+    def recorded_lanes(self, source, status, numbers, now):
+        """The lanes of the groups in one recorder. numbers are what the groups count themselves, from just before its answer."""
         source.records = source.records or bool(status)
         names = self.names(source, status, now)
         newest, lanes = {}, []
@@ -891,10 +920,11 @@ class Groups:
             lane = self.lane(name, source.label)
             s = status[id]
             entered, begun, completed = (max(0, int(s.get("last_%s_collective" % k, 0))) for k in ("enqueued", "started", "completed"))
-            lane.flags = (BEGUN if begun > completed else QUEUED) if begun and entered > completed else 0  # begun is 0 where PyTorch does not look
+            self.timed = self.timed or begun > 0
+            lane.flags = (BEGUN if begun > completed else QUEUED) if self.timed and entered > completed else 0
             number = numbers.get(name, 0)
-            if number > entered == completed and enqueues(source, id, lane, number, now):
-                entered, completed = number, number - 1
+            if number > entered == completed and lane.claim.holds(number, self.past, now, lambda: enqueues(source, id, number)):
+                entered = number
             lane.move(entered, completed, now)
             lanes.append(lane)
             if lane.waits() and now - lane.since > 3e9 and lane.asked != (id, completed):
@@ -923,28 +953,39 @@ class Groups:
             for entry in source.dump(True).get("entries", []):
                 names[str(entry["pg_id"])] = entry["process_group"][0]
             self.learn_at[source.label] = now + wait, min(wait * 2, 60e9)
+        self.unnamed = self.unnamed or any(id not in names for id in new)
         return names
 
 
-def enqueues(source, id, lane, number, now):
-    """Whether the host waits in NCCL with the collective of that number, for a peer to connect: that is recorded, and not counted as enqueued.
-    Others that have a number are part of a CUDA graph, and are not recorded."""
-    if lane.inside[0] != number and now - lane.since > 1e9:
-        lane.inside = number, bool(recorded(source, id, number, False))
-    return lane.inside == (number, True)
+def calls_torch():
+    """Whether a thread is in a function of PyTorch's, and none that replays a graph or waits for the GPU."""
+    files = [frame.f_code.co_filename for frame in sys._current_frames().values()]
+    return any("/torch/" in f and "/torch/cuda/" not in f for f in files)
 
 
-def recorded(source, id, number, active):
-    """What a recorder has of the collective of a group with that number; active: if it takes it for pending."""
+def enqueues(source, id, number):
+    """Whether a recorder has the collective of that number. Of those that a CUDA graph has captured it has none, but for parts of some."""
+    return any(e["collective_seq_id"] == number for e in recorded(source, id, False))
+
+
+def recorded(source, id, active):
+    """What a recorder has of a group's collectives; active: of those that it takes for pending."""
     entries = source.dump(True, active).get("entries", [])
-    return [e for e in entries if str(e["pg_id"]) == id and not e.get("is_p2p") and e["collective_seq_id"] == number]
+    return [e for e in entries if str(e["pg_id"]) == id and not e.get("is_p2p")]
 
 
 def name_pending(source, id, lane):
-    """Says of which kind the oldest collective is that is not complete: members that disagree on it have lost each other. One that is not
-    enqueued yet is complete to the recorder."""
-    number = lane.completed + 1
-    for first in (recorded(source, id, number, True) or recorded(source, id, number, False))[:1]:
+    """Says of which kind the oldest collective is that is not complete: members that disagree on it have lost each other. To the recorder one
+    is complete that is not enqueued yet. Numbers may be left out; but where older entries than the pending ones are gone the oldest of these may be, too."""
+    number = lambda entry: entry["collective_seq_id"]
+    for active in True, False:
+        entries = recorded(source, id, active)
+        first = min((e for e in entries if number(e) > lane.completed), key=number, default=None)
+        if first and (number(first) == lane.completed + 1 or min(map(number, entries)) <= lane.completed):
+            break
+    else:
+        first = None
+    if first:
         lane.op = first.get("profiling_name", "").split(":")[-1]
         lane.bytes = sum(map(bytes_of, first.get("input_sizes", []), first.get("input_dtypes", [])))
 
