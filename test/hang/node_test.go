@@ -13,7 +13,7 @@ import (
 )
 
 // patience is how long a scene waits for anything that is to happen; the machine may be busy with much else.
-const patience = 6 * time.Minute
+const patience = 12 * time.Minute
 
 // A job is two nodes, and what their agents and workers say.
 type job struct {
