@@ -61,6 +61,10 @@ func lesseeMain(c *Client) int {
 			}
 		case "start":
 			go lesseeStart(c, word)
+		case "post": // to a first process that stands still: what it is asked is there when it goes on
+			go lesseeStart(c, word)
+			for unread(c) == 0 {
+			}
 		}
 		if verb == "lease" || verb == "ask" { // for what the first process answers once it has done all before
 			if _, err := c.Orphans(context.Background()); err != nil {
@@ -71,6 +75,18 @@ func lesseeMain(c *Client) int {
 	}
 	c.Close(5)
 	return 5
+}
+
+// unread is how many bytes the first process has not read yet, and what they take in the kernel's memory.
+func unread(c *Client) (n int) {
+	raw, err := c.link.conn.SyscallConn()
+	if err == nil {
+		err = errors.Join(err, raw.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }))
+	}
+	if err != nil {
+		panic(err)
+	}
+	return n
 }
 
 func lesseeStart(c *Client, script string) {
@@ -244,7 +260,7 @@ func TestLeaseOfAStoppedFirstProcess(t *testing.T) {
 	number := l.worker(t)
 	l.do("lease 20s")
 	l.kill(t, l.PID, unix.SIGSTOP)
-	l.do("start echo up after all", "murmur 20s")
+	l.do("post echo up after all", "murmur 20s")
 	l.set(t, "21s")
 	l.kill(t, l.PID, unix.SIGCONT)
 	l.await(lapseSaid)

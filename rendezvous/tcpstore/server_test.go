@@ -734,6 +734,9 @@ func TestWaitEndsWithDoubt(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer old.Close()
+	begins := req(add, "/b", "") // by 0
+	mustWrite(t, old, begins.encode(nil, numbersA))
+	mustExpect(t, old, appendInt(nil, 0)) // from here on what it says is read before what the other says later
 	waits := many(wait, "/w")
 	mustWrite(t, old, gone.encode(waits.encode(nil, numbersA), numbersA))
 	if err := inStep(other, "v"); err != nil {
