@@ -36,6 +36,7 @@ var others = []elsewhere{
 	{page: "README.md", text: "docker run --rm", why: "docker runs as a service: test/images runs it with podman", check: syntax},
 	{page: "examples/slurm/README.md", text: "sbatch job.sbatch", why: "test/platforms plays the script in a Slurm of its own", check: batch},
 	{page: "examples/systemd/README.md", text: "systemctl", why: "systemd is not the first process here: test/platforms plays the unit, and systemd-analyze verifies it", check: syntax},
+	{page: "docs/hangs.md", text: "muster run --nnodes 2 --node-rank 0", why: "it needs a GPU", check: syntax},
 	{page: "docs/moving.md", text: "srun muster run train.py", why: "test/platforms plays it in a Slurm of its own", check: syntax},
 	{page: "docs/platforms.md", text: "srun muster run", why: "test/platforms plays it in a Slurm of its own", check: syntax},
 
