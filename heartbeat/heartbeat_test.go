@@ -938,6 +938,35 @@ func TestStragglers(t *testing.T) {
 	}
 }
 
+// TestFirstWords shows that what is first said of a straggler is whole, also where the order of ranks is known before their times in
+// collectives are, and that these are not waited for forever.
+func TestFirstWords(t *testing.T) {
+	for every, want := range map[int]string{
+		2:  "[the others wait for rank 2: it comes last in 100 % of all cases, and is behind the others 100 % of the time, 2.0 s of each step of 2.0 s; it spends 0 % of its time in collectives, they 100 %]",
+		10: "[the others wait for rank 2: it comes last in 100 % of all cases, and is behind the others 100 % of the time, 10 s of each step of 10 s]",
+	} {
+		w, said := newWorld(4, Limits{}), ""
+		for i := 0; i < 400 && said == ""; i++ {
+			for r := range w.beats {
+				b := &w.beats[r]
+				b.Second = uint8(1 + i%60)
+				n := uint64(1 + i/every) // at the looks between it nobody advances
+				b.Count, b.Steps, b.Lanes[0] = n, n, job.Lane{Group: dp, Members: 4, Entered: 10 + n, Completed: 9 + n}
+				if r == 2 {
+					b.Lanes[0].Entered--
+				}
+			}
+			w.look()
+			if found := w.judge.Stragglers(); len(found) > 0 {
+				said = fmt.Sprint(found)
+			}
+		}
+		if said != want {
+			t.Errorf("where one of %d looks sees an advance: %s, want %s", every, said, want)
+		}
+	}
+}
+
 // TestPipeline shows that nobody is a straggler where ranks count apart, and that one is found where they do so no more.
 func TestPipeline(t *testing.T) {
 	w := newWorld(4, Limits{})

@@ -13,7 +13,7 @@ import (
 const (
 	fade    = 0.997 // of what was seen counts less at each look: half after four minutes
 	enough  = 60    // looks, until anything is said
-	patient = 150   // of them, until it is said of a world of which no more can be said
+	patient = 150   // of them, until it is said without what is still not known
 	behind  = 0.3   // of all looks: so much less than the others a straggler waits, or so often they wait for it
 	nearly  = 0.1   // of them: who waits no less than that than the others is no straggler
 )
@@ -23,7 +23,7 @@ const (
 // that nodes do not look at the same moment.
 func (j *Judge) Stragglers() (all []job.Straggler) {
 	median, known := j.median()
-	if j.order.moments < enough && j.seldom(patient) { // soon more can be said
+	if soon := j.order.moments < enough && j.seldom(patient) || !known && j.recorded() && j.order.moments < patient; soon {
 		return nil
 	}
 	for _, rank := range j.sorted() {
@@ -43,20 +43,27 @@ func (j *Judge) Stragglers() (all []job.Straggler) {
 	return all
 }
 
-// median is how much of their time ranks spend in collectives, where all have a recorder that tells.
+// median is how much of their time ranks spend in collectives.
 func (j *Judge) median() (share float64, known bool) {
+	if !j.recorded() || j.seldom(enough) {
+		return 0, false
+	}
 	var shares []float64
 	for _, t := range j.ranks {
-		if t.sources&job.FromRecorder == 0 || t.looks < enough {
-			return 0, false
-		}
 		shares = append(shares, t.share())
-	}
-	if len(shares) < 2 {
-		return 0, false
 	}
 	slices.Sort(shares)
 	return shares[len(shares)/2], true
+}
+
+// recorded reports whether all ranks have a recorder, which tells when they leave a collective.
+func (j *Judge) recorded() bool {
+	for _, t := range j.ranks {
+		if t.sources&job.FromRecorder == 0 {
+			return false
+		}
+	}
+	return len(j.ranks) > 1
 }
 
 // seldom reports whether any rank was looked at fewer times.
