@@ -211,7 +211,7 @@ func (c *conn) begin(done bool, o *outbox) {
 }
 
 // wake is called, with the table locked, when the wait's last key has come.
-func (c *conn) wake() { c.loop.post(letter{c: c, turn: c.turn}) }
+func (c *conn) wake() { c.loop.end(c) }
 
 // leave takes the connection out of the table.
 func (c *conn) leave() {

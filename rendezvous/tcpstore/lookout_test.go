@@ -61,7 +61,7 @@ func TestLook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.release()
+	defer l.closeFiles()
 	events := make([]unix.EpollEvent, 1)
 	l.watch.soon = mostSoon
 	if n := l.look(events); n != 0 || l.watch.worth() {
@@ -89,7 +89,7 @@ func TestNoLookAlone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.release()
+		defer l.closeFiles()
 		l.watch = lookout{soon: mostSoon}
 		if _, err := unix.Write(l.bell, []byte{1, 0, 0, 0, 0, 0, 0, 0}); err != nil {
 			t.Fatal(err)

@@ -22,9 +22,11 @@ type loop struct {
 
 	mu     sync.Mutex
 	mail   []letter
+	over   []ended
 	asleep bool
 	told   [numVerbs]tally // what was counted until the last pass
 
+	room   []ended // for over, while what was in it is told
 	conns  []*conn // by file descriptor
 	doubts []*conn // whose bytes may be a whole request of 1.13, in the order of their time
 	slow   []*conn // whose replies wait for the socket
@@ -44,11 +46,19 @@ type letter struct {
 	c     *conn
 	adopt bool   // the connection is new
 	head  []byte // what was read of a new one
-	turn  uint64 // of the wait that was released
 	event []byte // of a watched key
 	leave bool   // the connection has to make room
 	stop  bool   // end, no connection given
 }
+
+// An ended wait is news, too, of which a key brings as many at once as there are ranks.
+type ended struct {
+	c    *conn
+	turn uint64
+}
+
+// mostRoom bounds for how many of them memory is kept.
+const mostRoom = 16 << 10
 
 // mostEvents bounds the bytes of changes that a client has not read.
 const mostEvents = 16 << 20
@@ -65,13 +75,13 @@ func newLoop(s *Server) (*loop, error) {
 	}
 	l := &loop{s: s, ep: ep, bell: bell, batch: batch{in: make([]byte, 2*readSize)}, done: make(chan struct{}), counts: tallies{born: time.Now()}, alone: runtime.GOMAXPROCS(0) == 1}
 	if err := l.control(unix.EPOLL_CTL_ADD, bell, unix.EPOLLIN); err != nil {
-		l.release()
+		l.closeFiles()
 		return nil, err
 	}
 	return l, nil
 }
 
-func (l *loop) release() {
+func (l *loop) closeFiles() {
 	unix.Close(l.ep)
 	unix.Close(l.bell)
 }
@@ -80,10 +90,22 @@ func (l *loop) control(op, fd int, events uint32) error {
 	return unix.EpollCtl(l.ep, op, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)})
 }
 
-// post gives the loop a letter. It never blocks, so that whoever wakes a waiter is not held up by it.
+// post gives the loop a letter.
 func (l *loop) post(m letter) {
 	l.mu.Lock()
 	l.mail = append(l.mail, m)
+	l.wake()
+}
+
+// end tells the loop that the wait of one of its connections is over. It never blocks, so that whoever wakes a waiter is not held up by it.
+func (l *loop) end(c *conn) {
+	l.mu.Lock()
+	l.over = append(l.over, ended{c, c.turn})
+	l.wake()
+}
+
+// wake is called with mu held, which it gives back, when there is news.
+func (l *loop) wake() {
 	ring := l.asleep
 	l.asleep = false
 	l.mu.Unlock()
@@ -95,7 +117,7 @@ func (l *loop) post(m letter) {
 
 func (l *loop) run() {
 	defer close(l.done)
-	defer l.release()
+	defer l.closeFiles()
 	events := make([]unix.EpollEvent, 256)
 	for !l.stop {
 		some := events[:l.sleep(events)]
@@ -165,8 +187,11 @@ func (l *loop) look(events []unix.EpollEvent) int {
 func (l *loop) mailed() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.mail) > 0
+	return l.news()
 }
+
+// news reports whether other goroutines asked for anything. It is called with mu held.
+func (l *loop) news() bool { return len(l.mail) > 0 || len(l.over) > 0 }
 
 // patience returns for how many milliseconds the loop may sleep; -1 is without end.
 func (l *loop) patience() int {
@@ -174,7 +199,7 @@ func (l *loop) patience() int {
 	defer l.mu.Unlock()
 	l.counts.show(&l.told)
 	switch {
-	case len(l.mail) > 0:
+	case l.news():
 		return 0
 	case len(l.doubts) > 0:
 		l.asleep = true
@@ -281,10 +306,11 @@ func (l *loop) resume(c *conn) error {
 // readMail does what other goroutines asked for.
 func (l *loop) readMail() {
 	l.mu.Lock()
-	mail := l.mail
-	l.mail = nil
+	mail, over := l.mail, l.over
+	l.mail, l.over = nil, l.room[:0]
 	l.counts.show(&l.told)
 	l.mu.Unlock()
+	l.releaseAll(over)
 	for _, m := range mail {
 		switch {
 		case m.stop:
@@ -294,12 +320,38 @@ func (l *loop) readMail() {
 		case m.c.fd < 0: // dropped meanwhile
 		case m.leave:
 			l.drop(m.c, errCrowded)
+		case m.c.outBytes > mostEvents:
+			l.drop(m.c, errors.New("its client reads the changes of watched keys too slowly"))
 		default:
-			if err := l.deliver(m); err != nil {
+			if err := l.send(m.c, m.event, false); err != nil {
 				l.drop(m.c, err)
 			}
 		}
 	}
+}
+
+// releaseAll tells clients that their waits are over, and keeps the list's memory.
+func (l *loop) releaseAll(over []ended) {
+	for _, e := range over {
+		if err := l.release(e); err != nil {
+			l.drop(e.c, err)
+		}
+	}
+	clear(over)
+	if l.room = over; cap(over) > mostRoom {
+		l.room = nil
+	}
+}
+
+var released = []byte{0}
+
+// release tells a client that its wait is over, unless the client or the wait has gone meanwhile.
+func (l *loop) release(e ended) error {
+	if e.c.fd < 0 || !e.c.waiting || e.c.turn != e.turn {
+		return nil
+	}
+	e.c.waiting = false
+	return l.send(e.c, released, false)
 }
 
 func (l *loop) adopt(c *conn, head []byte) {
@@ -318,21 +370,6 @@ func (l *loop) adopt(c *conn, head []byte) {
 		return
 	}
 	l.take(c, c.in)
-}
-
-// deliver tells a client that its wait is over, or what became of a key that it watches.
-func (l *loop) deliver(m letter) error {
-	if m.event != nil {
-		if m.c.outBytes > mostEvents {
-			return fmt.Errorf("its client reads the changes of watched keys too slowly")
-		}
-		return l.send(m.c, m.event, false)
-	}
-	if !m.c.waiting || m.c.turn != m.turn {
-		return nil
-	}
-	m.c.waiting = false
-	return l.send(m.c, []byte{0}, false)
 }
 
 // remind makes the loop look at c again when its doubt is over.

@@ -711,17 +711,19 @@ func TestReleaseCrossesCancel(t *testing.T) {
 	t.Logf("%d of %d waits were released", released, rounds*pairs)
 }
 
-// TestStaleRelease drops the news of a wait that is over: a byte to this connection would fail.
+// TestStaleRelease drops the news of a wait that is over: a byte to a connection without a file would fail.
 func TestStaleRelease(t *testing.T) {
-	for _, c := range []*conn{{fd: -1, waiting: true, turn: 2}, {fd: -1, turn: 1}} {
-		if err := new(loop).deliver(letter{c: c, turn: 1}); err != nil {
+	for _, c := range []*conn{{fd: -1, waiting: true, turn: 1}, {fd: noFile, waiting: true, turn: 2}, {fd: noFile, turn: 1}} {
+		if err := new(loop).release(ended{c, 1}); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := new(loop).deliver(letter{c: &conn{fd: -1, waiting: true, turn: 1}, turn: 1}); err == nil {
+	if err := new(loop).release(ended{&conn{fd: noFile, waiting: true, turn: 1}, 1}); err == nil {
 		t.Error("the release of a pending wait sent nothing")
 	}
 }
+
+const noFile = 1 << 30
 
 // A client of 1.13 whose wait timed out deletes a key. The wait's release, which comes while that may be another's APPEND, is not sent.
 func TestWaitEndsWithDoubt(t *testing.T) {
