@@ -70,6 +70,7 @@ type Judge struct {
 	gaps   gaps          // since it trains
 	looks  uint32        // so many
 	order  order         // of the ranks
+	spoke  bool          // a straggler was told of
 	names  []int         // room for their list
 	stage  Stage         // of the standstill
 	worst  Stage         // that was told of it

@@ -967,6 +967,34 @@ func TestFirstWords(t *testing.T) {
 	}
 }
 
+// TestStragglerStays shows that what was said is not taken back when a rank goes on as another process, of which less is known.
+func TestStragglerStays(t *testing.T) {
+	w, said := newWorld(4, Limits{}), false
+	for i := range 600 {
+		for r := range w.beats {
+			b := &w.beats[r]
+			n := uint64(1 + i)
+			b.Second, b.Count, b.Steps = uint8(1+i%60), n, n
+			b.Lanes[0] = job.Lane{Group: dp, Members: 4, Entered: 10 + n, Completed: 9 + n}
+			if r == 2 {
+				b.Lanes[0].Entered--
+			}
+			if r == 0 && i == 100 {
+				b.PID += 1000
+			}
+		}
+		w.look()
+		is := len(w.judge.Stragglers()) == 1
+		if said && !is {
+			t.Fatalf("at %d s it is taken back", i)
+		}
+		said = said || is
+	}
+	if !said {
+		t.Error("it is never said")
+	}
+}
+
 // TestPipeline shows that nobody is a straggler where ranks count apart, and that one is found where they do so no more.
 func TestPipeline(t *testing.T) {
 	w := newWorld(4, Limits{})

@@ -12,7 +12,7 @@ import (
 
 const (
 	fade    = 0.997 // of what was seen counts less at each look: half after four minutes
-	enough  = 60    // looks, until anything is said
+	enough  = 60    // looks, or moments, until anything is said
 	patient = 150   // of them, until it is said without what is still not known
 	behind  = 0.3   // of all looks: so much less than the others a straggler waits, or so often they wait for it
 	nearly  = 0.1   // of them: who waits no less than that than the others is no straggler
@@ -20,10 +20,11 @@ const (
 
 // Stragglers are the ranks for which the others wait most, the worst first: those that spend less of their time in collectives, and
 // those that are behind the others at the same moments. Each rank's share of time is seen at its own node, so it does not matter there
-// that nodes do not look at the same moment.
+// that nodes do not look at the same moment. Where both will be known soon nobody is told of before, but nobody is taken back for it.
 func (j *Judge) Stragglers() (all []job.Straggler) {
 	median, known := j.median()
-	if soon := j.order.moments < enough && j.seldom(patient) || !known && j.recorded() && j.order.moments < patient; soon {
+	soon := !known && !j.spoke && j.order.moments < patient && j.recorded()
+	if j.order.moments < enough && j.seldom(patient) || soon {
 		return nil
 	}
 	for _, rank := range j.sorted() {
@@ -37,13 +38,14 @@ func (j *Judge) Stragglers() (all []job.Straggler) {
 			all = append(all, s)
 		}
 	}
+	j.spoke = j.spoke || len(all) > 0
 	slices.SortStableFunc(all, func(a, b job.Straggler) int {
 		return cmp.Or(cmp.Compare(b.Lost, a.Lost), cmp.Compare(a.Waits, b.Waits))
 	})
 	return all
 }
 
-// median is how much of their time ranks spend in collectives.
+// median is how much of their time ranks spend in collectives; it is known when all have told that for long enough.
 func (j *Judge) median() (share float64, known bool) {
 	if !j.recorded() || j.seldom(enough) {
 		return 0, false
@@ -56,7 +58,7 @@ func (j *Judge) median() (share float64, known bool) {
 	return shares[len(shares)/2], true
 }
 
-// recorded reports whether all ranks have a recorder, which tells when they leave a collective.
+// recorded reports whether all ranks, of several, have a recorder, which tells when they leave a collective.
 func (j *Judge) recorded() bool {
 	for _, t := range j.ranks {
 		if t.sources&job.FromRecorder == 0 {

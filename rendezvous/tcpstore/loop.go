@@ -22,7 +22,7 @@ type loop struct {
 
 	mu     sync.Mutex
 	mail   []letter
-	over   []ended
+	over   []ended // as mail, but to many at once
 	asleep bool
 	told   [numVerbs]tally // what was counted until the last pass
 
@@ -57,8 +57,8 @@ type ended struct {
 	turn uint64
 }
 
-// mostRoom bounds for how many of them memory is kept.
-const mostRoom = 16 << 10
+// mostRoom bounds for how many of them each of a loop's two lists is kept.
+const mostRoom = 32 << 10
 
 // mostEvents bounds the bytes of changes that a client has not read.
 const mostEvents = 16 << 20
@@ -90,14 +90,14 @@ func (l *loop) control(op, fd int, events uint32) error {
 	return unix.EpollCtl(l.ep, op, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)})
 }
 
-// post gives the loop a letter.
+// post gives the loop a letter. Neither it nor end ever block, so that whoever changes a key is not held up by those who wait for it.
 func (l *loop) post(m letter) {
 	l.mu.Lock()
 	l.mail = append(l.mail, m)
 	l.wake()
 }
 
-// end tells the loop that the wait of one of its connections is over. It never blocks, so that whoever wakes a waiter is not held up by it.
+// end tells the loop that the wait of one of its connections is over. It is called with the table locked.
 func (l *loop) end(c *conn) {
 	l.mu.Lock()
 	l.over = append(l.over, ended{c, c.turn})
@@ -310,7 +310,6 @@ func (l *loop) readMail() {
 	l.mail, l.over = nil, l.room[:0]
 	l.counts.show(&l.told)
 	l.mu.Unlock()
-	l.releaseAll(over)
 	for _, m := range mail {
 		switch {
 		case m.stop:
@@ -328,6 +327,7 @@ func (l *loop) readMail() {
 			}
 		}
 	}
+	l.releaseAll(over) // who watches a key hears of it before who waits for it
 }
 
 // releaseAll tells clients that their waits are over, and keeps the list's memory.

@@ -634,6 +634,27 @@ func TestSlowWatcher(t *testing.T) {
 	}
 }
 
+// TestWatchedBeforeReleased tells a client what became of a key before it releases it from its wait for that key.
+func TestWatchedBeforeReleased(t *testing.T) {
+	addr := serve(t, &Server{Legacy: LegacyA, Loops: 1})
+	v := raw(t, addr)
+	if err := inStep(v, "v"); err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	watches, waits, put := req(watchKey, "/k", ""), many(wait, "/k"), req(set, "/k", "1")
+	mustWrite(t, c, watches.encode(nil, numbersA))
+	mustExpect(t, c, []byte{3})
+	mustWrite(t, c, waits.encode(nil, numbersA)) // which is read before what the other says later
+	mustWrite(t, v, put.encode(nil, numbersV))
+	event := appendBytes(appendBytes(appendBytes([]byte{byte(store.Created)}, []byte("/k")), nil), []byte("1"))
+	mustExpect(t, c, append(event, 0))
+}
+
 // A syncBuffer is a log that may be read while it is written.
 type syncBuffer struct {
 	mu sync.Mutex
