@@ -142,7 +142,7 @@ func (j *judged) happened() {
 	case lost:
 		j.lost(e)
 	case departed:
-		j.line(j.of(events.Line{Level: events.Info, Event: events.NodeLeft, Message: j.name(e.Node) + ": " + leftJob}, e.Node))
+		j.saying(j.of(events.Line{Level: events.Info, Event: events.NodeLeft}, e.Node), j.name(e.Node)+": "+leftJob)
 	case resumed:
 		j.line(tookOver(fmt.Sprintf("round %d", j.is.Round)))
 		if j.was.Stall != nil && j.is.Stall == nil {
