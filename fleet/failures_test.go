@@ -18,8 +18,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/muster-run/muster/job"
 )
 
@@ -437,46 +435,6 @@ func TestSlowPeer(t *testing.T) {
 		default:
 		}
 	}
-}
-
-// What a leader says of the node time-out counts from then on, whatever this agent was told, and for connections that there are.
-func TestSetTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := &bog{leader: Lead(world(2), Options{})}
-		member, err := Follow(t.Context(), seat(world(2), 1, "leader"), Options{Dial: b.dial, NodeTimeout: 5 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer closeAll(b.leader, member)
-		want(t, member, Joined, 0)
-		member.SetTimeout(time.Minute)
-		begun, line := time.Now(), b.sink(true)
-		defer line.sink(false)
-		want(t, member, Suspect, 0)
-		if e := want(t, member, Lost, 0); e.Received.Sub(begun) < 59*time.Second || e.Received.Sub(begun) > 62*time.Second || member.Timeout() != time.Minute {
-			t.Errorf("lost after %v", e.Received.Sub(begun))
-		}
-	})
-	w := world(2)
-	leader, addr := lead(t, w, Options{})
-	var conn net.Conn
-	dial := dialTCP(10 * time.Second)
-	member := follow(t, w, 1, Options{Dial: func(ctx context.Context, network, addr string) (c net.Conn, err error) {
-		conn, err = dial(ctx, network, addr)
-		return conn, err
-	}}, addr)
-	want(t, leader, Joined, 1)
-	want(t, member, Joined, 0)
-	member.SetTimeout(time.Minute)
-	raw, err := conn.(*net.TCPConn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = raw.Control(func(fd uintptr) {
-		if ms, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT); ms != 60_000 || err != nil {
-			t.Errorf("the kernel waits for %d ms, %v", ms, err)
-		}
-	})
 }
 
 // A peer that only talks is given up after the node time-out, though nothing waits for it but pings.

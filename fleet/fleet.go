@@ -17,7 +17,6 @@ import (
 	"log/slog"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/muster-run/muster/crowd"
@@ -85,7 +84,7 @@ type Clock struct {
 
 // Options tune a fleet. The zero value is ready for use.
 type Options struct {
-	NodeTimeout time.Duration // silence after which a peer is lost, until SetTimeout; 0: 10 s
+	NodeTimeout time.Duration // silence after which a peer is lost; 0: 10 s
 	Suspect     time.Duration // silence after which it is suspect; 0: 3 s, or the node time-out if that is less
 	Redial      time.Duration // how long a closed connection may stay closed; 0: 250 ms
 	Arrival     time.Duration // how long a member may take to join, for the leader, and for itself when it comes back; 0: 30 s
@@ -150,7 +149,6 @@ type Fleet struct {
 	stop    context.CancelFunc
 	close   sync.Once
 	owned   sync.WaitGroup // every goroutine
-	timeout atomic.Int64   // nanoseconds, as Options.NodeTimeout
 
 	mu       sync.Mutex
 	stopping bool
@@ -170,28 +168,10 @@ func newFleet(seat job.Seat, o Options) *Fleet {
 		inbox: newInbox(), events: make(chan Event, maxReady), nudge: make(chan struct{}, 1),
 		closing: make(chan struct{}), ctx: ctx, stop: stop,
 	}
-	f.timeout.Store(int64(f.NodeTimeout))
 	if f.Token != "" {
 		f.tls = newTLS(seat.Rank == 0)
 	}
 	return f
-}
-
-// Timeout is the silence after which a peer is lost.
-func (f *Fleet) Timeout() time.Duration { return time.Duration(f.timeout.Load()) }
-
-// SetTimeout makes it another one. It must be the same on all agents, which learn from their leader what it is.
-func (f *Fleet) SetTimeout(after time.Duration) {
-	if f.timeout.Swap(int64(after)) == int64(after) {
-		return
-	}
-	for _, p := range f.peers {
-		p.mu.Lock()
-		if p.line != nil {
-			tune(p.line.Conn, after)
-		}
-		p.mu.Unlock()
-	}
 }
 
 // Lead opens the fleet of w on the agent of group rank 0. Connections come by [Fleet.Handle].

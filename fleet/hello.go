@@ -132,7 +132,7 @@ func (f *Fleet) leave(c net.Conn) bool {
 
 // greet opens a connection on the leader's side.
 func (f *Fleet) greet(c net.Conn) {
-	tune(c, f.Timeout())
+	tune(c, f.NodeTimeout)
 	if err := f.admit(c); err != nil {
 		here := f.leave(c)
 		c.Close()

@@ -125,7 +125,7 @@ const grace = 2 * time.Second
 // forgive leaves it out of everybody's account that we stood still ourselves.
 func (f *Fleet) forgive(now time.Time, gap time.Duration) {
 	f.woke, f.away = now, gap
-	least := now.Add(min(0, grace-f.Timeout()))
+	least := now.Add(min(0, grace-f.NodeTimeout))
 	for _, p := range f.peers {
 		p.mu.Lock()
 		p.heard = later(p.heard, least)
@@ -149,7 +149,7 @@ func later(a, b time.Time) time.Time {
 // mindful adds to the reason for a loss that we stood still ourselves just before: the others may have thought the
 // same of us.
 func (f *Fleet) mindful(why error, now time.Time) error {
-	if f.away == 0 || now.Sub(f.woke) > f.Timeout() {
+	if f.away == 0 || now.Sub(f.woke) > f.NodeTimeout {
 		return why
 	}
 	return fmt.Errorf("%w; this agent itself stood still for %v before that", why, f.away.Round(time.Second))
@@ -189,7 +189,7 @@ func (p *peer) judge(now time.Time) (Event, bool) {
 		p.suspected = true
 		e.Change, e.Why = Suspect, fmt.Errorf("nothing heard for %v: %w", now.Sub(p.heard).Round(100*time.Millisecond), ended(p.cause))
 		return e, true
-	case !p.kept && p.joined && now.Sub(p.heard) >= p.fleet.Timeout() && p.fleet.together(now):
+	case !p.kept && p.joined && now.Sub(p.heard) >= p.fleet.NodeTimeout && p.fleet.together(now):
 		p.suspected, p.kept = true, true
 		e.Change, e.Why = Suspect, fmt.Errorf("nothing heard for %v, but its workers still take part in collectives: it is waited for", now.Sub(p.heard).Round(100*time.Millisecond))
 		return e, true
@@ -212,7 +212,6 @@ func (p *peer) quiet(now time.Time) time.Duration {
 // verdict decides whether a peer is lost.
 func (p *peer) verdict(now time.Time) {
 	o := p.fleet.Options
-	o.NodeTimeout = p.fleet.Timeout()
 	gone := now.Sub(p.broken)
 	switch {
 	case p.line != nil && p.quiet(now) < o.NodeTimeout:
@@ -231,7 +230,7 @@ func (p *peer) verdict(now time.Time) {
 
 // together reports whether all nodes took part in the world's work so short a time ago that none is given up.
 func (f *Fleet) together(now time.Time) bool {
-	return f.Together != nil && now.Sub(f.Together()) < f.Timeout()
+	return f.Together != nil && now.Sub(f.Together()) < f.NodeTimeout
 }
 
 // came reports whether the peer has been there. A member that hung up before it said a word has not: on a busy machine the opening took it

@@ -184,7 +184,6 @@ func (p *peer) attach(c net.Conn, in *bufio.Reader, got uint64) error {
 	if !p.fleet.adopt(c) {
 		return errStopped
 	}
-	tune(c, p.fleet.Timeout())
 	p.acknowledged(got)
 	p.line.hangUp()
 	p.line, p.ended, p.heard = l, l.readEnd, time.Now()
@@ -430,7 +429,7 @@ func (p *peer) speak() {
 // takes part in the world's work.
 func (p *peer) write(l *line) {
 	for b := p.outgoing(l); len(b) > 0; b = p.outgoing(l) {
-		_ = l.SetWriteDeadline(time.Now().Add(p.fleet.Timeout()))
+		_ = l.SetWriteDeadline(time.Now().Add(p.fleet.NodeTimeout))
 		if _, err := l.Write(b); err != nil {
 			p.unsent(l, err)
 			return
@@ -442,7 +441,7 @@ func (p *peer) unsent(l *line, err error) {
 	var late net.Error
 	if errors.As(err, &late) && late.Timeout() && !p.fleet.together(time.Now()) {
 		p.mu.Lock()
-		p.lose(fmt.Errorf("it has read nothing for %v", p.fleet.Timeout()))
+		p.lose(fmt.Errorf("it has read nothing for %v", p.fleet.NodeTimeout))
 		p.mu.Unlock()
 	}
 	p.detach(l, err)

@@ -157,7 +157,6 @@ type World struct {
 type Rules struct {
 	LastCall time.Duration   `json:"last_call,omitempty"` // how long nodes wait for more of them when the fewest are there
 	Fence    time.Duration   `json:"fence,omitempty"`     // how long members of a world may live without hearing its leader
-	Timeout  time.Duration   `json:"timeout,omitempty"`   // after how much silence they give a node up; 0, as of older releases: 10 s
 	Closed   bool            `json:"closed,omitempty"`    // who was in no world yet only takes the place of a node that was lost
 	Policy   json.RawMessage `json:"policy,omitempty"`    // all else, as launchers write it
 }

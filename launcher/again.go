@@ -75,7 +75,7 @@ func (r *round) meetAgain(d meet, left *rendezvous.Session) (asked any, err erro
 	ctx, cancel := r.within()
 	defer cancel()
 	options := rendezvous.Options{
-		Seen: r.state.Generation, Led: r.state.Led, Previous: r.h.World, Past: d.Past, LastCall: r.rules().LastCall, Fence: r.rules().fence(), NodeTimeout: r.rules().nodeTimeout(), Lives: r.meeting.lives,
+		Seen: r.state.Generation, Led: r.state.Led, Previous: r.h.World, Past: d.Past, LastCall: r.rules().LastCall, Fence: r.rules().fence(), Lives: r.meeting.lives,
 		Closed: r.rules().Join == joinNever, Policy: r.rules().encode(), Doubt: r.c.doubt(), Say: r.c.say(r.desk),
 	}
 	if d.Rest > 0 {

@@ -382,7 +382,7 @@ func (w *world) stumbles(n int) any {
 // before, and collectives went on until now, each is sure of that until some seconds ago.
 func (w *world) cutOff(n int, worked bool) {
 	for i := range w.states {
-		silence := w.policy.nodeTimeout() + time.Duration(i*n%7)*150*time.Millisecond
+		silence := 10*time.Second + time.Duration(i*n%7)*150*time.Millisecond
 		for _, side := range [][2]int{{i, n}, {n, i}} {
 			sure := time.Duration(0)
 			if worked {

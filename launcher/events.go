@@ -11,7 +11,6 @@ import (
 
 // policy is what the user decided about stopping and going on.
 type policy struct {
-	NodeTimeout time.Duration `json:"node_timeout,omitempty"` // silence after which a node is given up; 0, as of older releases: 10 s
 	StopTimeout time.Duration `json:"stop_timeout"`
 	Grace       time.Duration `json:"grace"`
 	MaxRestarts int           `json:"max_restarts"`      // rounds that may follow the first

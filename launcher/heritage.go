@@ -322,7 +322,7 @@ func (c Config) letGo() {
 
 // fleetOptions make the line to the others one that another agent can take over.
 func (c Config) fleetOptions(token string, l *line) fleet.Options {
-	o := fleet.Options{NodeTimeout: c.NodeTimeout, Log: c.Log, Beat: l.pulse.tell, Together: l.does.surely, Token: token, Dial: c.sim.dial}
+	o := fleet.Options{Log: c.Log, Beat: l.pulse.tell, Together: l.does.surely, Token: token, Dial: c.sim.dial}
 	if c.First != nil { // no test of a line alone
 		o.Life, o.Hold = c.First.Life(), c.holder()
 	}
@@ -616,7 +616,6 @@ func (r *round) inheritWorkers(old *pid1.Legacy) int {
 	r.exits, r.slow = r.group.Exits(), nil
 	r.mendAgain(tasks, old)
 	r.watch = r.newWatch()
-	r.line.setTimeout(r.rules().nodeTimeout())
 	r.renew()
 	return len(tasks)
 }

@@ -124,19 +124,12 @@ func (l *line) close() {
 	}
 }
 
-// setTimeout is how long the others may be silent in this world: what its leader says, whatever this node was told.
-func (l *line) setTimeout(after time.Duration) {
-	if l.fleet != nil {
-		l.fleet.SetTimeout(after)
-	}
-}
-
 // owed is how much longer a peer that gave its last sign of life then may take before it gives us up.
 func (l *line) owed(last time.Time) time.Duration {
 	if did := l.does.perhaps(); did.After(last) {
 		last = did
 	}
-	return max(0, time.Until(last.Add(l.fleet.Timeout())))
+	return max(0, time.Until(last.Add(leaseTime)))
 }
 
 // worked is how long ago this node's workers, which have ended, may have got something done with those of all nodes; 0: they never did.

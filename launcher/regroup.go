@@ -1,7 +1,6 @@
 package launcher
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -28,16 +27,7 @@ const (
 const fenceMargin = 4 * time.Second
 
 // fence is how long workers may live on a node that lost its leader, from their last word to each other, or their last work with each other.
-func (p policy) fence() time.Duration { return p.nodeTimeout() + p.StopTimeout + fenceMargin }
-
-// nodeTimeout is the silence after which a node is given up, and for which an agent gives its word.
-func (p policy) nodeTimeout() time.Duration { return cmp.Or(p.NodeTimeout, 10*time.Second) }
-
-// leaveTime is for members to leave beyond what their workers may take to stop, or to be given up.
-func (p policy) leaveTime() time.Duration { return max(10*time.Second, p.nodeTimeout()) }
-
-// fateTime is for a node that is suspect, after 3 s, to be heard or given up.
-func (p policy) fateTime() time.Duration { return p.nodeTimeout() - 2*time.Second }
+func (p policy) fence() time.Duration { return leaseTime + p.StopTimeout + fenceMargin }
 
 // met begins a world. What was of another one is forgotten, but for what a verdict tells.
 func (s *state) met(p policy, e met) []any {
@@ -276,7 +266,7 @@ func (s *state) hasRoom(p policy) bool { return s.Queue > 0 && s.present() < p.N
 func (s *state) disband(p policy) []any {
 	s.Next = &job.Tally{Rounds: s.last() + 1, Free: s.Free}
 	s.expect()
-	return append(s.farewell(p, everyone), expire{p.leaveTime()})
+	return append(s.farewell(p, everyone), expire{leaveTime})
 }
 
 // farewell tells members that this world is over.

@@ -440,7 +440,6 @@ func (r *round) begin(at start) {
 	r.tune(at.Round > 0)
 	r.place = r.placeOf(at)
 	r.heed(at.Policy)
-	r.line.setTimeout(r.rules().nodeTimeout())
 	r.renew()
 	tasks := r.plan.Tasks(*r.place, r.c)
 	r.debug(tasks)
@@ -469,16 +468,19 @@ func (r *round) surroundings(heirs []worker.Heir) worker.Options {
 	}
 }
 
-// leasePulse is between two words of this agent to the first process, that it goes on.
-const leasePulse = time.Second
+// Between two words of this agent to the first process, that it goes on, and how long one counts: as long as for its peers.
+const (
+	leasePulse = time.Second
+	leaseTime  = 10 * time.Second
+)
 
 // renew lets this node's workers live for another while, where others may go on without this node: an agent that stands still
-// cannot stop them. Its word counts as long as for its peers.
+// cannot stop them.
 func (r *round) renew() {
 	if !r.rules().Regroups || len(r.session.World.Members) == 1 {
 		return
 	}
-	if err := r.c.First.Lease(r.rules().nodeTimeout()); err != nil {
+	if err := r.c.First.Lease(leaseTime); err != nil {
 		r.c.Log.Debug(err.Error())
 	}
 	r.leases = time.After(leasePulse)

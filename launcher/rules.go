@@ -63,7 +63,6 @@ var worldFlags = []struct {
 	{"exclude-for", func(p policy) any { return p.Rest }},
 	{"join-policy", func(p policy) any { return p.Join }},
 	{"last-call", func(p policy) any { return p.LastCall }},
-	{"node-timeout", func(p policy) any { return p.nodeTimeout() }},
 	{"stop-timeout", func(p policy) any { return p.StopTimeout }},
 	{"grace", func(p policy) any { return p.Grace }},
 	{"success", func(p policy) any { return p.Success }},

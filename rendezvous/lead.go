@@ -50,7 +50,6 @@ type leader struct {
 	lived    *job.Rules    // of the job, as the one of the latest told them; nil: nobody did
 	ofWorld  int           // in which that one was
 	fence    time.Duration // the longest that one of them told
-	timeout  time.Duration // and of their time-outs for nodes
 
 	doubts     map[int]string  // by ticket, why its machine is doubtful
 	remarks    []string        // about those, when the world was made
@@ -351,7 +350,7 @@ func (l *leader) patience(count int) time.Duration {
 
 // longest is the most for which nodes wait because the store is new. Members of a world that it forgot tell it of that as soon as they have lost their
 // leader: nobody waits longer for those who hear nothing of either.
-func longest(r job.Rules) time.Duration { return cmp.Or(r.Timeout, 10*time.Second) + 20*time.Second }
+const longest = 30 * time.Second
 
 // hold is how long so many nodes wait at least where the store may have lost what it knew of the job, with whoever hosted it: members of a world have
 // workers then, until they notice. It leaves as much of the time for the meeting as it takes.
@@ -359,8 +358,7 @@ func (l *leader) hold(count int) time.Duration {
 	if !l.Forgets || l.before.world != nil || l.before.history || count >= l.spec.Nodes {
 		return 0
 	}
-	rules := l.rules()
-	wait := min(rules.Fence, longest(rules))
+	wait := min(l.rules().Fence, longest)
 	if l.Timeout > 0 {
 		wait = min(wait, l.Timeout/2)
 	}

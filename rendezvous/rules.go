@@ -23,7 +23,7 @@ func checkRules(r *job.Rules) error {
 
 // own are the rules that this node brings.
 func (o Options) own() *job.Rules {
-	return &job.Rules{LastCall: o.LastCall, Fence: o.Fence, Timeout: o.NodeTimeout, Closed: o.Closed, Policy: o.Policy}
+	return &job.Rules{LastCall: o.LastCall, Fence: o.Fence, Closed: o.Closed, Policy: o.Policy}
 }
 
 // learn takes note of what a guest knows that was in a world.
@@ -35,7 +35,7 @@ func (l *leader) learn(r record) {
 	if r.Rules == nil {
 		return
 	}
-	l.fence, l.timeout = max(l.fence, r.Rules.Fence), max(l.timeout, r.Rules.Timeout)
+	l.fence = max(l.fence, r.Rules.Fence)
 	if r.Seen > l.ofWorld {
 		l.lived, l.ofWorld = r.Rules, r.Seen
 	}
@@ -49,14 +49,12 @@ func (l *leader) inherited() *job.Rules {
 	return l.lived
 }
 
-// rules are those of this meeting. Of several fences and time-outs the longest is safe.
+// rules are those of this meeting. Of several fences the longest is safe.
 func (l *leader) rules() job.Rules {
 	rules := *cmp.Or(l.inherited(), l.own())
 	rules.Fence = max(rules.Fence, l.fence)
-	rules.Timeout = max(rules.Timeout, l.timeout)
 	if last := l.before.members(); last != nil && last.Rules != nil {
 		rules.Fence = max(rules.Fence, last.Rules.Fence)
-		rules.Timeout = max(rules.Timeout, last.Rules.Timeout)
 	}
 	return rules
 }

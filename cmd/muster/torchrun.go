@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -94,24 +93,11 @@ func note(c *launcher.Config, text string) {
 type rdzvConf struct {
 	c    *launcher.Config
 	text string
-	keep keepAlive
-}
-
-// keepAlive is after how many signs of life that did not come, one each interval, torchrun gives a node up; 0: its defaults.
-type keepAlive struct {
-	interval time.Duration
-	attempts int
-}
-
-// silence is how long that is, as far as muster's nodes can do with it.
-func (k keepAlive) silence() time.Duration {
-	every, most := cmp.Or(k.interval, 5*time.Second), cmp.Or(k.attempts, 3)
-	return min(max(min(every, longestSilence)*time.Duration(most), shortestSilence), longestSilence)
 }
 
 // withoutEffect are keys of torchrun's backends (dynamic_rendezvous.py, c10d_rendezvous_backend.py,
 // static_tcp_rendezvous.py) that say how its own rendezvous waits and looks after itself.
-var withoutEffect = strings.Fields("close_timeout heartbeat heartbeat_timeout " +
+var withoutEffect = strings.Fields("close_timeout heartbeat_timeout keep_alive_interval keep_alive_max_attempt " +
 	"read_timeout timeout store_type use_libuv rank")
 
 func (v *rdzvConf) Set(text string) error {
@@ -156,16 +142,6 @@ func (v *rdzvConf) one(key, value string) error {
 		if err := (seconds{time}).Set(value); err != nil {
 			return fmt.Errorf("%s: %w", key, err)
 		}
-	case key == "keep_alive_interval":
-		if err := (seconds{&v.keep.interval}).Set(value); err != nil {
-			return fmt.Errorf("%s: %w", key, err)
-		}
-		v.c.NodeTimeout = v.keep.silence()
-	case key == "keep_alive_max_attempt":
-		if err := (number{&v.keep.attempts, 1, 1000}).Set(value); err != nil {
-			return fmt.Errorf("%s: %w", key, err)
-		}
-		v.c.NodeTimeout = v.keep.silence()
 	case key == "is_host":
 		yes, err := truth(value)
 		if err != nil {
