@@ -1053,6 +1053,24 @@ func TestNoNewsForTheLost(t *testing.T) {
 	}
 }
 
+// Another round is due, and while one node is slow to stop for it another one leaves: that it was lost is in the line of that.
+func TestLeavesBeforeAnotherRound(t *testing.T) {
+	w := newWorld(t, 4)
+	w.policy.Regroups, w.policy.MaxRestarts, w.policy.Nodes, w.fewest = true, 1, 4, 1
+	w.deaf[3] = true
+	w.begin()
+	w.later(1, time.Second, failure(1, 0, job.Exit{Code: 3}))
+	w.later(0, 3*time.Second, departed{Node: 2})
+	for len(w.timers) > 0 && w.now < 3*time.Second {
+		w.step()
+	}
+	if !slices.ContainsFunc(w.told[0], func(l events.Line) bool {
+		return l.Event == events.NodeLeft && l.Message == "node 2 (host-2) was lost: "+leftJob
+	}) {
+		t.Errorf("not so:\n%s", described(w.told[0]))
+	}
+}
+
 // Whatever happens in whatever order: every node ends, all that hear each other with one code.
 func TestAllEndAlike(t *testing.T) {
 	for seed := range uint64(4000) {

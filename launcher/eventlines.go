@@ -142,7 +142,11 @@ func (j *judged) happened() {
 	case lost:
 		j.lost(e)
 	case departed:
-		j.saying(j.of(events.Line{Level: events.Info, Event: events.NodeLeft}, e.Node), j.name(e.Node)+": "+leftJob)
+		l := j.of(events.Line{Level: events.Info, Event: events.NodeLeft, Message: j.name(e.Node) + ": " + leftJob}, e.Node)
+		if text, said := j.loses(e.Node, leftJob); said {
+			l.Message = text
+		}
+		j.line(l)
 	case resumed:
 		j.line(tookOver(fmt.Sprintf("round %d", j.is.Round)))
 		if j.was.Stall != nil && j.is.Stall == nil {
@@ -274,12 +278,17 @@ func (j *judged) lost(e lost) {
 	if e.Quiet > 0 {
 		l.Quiet = events.Seconds(e.Quiet)
 	}
-	text := lostVerdict(j.is.Nodes[e.Node].Name, e.Node, e.Why).Sentence
-	if len(j.said) > 0 && j.said[0] == text { // another round follows anyway
+	l.Message, _ = j.loses(e.Node, e.Why)
+	j.line(l)
+}
+
+// loses is the sentence that a node was lost, and whether it is said: where another round follows anyway.
+func (j *judged) loses(n int, why string) (text string, said bool) {
+	text = lostVerdict(j.is.Nodes[n].Name, n, why).Sentence
+	if said = len(j.said) > 0 && j.said[0] == text; said {
 		j.said = j.said[1:]
 	}
-	l.Message = text
-	j.line(l)
+	return text, said
 }
 
 // told is what other nodes have to say. What they decided is seen by what follows from it.
