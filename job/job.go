@@ -157,8 +157,25 @@ type World struct {
 type Rules struct {
 	LastCall time.Duration   `json:"last_call,omitempty"` // how long nodes wait for more of them when the fewest are there
 	Fence    time.Duration   `json:"fence,omitempty"`     // how long members of a world may live without hearing its leader
+	Timeout  time.Duration   `json:"timeout,omitempty"`   // after how much silence they give each other up; 0, as of older releases: NodeTimeout
 	Closed   bool            `json:"closed,omitempty"`    // who was in no world yet only takes the place of a node that was lost
 	Policy   json.RawMessage `json:"policy,omitempty"`    // all else, as launchers write it
+}
+
+// NodeTimeout is after how much silence nodes give each other up where their job does not say. Agents say each second that they live, and are
+// suspect after 3 s; nobody begins another round before those that are lost must have given up, too.
+const (
+	NodeTimeout    = 10 * time.Second
+	MinNodeTimeout = 5 * time.Second
+	MaxNodeTimeout = 5 * time.Minute
+)
+
+// NodeTimeout is after how much silence they do. Who made the world may not have told.
+func (r *Rules) NodeTimeout() time.Duration {
+	if r == nil {
+		return NodeTimeout
+	}
+	return cmp.Or(r.Timeout, NodeTimeout)
 }
 
 // A Tally counts the rounds of a job that are over, in all its worlds.

@@ -74,10 +74,8 @@ func (r *round) leave() *rendezvous.Session {
 func (r *round) meetAgain(d meet, left *rendezvous.Session) (asked any, err error) {
 	ctx, cancel := r.within()
 	defer cancel()
-	options := rendezvous.Options{
-		Seen: r.state.Generation, Led: r.state.Led, Previous: r.h.World, Past: d.Past, LastCall: r.rules().LastCall, Fence: r.rules().fence(), Lives: r.meeting.lives,
-		Closed: r.rules().Join == joinNever, Policy: r.rules().encode(), Doubt: r.c.doubt(), Say: r.c.say(r.desk),
-	}
+	options := r.meeting.brings(r.rules(), d.Past)
+	options.Seen, options.Led, options.Previous = r.state.Generation, r.state.Led, r.h.World
 	if d.Rest > 0 {
 		options.NotBefore = time.Now().Add(d.Rest)
 	}

@@ -33,10 +33,8 @@ const (
 	// settleTime is for causes that are older than the first one heard. A dead node's peers fail at once, and
 	// lossTime later its death is known.
 	settleTime = lossTime + 100*time.Millisecond
-	fateTime   = 8 * time.Second        // for a node that is suspect to be heard or given up, as fleet's Suspect and NodeTimeout have it
 	lossTime   = 350 * time.Millisecond // from the end of a connection to the word that its agent is lost
 	twice      = 250 * time.Millisecond // two signals closer than this are one: a terminal and a parent may both send it
-	leaveTime  = 10 * time.Second       // for members to leave beyond what their workers may take to stop
 )
 
 // stopFor is how workers are stopped for a verdict: with time for a checkpoint when nobody failed.
@@ -65,10 +63,10 @@ const (
 // decide takes one event and returns the new state and what to do. It is the only place where the fate of a
 // running job is decided.
 func decide(p policy, s state, now time.Duration, event any) (state, []any) {
-	if e, ok := event.(met); ok && e.Policy != nil {
-		s.Policy = e.Policy
+	if e, ok := event.(met); ok {
+		s.Policy, s.Timeout = cmp.Or(e.Policy, s.Policy), e.Timeout
 	}
-	p = p.under(s.Policy)
+	p = s.rules(p)
 	s.Now = now
 	s.Causes = slices.Clone(s.Causes)
 	var todo []any
@@ -447,7 +445,7 @@ func (s *state) settled(p policy) []any {
 	}
 	text += out
 	s.past(job.Round{Number: s.last(), Message: v.Sentence + out, First: v.First})
-	todo := append([]any{say{text}, expire{p.StopTimeout + leaveTime}}, append(s.accuseFailed(p, v.First), s.accuseExcluded(p, v.First)...)...)
+	todo := append([]any{say{text}, expire{p.StopTimeout + p.leaveTime()}}, append(s.accuseFailed(p, v.First), s.accuseExcluded(p, v.First)...)...)
 	if s.allClear() {
 		todo = append(todo, s.goOn(p)...)
 	}
@@ -472,9 +470,9 @@ func (s *state) undecided(p policy) (todo []any, must bool) {
 		return nil, false
 	}
 	if s.Fate == 0 {
-		s.Fate = s.Now + fateTime
+		s.Fate = s.Now + p.fateTime()
 		text := fmt.Sprintf("%s; what was first is said when %s is heard again, or given up", s.Causes[0].text(s.Nodes), names[0])
-		return []any{say{text}, wake{fateTime}}, true
+		return []any{say{text}, wake{p.fateTime()}}, true
 	}
 	return nil, s.Now < s.Fate
 }
@@ -639,7 +637,7 @@ func (s *state) conclude(p policy, v job.Verdict) []any {
 	if s.leads() {
 		todo = append([]any{tell{everyone, news{Kind: newsVerdict, Verdict: &v}}}, todo...)
 		if !v.OK() || !p.leaves() {
-			todo = append(todo, expire{max(p.grace(s.Now), p.StopTimeout) + leaveTime})
+			todo = append(todo, expire{max(p.grace(s.Now), p.StopTimeout) + p.leaveTime()})
 		}
 	}
 	return todo
@@ -745,7 +743,7 @@ func (s *state) awaitsFate() bool {
 }
 
 // awaitVerdict is how long a member waits for it.
-func (p policy) awaitVerdict() expire { return expire{p.StopTimeout + 2*leaveTime} }
+func (p policy) awaitVerdict() expire { return expire{p.StopTimeout + 2*p.leaveTime()} }
 
 // expired ends the wait for others.
 func (s *state) expired(p policy) []any {
@@ -765,7 +763,7 @@ func (s *state) expired(p policy) []any {
 		return append(s.conclude(p, s.unheeded()), kill{})
 	}
 	if s.awaitsFate() && s.Nodes[0].Mute > 0 { // it will be heard, or given up
-		return []any{expire{leaveTime}}
+		return []any{expire{p.leaveTime()}}
 	}
 	var todo []any
 	if s.Verdict == nil {
@@ -964,7 +962,7 @@ func (s *state) ending(p policy, v job.Verdict) []any {
 		s.Wanted = &v
 	}
 	how := p.stopFor(v, s.Now)
-	todo := []any{tell{0, news{Kind: newsEnding, Verdict: &v}}, expire{how.Within + leaveTime}}
+	todo := []any{tell{0, news{Kind: newsEnding, Verdict: &v}}, expire{how.Within + p.leaveTime()}}
 	return append(todo, s.stop(how)...)
 }
 

@@ -87,6 +87,9 @@ func (w *world) flags(n int) policy {
 
 // begin opens the workers' store and starts two workers on each node.
 func (w *world) begin() *world {
+	for n := range w.states {
+		w.states[n].Timeout, w.kept[n].head.State.Timeout = w.policy.NodeTimeout, w.policy.NodeTimeout
+	}
 	w.feed(0, opened{start{Port: 1}})
 	for len(w.timers) > 0 { // the start reaches everyone
 		t := w.timers[0]
@@ -280,7 +283,7 @@ func (w *world) gather() {
 	w.expect, w.heard = 0, 0
 	members := slices.Sorted(slices.Values(w.waits))
 	w.waits = nil
-	e := met{Generation: len(w.members)}
+	e := met{Generation: len(w.members), Timeout: w.policy.NodeTimeout}
 	for _, i := range members {
 		e.Nodes = append(e.Nodes, fmt.Sprintf("host-%d", i))
 		if next := *w.states[i].Next; next.Rounds > e.Past.Rounds {
@@ -382,7 +385,7 @@ func (w *world) stumbles(n int) any {
 // before, and collectives went on until now, each is sure of that until some seconds ago.
 func (w *world) cutOff(n int, worked bool) {
 	for i := range w.states {
-		silence := 10*time.Second + time.Duration(i*n%7)*150*time.Millisecond
+		silence := w.policy.nodeTimeout() + time.Duration(i*n%7)*150*time.Millisecond
 		for _, side := range [][2]int{{i, n}, {n, i}} {
 			sure := time.Duration(0)
 			if worked {

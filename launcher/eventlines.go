@@ -28,7 +28,7 @@ type judged struct {
 
 // linesOf are the lines of one judgement: what happened, then what follows from it.
 func linesOf(own policy, was state, event any, is state, todo []any) []events.Line {
-	j := judged{policy: own.under(is.Policy), was: was, event: event, is: is, todo: todo}
+	j := judged{policy: is.rules(own), was: was, event: event, is: is, todo: todo}
 	for _, deed := range todo {
 		if s, ok := deed.(say); ok {
 			j.said = append(j.said, s.Text)

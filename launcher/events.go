@@ -11,6 +11,7 @@ import (
 
 // policy is what the user decided about stopping and going on.
 type policy struct {
+	NodeTimeout time.Duration `json:"node_timeout,omitempty"` // silence after which a node is given up; 0: job.NodeTimeout
 	StopTimeout time.Duration `json:"stop_timeout"`
 	Grace       time.Duration `json:"grace"`
 	MaxRestarts int           `json:"max_restarts"`      // rounds that may follow the first
@@ -52,18 +53,19 @@ type state struct {
 	Asked    bool          `json:"asked,omitempty"`  // a signal asked us to stop
 	CtrlC    time.Duration `json:"ctrl_c,omitempty"` // when the first INT came; 0: none did
 	Causes   []cause       `json:"causes,omitempty"`
-	Own      *job.Verdict  `json:"own,omitempty"`    // a member's: what it would say without its leader
-	Wanted   *job.Verdict  `json:"wanted,omitempty"` // a member's: the end that was asked for when it had failed
-	Again    bool          `json:"again,omitempty"`  // the leader's: the cause is known, and a new round follows when all are clear
-	Round    int           `json:"round,omitempty"`  // rounds before this one
-	Order    string        `json:"order,omitempty"`  // what all nodes were told by order, and are about: restart, pause, resume
-	Paused   bool          `json:"paused,omitempty"` // the leader's: all nodes are clear, by order
-	Wishes   int           `json:"wishes,omitempty"` // a member's: orders that it passed on,
-	Wish     string        `json:"wish,omitempty"`   // and the last of them, while the leader has not answered
-	Free     int           `json:"free,omitempty"`   // the leader's: rounds that began by order and not because of a failure
-	Past     []job.Round   `json:"past,omitempty"`   // the leader's: those rounds, the last few
-	Ranks    []job.Ended   `json:"ranks,omitempty"`  // this node's workers that ended in this round
-	Policy   *policy       `json:"policy,omitempty"` // the leader's, or that of the leader before, which this one takes over; nil: its own
+	Own      *job.Verdict  `json:"own,omitempty"`     // a member's: what it would say without its leader
+	Wanted   *job.Verdict  `json:"wanted,omitempty"`  // a member's: the end that was asked for when it had failed
+	Again    bool          `json:"again,omitempty"`   // the leader's: the cause is known, and a new round follows when all are clear
+	Round    int           `json:"round,omitempty"`   // rounds before this one
+	Order    string        `json:"order,omitempty"`   // what all nodes were told by order, and are about: restart, pause, resume
+	Paused   bool          `json:"paused,omitempty"`  // the leader's: all nodes are clear, by order
+	Wishes   int           `json:"wishes,omitempty"`  // a member's: orders that it passed on,
+	Wish     string        `json:"wish,omitempty"`    // and the last of them, while the leader has not answered
+	Free     int           `json:"free,omitempty"`    // the leader's: rounds that began by order and not because of a failure
+	Past     []job.Round   `json:"past,omitempty"`    // the leader's: those rounds, the last few
+	Ranks    []job.Ended   `json:"ranks,omitempty"`   // this node's workers that ended in this round
+	Policy   *policy       `json:"policy,omitempty"`  // the leader's, or that of the leader before, which this one takes over; nil: its own
+	Timeout  time.Duration `json:"timeout,omitempty"` // after which the nodes of this world give each other up; 0: job.NodeTimeout
 	Verdict  *job.Verdict  `json:"verdict,omitempty"`
 	Ended    bool          `json:"ended,omitempty"`
 
@@ -207,6 +209,7 @@ type (
 		Past       job.Tally
 		Machine    *job.Machine  // on which this node is; nil: nobody asks
 		Policy     *policy       `json:",omitempty"` // that counts in it; nil: this node's own, or nobody told
+		Timeout    time.Duration `json:",omitempty"` // as state has it
 		World      int           `json:",omitempty"` // workers in it
 		Of         string        `json:",omitempty"` // its mark
 		Waited     time.Duration `json:",omitempty"` // for this job's first world

@@ -304,7 +304,7 @@ func (m *meeting) hold(name string, ln net.Listener) (free func()) {
 	return func() { _ = m.c.First.Drop(name) }
 }
 
-// againTime is how long a member and the leader may take to find each other when the agent of one is a new one.
+// againTime is how long a member and the leader may take at least to find each other when the agent of one is a new one.
 const againTime = 10 * time.Second
 
 // letGo ends the connections of the agent that died: its peers have this one now, or see that they must call again.

@@ -105,7 +105,7 @@ func run(ctx context.Context, c Config, e *report.Ending) (p Plan, last part, er
 			if err1 != nil {
 				c.Log.Warn(err1.Error())
 			}
-			talk, err = meet.world(ctx, rendezvous.Options{LastCall: c.LastCall, Fence: h.Plan.policy(c).fence(), Past: past, Closed: c.JoinPolicy == joinNever, Stays: h.Plan.Park, Policy: h.Plan.policy(c).encode(), Lives: meet.lives, Doubt: c.doubt(), Say: c.say(desk)}, h.met)
+			talk, err = meet.world(ctx, meet.first(past), h.met)
 		}
 		return err
 	}

@@ -36,8 +36,10 @@ func (m *meeting) connect(ctx context.Context) (*line, error) {
 		return l, nil
 	}
 	options := m.c.fleetOptions(m.token, l)
+	options.NodeTimeout = w.Rules.NodeTimeout()
+	again := max(againTime, options.NodeTimeout)
 	if goesOn { // they have all been there
-		options.Arrival = againTime
+		options.Arrival = again
 	}
 	if rank != 0 {
 		m.door.shut() // nobody has business here: another node leads. Who asks whether anybody is here hears that somebody hangs up
@@ -59,7 +61,7 @@ func (m *meeting) connect(ctx context.Context) (*line, error) {
 	}
 	within := fleetTime
 	if m.c.takesOver() && !m.anew { // the leader has been there
-		within = againTime
+		within = again
 	}
 	ctx, cancel := outlast(ctx, within)
 	defer cancel()
@@ -129,7 +131,7 @@ func (l *line) owed(last time.Time) time.Duration {
 	if did := l.does.perhaps(); did.After(last) {
 		last = did
 	}
-	return max(0, time.Until(last.Add(leaseTime)))
+	return max(0, time.Until(last.Add(l.fleet.NodeTimeout)))
 }
 
 // worked is how long ago this node's workers, which have ended, may have got something done with those of all nodes; 0: they never did.

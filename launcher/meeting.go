@@ -389,6 +389,21 @@ func literal(host string) string {
 	return host
 }
 
+// first is what this node brings to the job's first meeting, as far as it knows that there was no other.
+func (m *meeting) first(past job.Tally) rendezvous.Options {
+	o := m.brings(m.plan.policy(m.c), past)
+	o.Stays = m.plan.Park
+	return o
+}
+
+// brings is what a node brings for which these rules count, and that knows of so many rounds.
+func (m *meeting) brings(p policy, past job.Tally) rendezvous.Options {
+	return rendezvous.Options{
+		LastCall: p.LastCall, Fence: p.fence(), NodeTimeout: p.nodeTimeout(), Closed: p.Join == joinNever, Policy: p.encode(), Past: past,
+		Lives: m.lives, Doubt: m.c.doubt(), Say: m.c.say(m.desk),
+	}
+}
+
 // world agrees with the other nodes on a world, of which met is told, and opens the line to them. Where lost nodes can be made up
 // for, so can be a store that is lost, or a leader that is not to be reached: then they meet again, until it is too late.
 func (m *meeting) world(ctx context.Context, o rendezvous.Options, met func(Config, *rendezvous.Session)) (*line, error) {
@@ -401,7 +416,7 @@ func (m *meeting) world(ctx context.Context, o rendezvous.Options, met func(Conf
 		m.heir.end()
 		if m.session != nil {
 			m.session.Close()
-			o.Seen, o.Previous, m.session = m.session.World.Generation, &m.session.World, nil
+			o, m.session = o.After(&m.session.World), nil
 		} else {
 			m.leaveStore()
 		}

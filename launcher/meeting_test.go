@@ -118,6 +118,29 @@ func TestToldToStopBeforeTheCall(t *testing.T) {
 	}
 }
 
+// Nodes that were told different times give each other up after that of their world, from the first moment on.
+func TestTimeoutOfTheLine(t *testing.T) {
+	t.Parallel()
+	at := freeEndpoint(t)
+	c, p := joiner(at, 2, 0, "a")
+	c.NodeTimeout = 5 * time.Second
+	a := gather(t, c, p)
+	c, p = joiner(at, 2, 1, "b")
+	c.NodeTimeout = 20 * time.Second
+	b, lead := ends(t, gather(t, c, p)), ends(t, a)
+	for _, m := range []*meeting{lead.meeting, b.meeting} {
+		m.session.World.Rules = &job.Rules{Timeout: time.Minute}
+		l, err := m.connect(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.close()
+		if l.fleet.NodeTimeout != time.Minute {
+			t.Errorf("%s gives others up after %v", m.spec.Self.Name, l.fleet.NodeTimeout)
+		}
+	}
+}
+
 // Without a leader, being told to stop ends the call soon.
 func TestLastCall(t *testing.T) {
 	t.Parallel()

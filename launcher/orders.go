@@ -143,13 +143,13 @@ func (s *state) halt(p policy, what, why string) []any {
 	s.forgive(p)
 	s.Order, s.Causes, s.Own, s.Wanted, s.Down = what, nil, nil, nil, nil
 	how := stop{p.grace(s.Now), true}
-	patience := how.Within + leaveTime
+	patience := how.Within + p.leaveTime()
 	switch {
 	case s.leads():
 	case what == orderPause:
 		patience = 0 // a member hears of the end of a pause, or loses its leader
 	default:
-		patience += leaveTime
+		patience += p.leaveTime()
 	}
 	return append([]any{say{why}, expire{patience}}, s.stop(how)...)
 }

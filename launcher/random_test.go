@@ -51,11 +51,14 @@ func newPlay(t *testing.T, seed uint64) *play {
 	p.policy.MaxRestarts, p.policy.Regroups, p.policy.Yields = r.IntN(3), r.IntN(5) > 0, r.IntN(2) == 0
 	p.policy.OnExit = []string{onExitStop, onExitRestart}[r.IntN(2)]
 	p.policy.Backoff = time.Duration(r.IntN(2)) * 30 * time.Second
+	if seed%5 == 0 {
+		p.policy.NodeTimeout = 40 * time.Second
+	}
 	p.own = map[int]policy{}
 	for n := range nodes {
 		p.deaf[n] = r.IntN(4) == 0
 		if n > 0 && r.IntN(4) == 0 {
-			p.own[n] = policy{StopTimeout: time.Duration(r.IntN(60)) * time.Second, MaxRestarts: r.IntN(3), Regroups: r.IntN(2) == 0}
+			p.own[n] = policy{NodeTimeout: time.Duration(5+n) * time.Second, StopTimeout: time.Duration(r.IntN(60)) * time.Second, MaxRestarts: r.IntN(3), Regroups: r.IntN(2) == 0}
 		}
 	}
 	p.watch, p.mended = p.see, p.again

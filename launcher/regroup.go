@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -27,14 +28,23 @@ const (
 const fenceMargin = 4 * time.Second
 
 // fence is how long workers may live on a node that lost its leader, from their last word to each other, or their last work with each other.
-func (p policy) fence() time.Duration { return leaseTime + p.StopTimeout + fenceMargin }
+func (p policy) fence() time.Duration { return p.nodeTimeout() + p.StopTimeout + fenceMargin }
+
+// nodeTimeout is the silence after which a node is given up, and for which an agent gives its word.
+func (p policy) nodeTimeout() time.Duration { return cmp.Or(p.NodeTimeout, job.NodeTimeout) }
+
+// leaveTime is for members to leave beyond what their workers may take to stop, or to be given up.
+func (p policy) leaveTime() time.Duration { return max(job.NodeTimeout, p.nodeTimeout()) }
+
+// fateTime is for a node that is suspect, after 3 s, to be heard or given up.
+func (p policy) fateTime() time.Duration { return p.nodeTimeout() - 2*time.Second }
 
 // met begins a world. What was of another one is forgotten, but for what a verdict tells.
 func (s *state) met(p policy, e met) []any {
 	if s.turn(e.World, e.Of); e.Waited > 0 && s.Nodes == nil {
 		s.Marks.From = s.Now - e.Waited
 	}
-	*s = state{Marks: s.Marks, Laps: s.Laps, Older: s.Older, Turns: s.Turns, Alarms: s.Alarms, Peak: s.Peak, Charge: s.brought(), Was: s.Generation, Now: s.Now, Self: e.Self, Generation: e.Generation, Past: s.Past, CtrlC: s.CtrlC, Blame: s.Blame, Flaps: s.Flaps, Idle: s.Idle, Policy: s.Policy, Ailing: s.Ailing,
+	*s = state{Marks: s.Marks, Laps: s.Laps, Older: s.Older, Turns: s.Turns, Alarms: s.Alarms, Peak: s.Peak, Charge: s.brought(), Was: s.Generation, Now: s.Now, Self: e.Self, Generation: e.Generation, Past: s.Past, CtrlC: s.CtrlC, Blame: s.Blame, Flaps: s.Flaps, Idle: s.Idle, Policy: s.Policy, Timeout: s.Timeout, Ailing: s.Ailing,
 		Round: max(e.Past.Rounds, 0), Free: min(max(e.Past.Free, 0), max(e.Past.Rounds, 0))}
 	if s.fresh = e.fresh; s.fresh == nil {
 		s.fresh = freshNodes(e.Nodes, e.IDs)
@@ -266,7 +276,7 @@ func (s *state) hasRoom(p policy) bool { return s.Queue > 0 && s.present() < p.N
 func (s *state) disband(p policy) []any {
 	s.Next = &job.Tally{Rounds: s.last() + 1, Free: s.Free}
 	s.expect()
-	return append(s.farewell(p, everyone), expire{leaveTime})
+	return append(s.farewell(p, everyone), expire{p.leaveTime()})
 }
 
 // farewell tells members that this world is over.

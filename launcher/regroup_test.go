@@ -228,7 +228,7 @@ func TestWaitForTheLeadersFate(t *testing.T) {
 		}
 		return s, todo
 	}
-	if s, todo := play(); s.Ended || s.Verdict != nil || !slices.Contains(todo, any(expire{leaveTime})) {
+	if s, todo := play(); s.Ended || s.Verdict != nil || !slices.Contains(todo, any(expire{testPolicy.leaveTime()})) {
 		t.Errorf("it does not wait: %v", todo)
 	}
 	if s, todo := play(noticed{Node: 0, What: "heard again"}); s.Ended || !slices.Contains(todo, any(p.awaitVerdict())) {

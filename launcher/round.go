@@ -126,7 +126,7 @@ func (r *round) enter(asked any) error {
 // begins tells the judgement of a new world, and what was asked for while the nodes met.
 func (r *round) begins(asked any) {
 	w := r.session.World
-	e := met{Generation: w.Generation, Self: r.session.Rank, Past: w.Past, Policy: r.inherited(w.Rules), World: w.Size(), Of: w.Mark(), Waited: r.desk.waited(r.began), Hold: asked != nil}
+	e := met{Generation: w.Generation, Self: r.session.Rank, Past: w.Past, Policy: r.inherited(w.Rules), Timeout: w.Rules.NodeTimeout(), World: w.Size(), Of: w.Mark(), Waited: r.desk.waited(r.began), Hold: asked != nil}
 	if r.policy.Suspects {
 		e.Machine = &r.plan.Spec.Machine
 	}
@@ -439,7 +439,7 @@ func (r *round) begin(at start) {
 	r.scene = openScene(r.c)
 	r.tune(at.Round > 0)
 	r.place = r.placeOf(at)
-	r.heed(at.Policy)
+	r.heed()
 	r.renew()
 	tasks := r.plan.Tasks(*r.place, r.c)
 	r.debug(tasks)
@@ -468,19 +468,16 @@ func (r *round) surroundings(heirs []worker.Heir) worker.Options {
 	}
 }
 
-// Between two words of this agent to the first process, that it goes on, and how long one counts: as long as for its peers.
-const (
-	leasePulse = time.Second
-	leaseTime  = 10 * time.Second
-)
+// leasePulse is between two words of this agent to the first process, that it goes on.
+const leasePulse = time.Second
 
 // renew lets this node's workers live for another while, where others may go on without this node: an agent that stands still
-// cannot stop them.
+// cannot stop them. Its word counts as long as for its peers.
 func (r *round) renew() {
 	if !r.rules().Regroups || len(r.session.World.Members) == 1 {
 		return
 	}
-	if err := r.c.First.Lease(leaseTime); err != nil {
+	if err := r.c.First.Lease(r.rules().nodeTimeout()); err != nil {
 		r.c.Log.Debug(err.Error())
 	}
 	r.leases = time.After(leasePulse)

@@ -63,6 +63,7 @@ var worldFlags = []struct {
 	{"exclude-for", func(p policy) any { return p.Rest }},
 	{"join-policy", func(p policy) any { return p.Join }},
 	{"last-call", func(p policy) any { return p.LastCall }},
+	{"node-timeout", func(p policy) any { return p.nodeTimeout() }},
 	{"stop-timeout", func(p policy) any { return p.StopTimeout }},
 	{"grace", func(p policy) any { return p.Grace }},
 	{"success", func(p policy) any { return p.Success }},
@@ -73,13 +74,10 @@ var worldFlags = []struct {
 }
 
 // overruled says which of this node's flags do not count; "": all do.
-func (p policy) overruled(theirs *policy) string {
-	if theirs == nil {
-		return ""
-	}
+func (p policy) overruled(theirs policy) string {
 	var flags []string
 	for _, f := range worldFlags {
-		if a, b := f.value(*theirs), f.value(p); a != b {
+		if a, b := f.value(theirs), f.value(p); a != b {
 			flags = append(flags, fmt.Sprintf("--%s %v, not %v", f.name, a, b))
 		}
 	}
@@ -92,9 +90,9 @@ func (p policy) overruled(theirs *policy) string {
 	return fmt.Sprintf("the flags of the job's first leader count: %s; give all nodes the same", strings.Join(flags, ", "))
 }
 
-// heed takes note of the leader's policy, and says once where this node was told otherwise.
-func (r *round) heed(theirs *policy) {
-	text := r.policy.overruled(theirs)
+// heed says once where this node was told otherwise than its world.
+func (r *round) heed() {
+	text := r.policy.overruled(r.rules())
 	if text != "" && text != r.overruled {
 		r.c.Log.Warn(text)
 	}
@@ -102,4 +100,12 @@ func (r *round) heed(theirs *policy) {
 }
 
 // rules are the policy of the world that this node is in.
-func (r *round) rules() policy { return r.policy.under(r.state.Policy) }
+func (r *round) rules() policy { return r.state.rules(r.policy) }
+
+// rules are those of a world, for a node with this policy of its own. The world itself says when nodes give each other up: members that have not
+// heard their leader's policy yet, and those of an older release, must not take another time for that.
+func (s *state) rules(own policy) policy {
+	p := own.under(s.Policy)
+	p.NodeTimeout = s.Timeout
+	return p
+}

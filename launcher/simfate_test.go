@@ -91,6 +91,13 @@ func tooMany(s *simulation) bool {
 // fixed reports whether nodes that are lost are the end of the job.
 func fixed(s *simulation) bool { return !s.terms.Standby() && s.restarts == 0 }
 
+// ofOne reports whether the world has one node, which nobody waits for.
+func ofOne(s *simulation) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.members(s.newest)) == 1
+}
+
 func fates() []fate {
 	var rank int
 	var node *simAgent
@@ -154,7 +161,7 @@ func fates() []fate {
 				a := node
 				go s.dies(a)
 				s.noticed(t, a, 5*time.Second, 8*time.Second)
-				s.replaces(s.brief(time.Second, 2*time.Minute))
+				s.replaces(s.late + s.brief(time.Second, 2*time.Minute-s.late))
 			},
 			judge: func(s *simulation, i *incident, past job.Round) { s.wantText(i, past, node.name, "lost") }},
 		{name: "a container is killed", weight: 3, ends: fixed, codes: []int{job.ExitRetry}, within: time.Second, loses: true, again: 20 * time.Second,
@@ -165,7 +172,7 @@ func fates() []fate {
 				a := node
 				go s.kills(a)
 				s.noticed(t, a, time.Millisecond, 200*time.Millisecond)
-				s.replaces(s.brief(time.Second, 2*time.Minute))
+				s.replaces(s.late + s.brief(time.Second, 2*time.Minute-s.late))
 			},
 			judge: func(s *simulation, i *incident, past job.Round) { s.wantText(i, past, node.name, "lost") }},
 		{name: "a node is cut off", weight: 3, ends: fixed, codes: []int{job.ExitRetry}, within: 15 * time.Second, loses: true, again: 30 * time.Second,
@@ -185,7 +192,7 @@ func fates() []fate {
 						a.link.breaks()
 					}
 				}()
-				s.heals(a, s.brief(40*time.Second, 3*time.Minute))
+				s.heals(a, s.late+s.brief(40*time.Second, 3*time.Minute-2*s.late))
 			},
 			judge: func(s *simulation, i *incident, past job.Round) { s.wantText(i, past, "lost") }},
 		{name: "a short cut", weight: 2,
@@ -220,7 +227,7 @@ func fates() []fate {
 				i.what, i.mayNot = fmt.Sprintf("%s is cut off, and trains on", node.name), true
 				a := node
 				go a.link.set(func() { a.link.cut = true })
-				s.heals(a, s.brief(15*time.Second, time.Minute))
+				s.heals(a, s.late+s.brief(15*time.Second, time.Minute))
 			}},
 		{name: "a rank fails while a node is cut off from agents", weight: 2, unless: func(s *simulation) bool { return s.restarts < 100 }, within: 40 * time.Second, loses: true, again: 40 * time.Second,
 			strike: func(s *simulation, i *incident, t *simTraining) {
@@ -233,21 +240,21 @@ func fates() []fate {
 				if len(all) > 1 {
 					go a.link.set(func() { a.link.cut = true })
 				}
-				time.AfterFunc(s.brief(12*time.Second, 20*time.Second), func() {
+				time.AfterFunc(s.late+s.brief(12*time.Second, 20*time.Second), func() {
 					p.ends(proc.Exit{Code: 3}, []string{"Traceback (most recent call last):", `  File "train.py", line 7, in <module>`, "RuntimeError: no memory"})
 				})
-				s.heals(a, s.brief(time.Minute, 2*time.Minute))
+				s.heals(a, s.late+s.brief(time.Minute, 2*time.Minute))
 			},
 			judge: func(s *simulation, i *incident, past job.Round) { // it may have failed of the node's end, for all that others can know
 				if !strings.Contains(past.Message, "lost") {
 					s.wantFirst(i, past, rank)
 				}
 			}},
-		{name: "an agent stands still", weight: 2, ends: fixed, codes: []int{job.ExitRetry}, within: 20 * time.Second, loses: true, again: time.Minute,
+		{name: "an agent stands still", weight: 2, unless: ofOne, ends: fixed, codes: []int{job.ExitRetry}, within: 20 * time.Second, loses: true, again: time.Minute,
 			strike: func(s *simulation, i *incident, t *simTraining) {
 				all := s.members(t.round)
 				node = all[s.dice.IntN(len(all))]
-				d := s.brief(11*time.Second, 40*time.Second)
+				d := s.late + s.brief(11*time.Second, 40*time.Second)
 				i.what = fmt.Sprintf("the agent of %s stands still for %v", node.name, d)
 				a := node
 				go func() {
@@ -256,11 +263,11 @@ func fates() []fate {
 					a.mu.Unlock()
 				}()
 			}},
-		{name: "an agent stands still about as long as its lease", weight: 2, loses: true, again: time.Minute,
+		{name: "an agent stands still about as long as its lease", weight: 2, unless: ofOne, loses: true, again: time.Minute,
 			strike: func(s *simulation, i *incident, t *simTraining) {
 				all := s.members(t.round)
 				node = all[s.dice.IntN(len(all))]
-				d := s.brief(8900*time.Millisecond, 10*time.Second)
+				d := s.late + s.brief(8900*time.Millisecond, 10*time.Second)
 				i.what, i.may = fmt.Sprintf("the agent of %s stands still for %v", node.name, d), true
 				a := node
 				go func() {
@@ -282,9 +289,9 @@ func fates() []fate {
 					i.what += fmt.Sprintf(", and then %s is killed, which leads", leader.name)
 					t.deaf, i.hurried = all[1+s.dice.IntN(len(all)-1)], true
 					time.AfterFunc(s.brief(time.Second, 3*time.Second), func() { s.kills(leader) })
-					s.replaces(s.brief(time.Second, 2*time.Minute))
+					s.replaces(s.late + s.brief(time.Second, 2*time.Minute-s.late))
 				}
-				s.replaces(s.brief(time.Second, 2*time.Minute))
+				s.replaces(s.late + s.brief(time.Second, 2*time.Minute-s.late))
 			}},
 		hang(hangAbsent), hang(hangStopped), hang(hangKernel), hang(hangWire),
 	}
@@ -399,18 +406,22 @@ func (s *simulation) strikes() bool {
 	}
 	s.note("FATE %s", i.what)
 	s.mu.Unlock()
-	if i.mayNot || i.may && !s.until(15*time.Second, func() bool { return t.living < t.size }) {
+	if i.mayNot || i.may && !s.until(s.late+15*time.Second, func() bool { return t.living < t.size }) {
 		time.Sleep(2 * time.Minute)
 		s.mu.Lock()
 		s.now = &incident{what: "calm", at: time.Now(), round: t.round}
 		s.mu.Unlock()
 		return true
 	}
-	told := s.until(cmp.Or(f.within, 5*time.Second), func() bool { return !t.stopped.IsZero() })
+	within, again := cmp.Or(f.within, 5*time.Second), f.again
+	if f.loses {
+		within, again = within+2*s.late, again+2*s.late
+	}
+	told := s.until(within, func() bool { return !t.stopped.IsZero() })
 	i.told = t.stopped
 	if !told {
 		s.mu.Lock()
-		s.fails("%s: nobody was told to stop within %v", i.what, f.within)
+		s.fails("%s: nobody was told to stop within %v", i.what, within)
 		s.mu.Unlock()
 	}
 	if s.final != nil {
@@ -429,8 +440,8 @@ func (s *simulation) strikes() bool {
 	i.redo = time.Duration(t.base+t.steps(i.at)-next.base) * simStep
 	s.incidents = append(s.incidents, i)
 	s.note("%s: told after %v, all run after %v, trains after %v", i.what, i.told.Sub(i.at), i.all.Sub(i.at), i.goes.Sub(i.at))
-	if took := next.all.Sub(t.stopped); enough && took > f.again {
-		s.fails("%s: the next round takes %v, and may take %v", i.what, took, f.again)
+	if took := next.all.Sub(t.stopped); enough && took > again {
+		s.fails("%s: the next round takes %v, and may take %v", i.what, took, again)
 	}
 	if past, ok := s.past(i.round); !ok {
 		s.fails("%s: nobody tells of round %d", i.what, i.round)
@@ -591,7 +602,7 @@ func (s *simulation) sums(agents []*simAgent) {
 	}
 	sum := account.Sum()
 	told := time.Duration((sum.Seconds["train"] + sum.Seconds["redo"]) * float64(time.Second))
-	if off := (told - train).Abs(); off > time.Duration(len(s.trainings))*15*time.Second+time.Duration(s.failures)*time.Minute && !s.leftOut(first) {
+	if off := (told - train).Abs(); off > time.Duration(len(s.trainings))*(15*time.Second+s.late)+time.Duration(s.failures)*time.Minute && !s.leftOut(first) {
 		s.fails("%s says that %v were trained, and it were %v", first.name, told, train)
 	}
 	s.note("%v trained, of which %v once more; as %s has it, %v", train, lost, first.name, sum.Seconds)

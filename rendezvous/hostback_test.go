@@ -237,8 +237,19 @@ func TestHostWaitsForABoundedTime(t *testing.T) {
 			t.Errorf("it shows %q", got)
 		}
 		s.agree([]string{"host0"}, a)
-		if a.after < longest || a.after > longest+2*beat {
+		if a.after < 30*time.Second || a.after > 30*time.Second+2*beat {
 			t.Errorf("it began after %v", a.after)
+		}
+	})
+	play(t, func(s *scene) { // where nodes are given up later, they tell it later
+		o := hosted
+		o.Fence, o.NodeTimeout = 10*time.Minute, time.Minute
+		a := s.comes(member(0), o)
+		s.passes(79 * time.Second)
+		s.waits(a)
+		s.agree([]string{"host0"}, a)
+		if a.after < 80*time.Second || a.after > 80*time.Second+2*beat {
+			t.Errorf("with a node time-out of a minute it began after %v", a.after)
 		}
 	})
 	play(t, func(s *scene) { // the last call takes longer

@@ -26,7 +26,8 @@ type node struct {
 	seen   int // highest generation that is behind us
 	status Status
 
-	timer      *time.Timer // ends the wait; nil: nothing does
+	timer      *time.Timer // ends the wait; nil: nothing does,
+	until      time.Time   // and when
 	meeting    shelf       // the keys of the current meeting
 	before     past
 	generation int
@@ -412,15 +413,26 @@ func (n *node) tell(s Status) {
 	if s.Running > 0 {
 		s.World, s.Size = here(n.before.world), n.before.world.size()
 		s.Twin = n.twin()
-		if n.timer != nil && s.Alive != n.status.Alive && (n.spec.Standby() || s.Running == n.Seen || s.Twin != "") {
-			n.timer.Reset(n.Timeout)
+		if s.Alive != n.status.Alive && (n.spec.Standby() || s.Running == n.Seen || s.Twin != "") {
+			n.bear(n.Timeout)
 		}
+	}
+	if s.Closes > 0 { // they are enough, and wait for those who may live of the world before to end: in vain, if they gave up
+		n.bear(s.Closes + 2*silent)
 	}
 	s.Before, s.Beside = n.status.Before, n.beside()
 	s.Here = slices.Clone(s.Here)
 	n.status = s
 	if n.Progress != nil {
 		n.Progress(s)
+	}
+}
+
+// bear makes this node wait for so long at least, from now on.
+func (n *node) bear(wait time.Duration) {
+	if until := time.Now().Add(wait); n.timer != nil && until.After(n.until) {
+		n.until = until
+		n.timer.Reset(wait)
 	}
 }
 

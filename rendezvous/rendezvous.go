@@ -54,14 +54,15 @@ const (
 
 // Options are what a node may ask for beyond its [job.Spec]. The zero value is ready for use.
 type Options struct {
-	Timeout  time.Duration // how long to wait for the world; 0: until ctx ends. Who stands by waits as long as a world lives
-	LastCall time.Duration // how long to wait for more nodes when the fewest are here
-	Seen     int           // the highest generation that this agent has been part of; the next world's is higher
-	Led      bool          // the leader of that world lives: it said that this is over
-	Previous *job.World    // the world before, whose order of ranks is kept as far as its nodes come back
-	Fence    time.Duration // how long members of the world before may live without hearing its leader; without those the next one waits so long
+	Timeout     time.Duration // how long to wait for the world, or until it begins if that time is known; 0: until ctx ends. Who stands by waits as long as a world lives
+	LastCall    time.Duration // how long to wait for more nodes when the fewest are here
+	Seen        int           // the highest generation that this agent has been part of; the next world's is higher
+	Led         bool          // the leader of that world lives: it said that this is over
+	Previous    *job.World    // the world before, whose order of ranks is kept as far as its nodes come back
+	Fence       time.Duration // how long members of the world before may live without hearing its leader; without those the next one waits so long
+	NodeTimeout time.Duration // after how much silence they give each other up; 0: job.NodeTimeout
 	// Forgets: the store is lost with its host, and comes back empty. Where it knows of no world, fewer nodes than all wait for as long as if there had
-	// been one, but for no more than 30 s, and half the Timeout.
+	// been one, but for no more than the NodeTimeout and 20 s, and half the Timeout.
 	Forgets bool
 	// Closed: who was in no world yet only takes the place of a node that was lost. The next world is no larger than the one before.
 	Closed bool
@@ -108,6 +109,7 @@ func Join(ctx context.Context, s store.Store, spec job.Spec, o Options) (*Sessio
 	n := &node{store: s, spec: spec, Options: o, seen: o.Seen}
 	if o.Timeout > 0 {
 		n.timer = time.AfterFunc(o.Timeout, func() { cancel(context.DeadlineExceeded) })
+		n.until = begun.Add(o.Timeout)
 		defer n.timer.Stop()
 	}
 	n.status = Status{Here: []string{spec.Self.String()}, Count: 1, Expected: spec.Nodes, Fewest: spec.Fewest()}

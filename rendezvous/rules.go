@@ -15,15 +15,28 @@ import (
 const maxRules = 4 << 10
 
 func checkRules(r *job.Rules) error {
-	if r != nil && len(r.Policy) > maxRules {
+	switch {
+	case r == nil:
+	case len(r.Policy) > maxRules:
 		return fmt.Errorf("a job's rules have %d bytes, more than %d", len(r.Policy), maxRules)
+	case r.Timeout != 0 && (r.Timeout < job.MinNodeTimeout || r.Timeout > job.MaxNodeTimeout):
+		return fmt.Errorf("a job's node time-out is %v, and not %v to %v", r.Timeout, job.MinNodeTimeout, job.MaxNodeTimeout)
 	}
 	return nil
 }
 
 // own are the rules that this node brings.
 func (o Options) own() *job.Rules {
-	return &job.Rules{LastCall: o.LastCall, Fence: o.Fence, Closed: o.Closed, Policy: o.Policy}
+	return &job.Rules{LastCall: o.LastCall, Fence: o.Fence, Timeout: cmp.Or(o.NodeTimeout, job.NodeTimeout), Closed: o.Closed, Policy: o.Policy}
+}
+
+// After are the options of a node that was to be in a world, and meets the others again. What counted there counts for it, whatever it brought.
+func (o Options) After(w *job.World) Options {
+	o.Seen, o.Previous = w.Generation, w
+	if r := w.Rules; r != nil {
+		o.LastCall, o.Fence, o.NodeTimeout, o.Closed, o.Policy = r.LastCall, r.Fence, r.NodeTimeout(), r.Closed, r.Policy
+	}
+	return o
 }
 
 // learn takes note of what a guest knows that was in a world.
@@ -60,11 +73,17 @@ func (l *leader) rules() job.Rules {
 }
 
 // handsOn are the rules of the world that is made: those of the worlds before, or its first node's where nobody is left of them, for then the job
-// may have been given others. nil: that node does not tell.
+// may have been given others. nil: that node does not tell. Where a node is of a release that knows of no other, all keep to its time-out.
 func (l *leader) handsOn(tickets []ticket, first string) *job.Rules {
-	if rules := l.inherited(); l.veterans && rules != nil {
+	rules := l.inherited()
+	if !l.veterans || rules == nil {
+		at := slices.IndexFunc(tickets, func(t ticket) bool { return t.Node.Incarnation == first })
+		rules = tickets[at].Rules
+	}
+	if rules == nil || rules.Timeout == 0 || !slices.ContainsFunc(tickets, func(t ticket) bool { return t.Rules == nil || t.Rules.Timeout == 0 }) {
 		return rules
 	}
-	at := slices.IndexFunc(tickets, func(t ticket) bool { return t.Node.Incarnation == first })
-	return tickets[at].Rules
+	as := *rules
+	as.Timeout = 0
+	return &as
 }

@@ -121,3 +121,73 @@ func TestRulesBounded(t *testing.T) {
 		s.fails(a, "a job's rules have 4098 bytes, more than 4096", new(*Refusal))
 	})
 }
+
+// The world says after how much silence its nodes give each other up, which all must be able to. Who is of the release before knows of one time only.
+func TestTimeoutOfTheWorld(t *testing.T) {
+	tells := func(d time.Duration) record { return record{Rules: &job.Rules{Timeout: d}} }
+	for _, c := range []struct {
+		what    string
+		members []record
+		want    time.Duration
+	}{
+		{"the first one's counts", []record{tells(time.Minute), tells(5 * time.Second)}, time.Minute},
+		{"one is of the release before", []record{tells(time.Minute), {Rules: &job.Rules{Fence: 9}}}, job.NodeTimeout},
+		{"one is of an older one", []record{tells(time.Minute), {}}, job.NodeTimeout},
+		{"the first one is", []record{{}, tells(time.Minute)}, job.NodeTimeout},
+	} {
+		var tickets []ticket
+		for i, r := range c.members {
+			tickets = append(tickets, ticket{i + 1, r})
+		}
+		if got := (&leader{node: &node{}}).handsOn(tickets, "").NodeTimeout(); got != c.want {
+			t.Errorf("%s: %v, want %v", c.what, got, c.want)
+		}
+		if r := tickets[0].Rules; r != nil && r.Timeout != time.Minute {
+			t.Errorf("%s: the first one's record is another now: %+v", c.what, r)
+		}
+	}
+	play(t, func(s *scene) {
+		long, short := policed("a"), policed("b")
+		long.NodeTimeout, short.NodeTimeout = time.Minute, 0
+		a, b := s.comes(elastic("a", 2, 3), long), s.comes(elastic("b", 2, 3), short)
+		s.passes(31 * time.Second)
+		s.agree([]string{"a", "b"}, a, b)
+		if got := b.session.World.Rules.NodeTimeout(); got != time.Minute {
+			t.Errorf("b is told %v", got)
+		}
+		if o := short.After(&b.session.World); o.NodeTimeout != time.Minute || string(o.Policy) != `"a"` || o.Seen != 1 || o.Previous == nil {
+			t.Errorf("when it meets the others again it brings %+v", o)
+		}
+	})
+	for _, d := range []time.Duration{-1, 1, time.Hour} {
+		play(t, func(s *scene) {
+			o := policed("a")
+			o.NodeTimeout = d
+			s.fails(s.comes(agent("a", 2), o), "a job's node time-out is "+d.String()+", and not 5s to 5m0s", new(*Refusal))
+		})
+	}
+}
+
+// Nodes that are enough wait longer than they were told to wait for each other, where the world before may still have workers: they would give up for nothing.
+func TestFenceLongerThanTheMeeting(t *testing.T) {
+	play(t, func(s *scene) {
+		o := policed("a")
+		o.Fence, o.Timeout = 5*time.Minute, 40*time.Second
+		a, b := s.comes(elastic("a", 1, 2), o), s.comes(elastic("b", 1, 2), o)
+		s.agree([]string{"a", "b"}, a, b)
+		s.dies(a)
+		a.session.Close()
+		c := s.back(b, false)
+		s.passes(o.Fence - time.Second)
+		s.waits(c)
+		s.passes(time.Minute)
+		s.agree([]string{"b"}, c)
+	})
+	play(t, func(s *scene) { // too few give up when they were told to
+		o := policed("a")
+		o.Timeout = 40 * time.Second
+		a := s.comes(elastic("a", 2, 3), o)
+		s.passes(41 * time.Second)
+		s.fails(a, "1 of 2:3 nodes here", new(*Missing))
+	})
+}

@@ -42,9 +42,7 @@ func (n *node) hearStays(ctx context.Context) error {
 		return err
 	}
 	n.sign, n.heard = string(b), time.Now()
-	if n.timer != nil {
-		n.timer.Reset(n.Timeout)
-	}
+	n.bear(n.Timeout)
 	return nil
 }
 

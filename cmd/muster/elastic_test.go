@@ -228,6 +228,24 @@ func (p *program) dies() {
 	<-p.done
 }
 
+// A node is given up after the time-out that the first leader was given, by all, and its own first process ends its workers then.
+func TestNodeTimeout(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, "--nnodes 1:2 --max-restarts 3 --node-timeout 6s")
+	c.joins("a")
+	c.joinsWith("b", "--node-timeout", "60")
+	c.works(0, "a", "b")
+	c.nodes["b"].says("the flags of the job's first leader count: --node-timeout 6s, not 1m0s")
+	agent := agentOf(t, c.nodes["b"].cmd.Process.Pid)
+	syscall.Kill(agent, syscall.SIGSTOP)
+	c.nodes["a"].says("was lost: silent for 6")
+	c.nodes["b"].says("muster: the agent did not answer for 6")
+	c.works(1, "a")
+	syscall.Kill(agent, syscall.SIGCONT)
+	c.works(2, "a", "b")
+	c.end("a", "b")
+}
+
 // Where the first process of the host was killed, its agent stays for the others for a while, and holds the port. The one that comes in its place knows
 // it for what it is, and waits.
 func TestFirstProcessOfTheHostIsKilled(t *testing.T) {

@@ -30,7 +30,7 @@ import (
 // jobFlags are the flags that say what the job is; `run` and `env` share them.
 func jobFlags(c *launcher.Config) []cli.Flag {
 	c.NodeRank, c.WorkerStore, c.Serve = -1, "auto", "auto"
-	c.JoinTimeout, c.StopTimeout, c.Grace = 15*time.Minute, 5*time.Second, 25*time.Second
+	c.JoinTimeout, c.NodeTimeout, c.StopTimeout, c.Grace = 15*time.Minute, job.NodeTimeout, 5*time.Second, 25*time.Second
 	c.ExcludeFor, c.SuspectsFor = 10*time.Minute, 7*24*time.Hour
 	c.JoinPolicy, c.LastCall, c.RejoinTimeout, c.Backoff = "now", 30*time.Second, 10*time.Minute, 30*time.Second
 	return append([]cli.Flag{
@@ -47,6 +47,7 @@ func jobFlags(c *launcher.Config) []cli.Flag {
 		&cli.BoolFlag{Name: "standalone", Destination: &c.Standalone, Usage: "this node alone, whatever the platform says"},
 		&cli.BoolFlag{Name: "module", Aliases: []string{"m"}, Destination: &c.Module, Usage: "run a Python module, as python -m does"},
 		&cli.GenericFlag{Name: "join-timeout", Value: seconds{&c.JoinTimeout}, Usage: "`TIME` to wait for all nodes (15m)"},
+		&cli.GenericFlag{Name: "node-timeout", Value: silence{&c.NodeTimeout}, Hidden: true, Usage: "`TIME` without a word after which a node is given up, the same on all nodes (10s)"},
 		&cli.GenericFlag{Name: "stop-timeout", Value: seconds{&c.StopTimeout}, Usage: "`TIME` from TERM to KILL after a failure (5s)"},
 		&cli.GenericFlag{Name: "grace", Value: seconds{&c.Grace}, Usage: "`TIME` from TERM to KILL when this job is told to stop (25s)"},
 		&cli.GenericFlag{Name: "worker-store", Value: choice{&c.WorkerStore, "auto agent rank0"}, Usage: "`WHO` hosts the workers' store: auto, agent, rank0"},
@@ -79,6 +80,23 @@ func jobFlags(c *launcher.Config) []cli.Flag {
 		&cli.GenericFlag{Name: "rdzv-backend", Value: backend{c}, Hidden: true, Usage: "`NAME` of what they meet in: c10d, which a node hosts, or etcd, as --rdzv-endpoint etcd://... says, too"},
 	}, slices.Concat(etcdFlags(&c.Etcd), ncclFlags(c), hangFlags(c), stoppingFlags(c), outputFlags(c), torchrunFlags(c))...)
 }
+
+// silence is the one after which a node is given up, as a flag.
+type silence struct{ d *time.Duration }
+
+func (v silence) Set(text string) error {
+	var d time.Duration
+	if err := (seconds{&d}).Set(text); err != nil {
+		return err
+	}
+	if d < job.MinNodeTimeout || d > job.MaxNodeTimeout {
+		return fmt.Errorf("%v: give %v to %v", d, job.MinNodeTimeout, job.MaxNodeTimeout)
+	}
+	*v.d = d
+	return nil
+}
+
+func (v silence) String() string { return seconds(v).String() }
 
 // pageAddress is where the status page is served, as a flag.
 type pageAddress struct{ at *string }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/launcher"
 )
 
@@ -93,11 +95,25 @@ func note(c *launcher.Config, text string) {
 type rdzvConf struct {
 	c    *launcher.Config
 	text string
+	keep keepAlive
+}
+
+// keepAlive is after how many signs of life that did not come, one each interval, torchrun gives a node up; 0: its defaults.
+type keepAlive struct {
+	interval time.Duration
+	attempts int
+}
+
+// silence is how long that is, and how long muster's nodes can do with it.
+func (k keepAlive) silence() (asked, can time.Duration) {
+	every, most := cmp.Or(k.interval, 5*time.Second), cmp.Or(k.attempts, 3)
+	asked = min(every, 24*time.Hour) * time.Duration(most)
+	return asked, min(max(asked, job.MinNodeTimeout), job.MaxNodeTimeout)
 }
 
 // withoutEffect are keys of torchrun's backends (dynamic_rendezvous.py, c10d_rendezvous_backend.py,
 // static_tcp_rendezvous.py) that say how its own rendezvous waits and looks after itself.
-var withoutEffect = strings.Fields("close_timeout heartbeat_timeout keep_alive_interval keep_alive_max_attempt " +
+var withoutEffect = strings.Fields("close_timeout heartbeat heartbeat_timeout " +
 	"read_timeout timeout store_type use_libuv rank")
 
 func (v *rdzvConf) Set(text string) error {
@@ -111,6 +127,13 @@ func (v *rdzvConf) Set(text string) error {
 		}
 	}
 	v.text = text
+	if v.keep == (keepAlive{}) {
+		return nil
+	}
+	asked, can := v.keep.silence()
+	if v.c.NodeTimeout = can; can != asked {
+		note(v.c, fmt.Sprintf("--rdzv-conf keep_alive_interval and keep_alive_max_attempt are %v together; nodes are given up after %v", asked, can))
+	}
 	return nil
 }
 
@@ -140,6 +163,14 @@ func (v *rdzvConf) one(key, value string) error {
 	case key == "join_timeout" || key == "last_call_timeout":
 		time := map[string]*time.Duration{"join_timeout": &v.c.JoinTimeout, "last_call_timeout": &v.c.LastCall}[key]
 		if err := (seconds{time}).Set(value); err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+	case key == "keep_alive_interval":
+		if err := (seconds{&v.keep.interval}).Set(value); err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+	case key == "keep_alive_max_attempt":
+		if err := (number{&v.keep.attempts, 1, 1000}).Set(value); err != nil {
 			return fmt.Errorf("%s: %w", key, err)
 		}
 	case key == "is_host":
