@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -740,6 +741,9 @@ func TestUnrulyMember(t *testing.T) {
 			defer c.Close()
 			want(t, leader, Joined, 1)
 			c.Write(b)
+			if _, err := io.Copy(io.Discard, c); !errors.Is(err, syscall.ECONNRESET) { // the leader lives, and its hanging up must not look like its end
+				t.Errorf("to the member the connection ends with %v", err)
+			}
 			want(t, leader, Lost, 1)
 		})
 	}

@@ -219,14 +219,18 @@ func (p *peer) anew() {
 
 // detach notes that a connection broke.
 func (p *peer) detach(l *line, why error) {
-	l.hangUp()
+	closed := errors.Is(why, io.EOF) || errors.Is(why, io.ErrUnexpectedEOF) // a reset may come from somebody else
+	if closed {
+		l.hangUp()
+	} else {
+		l.reset()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.line != l {
 		return
 	}
-	p.line, p.cause = nil, why
-	p.closed = errors.Is(why, io.EOF) || errors.Is(why, io.ErrUnexpectedEOF) // a reset may come from somebody else
+	p.line, p.cause, p.closed = nil, why, closed
 	p.broken, p.hoped = time.Now(), 0
 	p.knocked = p.broken
 	p.checkEmpty()
@@ -247,7 +251,7 @@ func (l *line) reset() {
 	if l == nil {
 		return
 	}
-	if t := tcp(l.Conn); t != nil {
+	if t, ok := bottom(l.Conn).(interface{ SetLinger(seconds int) error }); ok {
 		_ = t.SetLinger(0)
 	}
 	l.hangUp()

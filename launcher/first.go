@@ -35,6 +35,7 @@ type simulated struct {
 	dial   func(ctx context.Context, network, addr string) (net.Conn, error) // connects to another agent; nil: by TCP
 	senses func(pids func() []int) senses                                    // how workers are perceived; nil: by their pages and from outside
 	clock  func() time.Duration                                              // by which their pages tell time; nil: CLOCK_MONOTONIC
+	awake  func()                                                            // returns when this agent does not stand still
 	share  func(w *job.World) []*node                                        // has all agents of a world keep it once, and its nodes as they are at first; nil: each keeps its own
 }
 

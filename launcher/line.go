@@ -36,6 +36,9 @@ func (m *meeting) connect(ctx context.Context) (*line, error) {
 		return l, nil
 	}
 	options := m.c.fleetOptions(m.token, l)
+	if m.c.sim.plays() { // who stands still does not judge others either
+		options.Beat = func() json.RawMessage { m.c.sim.awake(); return l.pulse.tell() }
+	}
 	options.NodeTimeout = w.Rules.NodeTimeout()
 	again := max(againTime, options.NodeTimeout)
 	if goesOn { // they have all been there

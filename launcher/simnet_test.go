@@ -131,6 +131,7 @@ type simParcel struct {
 	at   time.Time
 	data []byte
 	end  bool
+	rst  bool // is how it ends
 }
 
 func newSimHalf(from, to *simLink, dice *rand.Rand) *simHalf {
@@ -158,8 +159,8 @@ func (h *simHalf) forget() {
 	}
 }
 
-// send has data arrive after a while; end: that is the last.
-func (h *simHalf) send(data []byte, end bool) {
+// send has data arrive after a while; end: that is the last, and a reset or not.
+func (h *simHalf) send(data []byte, end, reset bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := time.Now().Add(simLatency(h.dice))
@@ -167,7 +168,7 @@ func (h *simHalf) send(data []byte, end bool) {
 		at = h.last
 	}
 	h.last = at
-	h.parcels = append(h.parcels, simParcel{at, append([]byte(nil), data...), end})
+	h.parcels = append(h.parcels, simParcel{at, append([]byte(nil), data...), end, reset})
 	time.AfterFunc(time.Until(at), h.wake)
 }
 
@@ -196,6 +197,9 @@ func (h *simHalf) read(b []byte) (int, error) {
 			return 0, io.EOF
 		case len(h.parcels) > 0 && !now.Before(h.parcels[0].at) && h.from.passes() && h.to.passes():
 			p := &h.parcels[0]
+			if p.end && p.rst {
+				return 0, syscall.ECONNRESET
+			}
 			if p.end {
 				return 0, io.EOF
 			}
@@ -218,6 +222,7 @@ type simConn struct {
 	mu       sync.Mutex
 	deadline time.Time // of writes
 	closed   bool
+	resets   bool // to the peer its end is no end of who had it
 }
 
 func (c *simConn) Read(b []byte) (int, error) {
@@ -242,7 +247,7 @@ func (c *simConn) Write(b []byte) (int, error) {
 	if gone && c.out.from.passes() && c.out.to.passes() {
 		return 0, syscall.EPIPE
 	}
-	c.out.send(b, false)
+	c.out.send(b, false, false)
 	return len(b), nil
 }
 
@@ -250,14 +255,23 @@ func (c *simConn) Close() error {
 	c.once.Do(func() {
 		c.mu.Lock()
 		c.closed = true
+		resets := c.resets
 		c.mu.Unlock()
-		c.out.send(nil, true)
+		c.out.send(nil, true, resets)
 		c.in.mu.Lock()
 		c.in.ended, c.in.parcels = true, nil
 		c.in.come.Broadcast()
 		c.in.mu.Unlock()
 		c.in.forget()
 	})
+	return nil
+}
+
+// SetLinger is as a TCP connection has it: none makes its end a reset.
+func (c *simConn) SetLinger(seconds int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.resets = seconds == 0
 	return nil
 }
 

@@ -191,7 +191,7 @@ func (a *simAgent) config() Config {
 		MaxRestarts: a.sim.restarts, OnHang: hangRestart, OnExit: onExitStop, Preflight: preflightOff, Tune: tuneOff, Evidence: filepath.Join(a.sim.dir, "evidence"),
 		PreemptSignal: syscall.SIGTERM, Host: job.Host{Hostname: a.name, Getenv: func(string) string { return "" }}, Console: &pid1.Console{},
 		Version: "simulated", First: a.first, Log: slog.New(slog.DiscardHandler),
-		sim: simulated{dial: a.dial, senses: a.senses, clock: sinceEpoch, share: a.sim.share},
+		sim: simulated{dial: a.dial, senses: a.senses, clock: sinceEpoch, awake: a.awake, share: a.sim.share},
 	}
 }
 

@@ -37,7 +37,7 @@ func again(a *arrival) Options {
 	w := a.session.World
 	o := Options{LastCall: lastCall.LastCall, Seen: w.Generation, Previous: &w, Forgets: true}
 	if w.Rules != nil {
-		o.Fence, o.Closed, o.Policy = w.Rules.Fence, w.Rules.Closed, w.Rules.Policy
+		o = o.After(&w)
 	}
 	return o
 }

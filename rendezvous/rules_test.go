@@ -177,7 +177,10 @@ func TestFenceLongerThanTheMeeting(t *testing.T) {
 		s.agree([]string{"a", "b"}, a, b)
 		s.dies(a)
 		a.session.Close()
-		c := s.back(b, false)
+		s.ends(b, Over{Expect: 2}) // who hears nothing of a, and does not know that it is dead
+		w, o2 := b.session.World, again(b)
+		o2.Timeout = o.Timeout
+		c := s.comes(job.Spec{ID: w.ID, Terms: w.Terms, Self: w.Members[1].Node}, o2)
 		s.passes(o.Fence - time.Second)
 		s.waits(c)
 		s.passes(time.Minute)
