@@ -616,6 +616,7 @@ func (r *round) inheritWorkers(old *pid1.Legacy) int {
 	r.exits, r.slow = r.group.Exits(), nil
 	r.mendAgain(tasks, old)
 	r.watch = r.newWatch()
+	r.record()
 	r.renew()
 	return len(tasks)
 }

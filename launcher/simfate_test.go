@@ -175,7 +175,7 @@ func fates() []fate {
 				s.replaces(s.late + s.brief(time.Second, 2*time.Minute-s.late))
 			},
 			judge: func(s *simulation, i *incident, past job.Round) { s.wantText(i, past, node.name, "lost") }},
-		{name: "a node is cut off", weight: 3, ends: fixed, codes: []int{job.ExitRetry}, within: 15 * time.Second, loses: true, again: 30 * time.Second,
+		{name: "a node is cut off", weight: 3, unless: ofOne, ends: fixed, codes: []int{job.ExitRetry}, within: 15 * time.Second, loses: true, again: 30 * time.Second,
 			strike: func(s *simulation, i *incident, t *simTraining) {
 				all := s.members(t.round)
 				node = all[s.dice.IntN(len(all))]
@@ -276,7 +276,7 @@ func fates() []fate {
 					a.mu.Unlock()
 				}()
 			}},
-		{name: "a node is wanted", weight: 3, ends: func(s *simulation) bool { return !s.terms.Standby() }, codes: []int{job.ExitTERM}, within: time.Second, loses: true, again: 50 * time.Second,
+		{name: "a node is wanted", weight: 3, unless: ofOne, ends: func(s *simulation) bool { return !s.terms.Standby() }, codes: []int{job.ExitTERM}, within: time.Second, loses: true, again: 50 * time.Second,
 			strike: func(s *simulation, i *incident, t *simTraining) {
 				all := s.members(t.round)
 				node = all[s.dice.IntN(len(all))]
@@ -443,12 +443,17 @@ func (s *simulation) strikes() bool {
 	if took := next.all.Sub(t.stopped); enough && took > again {
 		s.fails("%s: the next round takes %v, and may take %v", i.what, took, again)
 	}
-	if past, ok := s.past(i.round); !ok {
+	if past, ok := s.past(i.round); !ok && s.outlived(i.round) {
 		s.fails("%s: nobody tells of round %d", i.what, i.round)
-	} else if f.judge != nil {
+	} else if ok && f.judge != nil {
 		f.judge(s, i, past)
 	}
 	return true
+}
+
+// outlived reports whether anybody of a round is in the newest.
+func (s *simulation) outlived(round int) bool {
+	return slices.ContainsFunc(s.members(s.newest), func(a *simAgent) bool { return slices.Contains(s.members(round), a) })
 }
 
 // past is what a round came to, as the leader of the newest has it.
@@ -492,7 +497,14 @@ func (s *simulation) fills() {
 func (s *simulation) ending(t *simTraining) {
 	first := s.dice.IntN(t.size / s.slots)
 	if s.terms.Standby() && t.size > s.slots {
-		time.AfterFunc(100*time.Millisecond, func() { s.comes(len(s.agents)) })
+		time.AfterFunc(100*time.Millisecond, func() {
+			s.mu.Lock()
+			over, next := t.living == 0, len(s.agents)
+			s.mu.Unlock()
+			if !over { // else it would begin the job anew
+				s.comes(next)
+			}
+		})
 	}
 	for rank := range t.size {
 		t.procs[(rank+first*s.slots)%t.size].ends(proc.Exit{}, nil)

@@ -95,8 +95,12 @@ func (s *state) tally() job.Tally {
 	return t
 }
 
-// record keeps the count, as it is when the job has ended, or as it would be were it to end now by itself.
+// record keeps the count, as it is when the job has ended, or as it would be were it to end now by itself: on this machine, and where others
+// meet who may come when all of this world are lost.
 func (r *round) record() {
+	if r.session != nil {
+		r.session.Count(r.state.tally())
+	}
 	l := r.c.ledger(r.plan)
 	err := error(nil)
 	if v := r.state.Verdict; v != nil && v.OK() {

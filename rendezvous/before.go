@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -27,6 +28,7 @@ type past struct {
 	over     *Over
 	heard    time.Time // when we heard that it is over
 	history  bool      // there is none to wait for: the job began anew
+	tally    job.Tally // of its rounds, as it left it in the store
 }
 
 // An Over is how a world ended, for whoever waits for the next one.
@@ -289,6 +291,34 @@ func (p *past) had(r record) bool {
 	}
 	return p.lives[r.Node.Incarnation]
 }
+
+// count reads how many rounds are over with this world. Its members know that, too, if any comes.
+func (p *past) count(ctx context.Context) error {
+	if p.members() == nil {
+		return nil
+	}
+	t, err := readTally(ctx, p.meeting)
+	p.tally = slices.MaxFunc([]job.Tally{p.tally, p.world.Past, t}, fewerRounds)
+	return err
+}
+
+// readTally is what a world left of its rounds; none where it did not.
+func readTally(ctx context.Context, meeting shelf) (job.Tally, error) {
+	b, found, err := meeting.peek(ctx, keyTally)
+	if err != nil || !found {
+		return job.Tally{}, err
+	}
+	t, err := decode[job.Tally](b, maxTally)
+	if err == nil && (t.Rounds < 0 || t.Rounds > math.MaxInt32 || t.Free < 0 || t.Free > t.Rounds) {
+		err = fmt.Errorf("%d rounds, %d of them free, are no tally", t.Rounds, t.Free)
+	}
+	return t, name(err, "read", keyTally)
+}
+
+// maxTally bounds it.
+const maxTally = 256
+
+func fewerRounds(a, b job.Tally) int { return cmp.Compare(a.Rounds, b.Rounds) }
 
 // expects is how many members are known to come; 0: nobody knows.
 func (p *past) expects() int {

@@ -666,3 +666,56 @@ func TestNewcomerFirstInAnEmptyStore(t *testing.T) {
 		s.waits(e)
 	})
 }
+
+// When all members are lost at once those who come after them know from the store how many rounds there were; also where it came back empty meanwhile,
+// and from the world alone if nobody counted.
+func TestRoundsOutliveTheirWorld(t *testing.T) {
+	for _, counted := range []bool{true, false} {
+		play(t, func(s *scene) {
+			o := lastCall
+			o.Past = job.Tally{Rounds: 4, Free: 1}
+			a, b := s.comes(elastic("a", 1, 2), o), s.comes(elastic("b", 1, 2), o)
+			s.agree([]string{"a", "b"}, a, b)
+			want := o.Past
+			if counted {
+				a.session.Count(job.Tally{Rounds: 5, Free: 2})
+				s.passes(time.Second)
+				s.store.empty()
+				s.passes(2 * beat)
+				keys, _ := s.store.ListKeys(t.Context())
+				if i := slices.IndexFunc(keys, func(k string) bool { return strings.HasSuffix(k, keyTally) }); i < 0 {
+					s.Errorf("a store that came back empty is told %q", keys)
+				} else if b, _ := s.store.Get(t.Context(), keys[i]); string(b) != `{"rounds":5,"free":2}` {
+					s.Errorf("a store that came back empty is told %q", b)
+				}
+				want = job.Tally{Rounds: 7, Free: 3}
+				a.session.Count(want)
+				b.session.Count(job.Tally{Rounds: 9, Free: 9}) // who does not lead counts for itself
+				s.passes(time.Millisecond)
+			}
+			s.dies(a)
+			s.dies(b)
+			a.session.Close()
+			b.session.Close()
+			c, d := s.comes(elastic("c", 1, 2), lastCall), s.comes(elastic("d", 1, 2), lastCall)
+			s.passes(time.Minute)
+			s.agree([]string{"c", "d"}, c, d)
+			if got := d.session.World.Past; got != want {
+				s.Errorf("counted %v: the next world begins with %+v, want %+v", counted, got, want)
+			}
+		})
+	}
+}
+
+// A count that cannot be is no count.
+func TestNoTally(t *testing.T) {
+	for _, text := range []string{"5", `{"rounds":-1}`, `{"rounds":1,"free":2}`, `{"rounds":4000000000}`, `{"rounds":1` + strings.Repeat(" ", maxTally) + "}"} {
+		m := shelf{Store: &store.Memory{}, prefix: "x/"}
+		if err := m.put(t.Context(), keyTally, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := readTally(t.Context(), m); err == nil {
+			t.Errorf("%.40q: %+v", text, got)
+		}
+	}
+}

@@ -114,6 +114,9 @@ func (l *leader) conclusion(ctx context.Context) (*outcome, error) {
 	if free, err := l.free(ctx, len(end.World.Members)); !free || err != nil {
 		return nil, err
 	}
+	if err := l.before.count(ctx); err != nil {
+		return nil, err
+	}
 	if err := l.roll(ctx); err != nil { // somebody may have left since the last roll, and would never call
 		return nil, err
 	}
@@ -378,7 +381,7 @@ func (l *leader) close(tickets []ticket) *outcome {
 	members := assign(nodes, l.previous())
 	return &outcome{Protocol: l.oldest(), World: &world{World: job.World{
 		ID: l.spec.ID, Nonce: random(), Generation: l.generation, Terms: l.terms(tickets),
-		Members: members, Past: most(tickets), Rules: l.handsOn(tickets, members[0].Incarnation),
+		Members: members, Past: l.most(tickets), Rules: l.handsOn(tickets, members[0].Incarnation),
 	}}}
 }
 
@@ -387,9 +390,15 @@ func (l *leader) oldest() int {
 	return slices.MinFunc(l.guests, func(a, b *guest) int { return a.Protocol - b.Protocol }).Protocol
 }
 
-// most is the tally of whoever knows of the most rounds.
-func most(tickets []ticket) job.Tally {
-	return slices.MaxFunc(tickets, func(a, b ticket) int { return a.Past.Rounds - b.Past.Rounds }).Past
+// most is the tally of whoever knows of the most rounds, the world before included.
+func (l *leader) most(tickets []ticket) job.Tally {
+	most := l.before.tally
+	for _, t := range tickets {
+		if fewerRounds(most, t.Past) < 0 {
+			most = t.Past
+		}
+	}
+	return most
 }
 
 func (l *leader) living() []ticket {

@@ -27,7 +27,9 @@ type Session struct {
 	protocol  int // the lowest of those who met
 	meeting   shelf
 	newcomers chan int
-	waits     atomic.Int64 // how many wait for the world's end, as was last heard
+	waits     atomic.Int64              // how many wait for the world's end, as was last heard
+	tally     atomic.Pointer[job.Tally] // of the job's rounds, if the world ended now; nil: nobody counts
+	counted   chan struct{}             // has one when that changed
 	stop      context.CancelFunc
 	vouches   bool          // this is not group rank 0, and counts the world's key up
 	stopped   chan struct{} // closed when the key is not counted up any more
@@ -35,7 +37,7 @@ type Session struct {
 
 func begin(s *Session) *Session {
 	ctx, stop := context.WithCancel(context.Background())
-	s.newcomers, s.stop, s.stopped = make(chan int, 1), stop, make(chan struct{})
+	s.newcomers, s.stop, s.stopped, s.counted = make(chan int, 1), stop, make(chan struct{}), make(chan struct{}, 1)
 	if s.Rank != 0 {
 		close(s.stopped)
 		return s
@@ -77,6 +79,41 @@ func (s *Session) Newcomers() <-chan int { return s.newcomers }
 // their place.
 func (s *Session) Awaited() int { return int(s.waits.Load()) }
 
+// Count says how many rounds count as over if this world is lost with all its members. Those who come after that have heard it from nobody, and would
+// number theirs as others were. It is told on group rank 0, and by who vouches for the world.
+func (s *Session) Count(t job.Tally) {
+	if was := s.tally.Load(); was != nil && *was == t {
+		return
+	}
+	s.tally.Store(&t)
+	s.recount()
+}
+
+// recount has the tally told.
+func (s *Session) recount() {
+	select {
+	case s.counted <- struct{}{}:
+	default: // it is due
+	}
+}
+
+// record leaves the tally in the store, unless more is known there.
+func (s *Session) record(ctx context.Context) error {
+	t := s.tally.Load()
+	if t == nil {
+		return nil
+	}
+	there, err := readTally(ctx, s.meeting)
+	if err != nil || there.Rounds >= t.Rounds {
+		return err
+	}
+	b, err := json.Marshal(t)
+	if err != nil {
+		return err
+	}
+	return s.meeting.put(ctx, keyTally, b)
+}
+
 // live counts up the world's key each beat. A store that does not answer is asked again at the next beat.
 func (s *Session) live(ctx context.Context) {
 	defer close(s.stopped)
@@ -85,17 +122,30 @@ func (s *Session) live(ctx context.Context) {
 	var next queue
 	var last []byte
 	for {
-		switch here := s.known(ctx) || s.publish(ctx) == nil; {
+		known := s.known(ctx)
+		switch here := known || s.publish(ctx) == nil; {
 		case here && s.Rank == 0:
 			_, _ = s.meeting.add(ctx, keyAlive, 1) // else at the next beat
 			s.announce(&next, next.look(ctx, s.next(ctx)))
 		case here:
 			last = s.vouch(ctx, last)
 		}
+		if !known {
+			s.recount()
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticks.C:
+		case <-s.counted:
+			if s.record(ctx) != nil {
+				s.recount()
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticks.C:
+			}
 		}
 	}
 }
