@@ -368,10 +368,11 @@ func (l *leader) free(ctx context.Context, count int) (bool, error) {
 	if over || err != nil {
 		return over && !l.unsure(), err
 	}
-	need := silent
+	rules, need := l.rules(), silent
 	if count < l.spec.Nodes {
-		need += l.rules().LastCall
+		need += rules.LastCall
 	}
+	need = max(need, rules.Fence) // all of them may be suspended, with workers that go on when they are not
 	if l.before.watch.still() < need {
 		return false, nil
 	}

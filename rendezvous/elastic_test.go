@@ -719,3 +719,21 @@ func TestNoTally(t *testing.T) {
 		}
 	}
 }
+
+// A world of which nothing is heard may be suspended with all its machines, and go on for a moment when they wake up. Who stands by in full number waits all
+// the same until no worker can live there.
+func TestSuspendedWorld(t *testing.T) {
+	play(t, func(s *scene) {
+		o := lastCall
+		o.Fence = 19 * time.Second
+		a, b := s.comes(spared("a", 2), o), s.comes(spared("b", 2), o)
+		s.agree([]string{"a", "b"}, a, b)
+		c, d := s.comes(spared("c", 2), o), s.comes(spared("d", 2), o)
+		s.passes(time.Minute)
+		a.session.Close() // as seen by others
+		s.passes(o.Fence - 2*time.Second)
+		s.waits(c, d)
+		s.passes(5 * time.Second)
+		s.agree([]string{"c", "d"}, c, d)
+	})
+}

@@ -16,7 +16,7 @@
 //	    ├── first to claim the lead ──► [lead] ── reads ticket after ticket; ──────┤
 //	    │                                  ▲      publishes the outcome once, when │
 //	    │                                  │      the world before is over, or its │
-//	    │                                  │      leader has been silent for 5 s   │
+//	    │                                  │      leader silent for the fence      │
 //	    ▼                                  │                                       │
 //	[follow] ── leader silent for 5 s, and its place claimed                       │
 //	    │                                                                          │

@@ -292,7 +292,7 @@ func (s *Session) Kept() ([]byte, error) {
 	return json.Marshal(decision{Incarnation: []byte(random()), Generation: s.World.Generation, Outcome: b})
 }
 
-// Close ends this node's part without a word: newcomers find out when the leader has been silent for 5 s.
+// Close ends this node's part without a word: newcomers find out by its silence.
 func (s *Session) Close() error {
 	s.stop()
 	<-s.stopped
