@@ -737,3 +737,23 @@ func TestSuspendedWorld(t *testing.T) {
 		s.agree([]string{"c", "d"}, c, d)
 	})
 }
+
+// A member that knows how the last round ended counts it as it was: a failure is not free, as the loss of all would be.
+func TestMembersCountBetter(t *testing.T) {
+	play(t, func(s *scene) {
+		a := s.comes(elastic("a", 1, 2), lastCall)
+		s.passes(31 * time.Second)
+		s.agree([]string{"a"}, a)
+		a.session.Count(job.Tally{Rounds: 1, Free: 1})
+		c := s.comes(elastic("c", 1, 2), lastCall)
+		s.passes(time.Second)
+		s.ends(a, Over{Expect: 1})
+		w, o := a.session.World, again(a)
+		o.Past = job.Tally{Rounds: 1}
+		b := s.comes(job.Spec{ID: w.ID, Terms: w.Terms, Self: w.Members[0].Node}, o)
+		s.agree([]string{"a", "c"}, b, c)
+		if got := c.session.World.Past; got != o.Past {
+			t.Errorf("the next world begins with %+v", got)
+		}
+	})
+}

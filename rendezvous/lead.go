@@ -390,13 +390,12 @@ func (l *leader) oldest() int {
 	return slices.MinFunc(l.guests, func(a, b *guest) int { return a.Protocol - b.Protocol }).Protocol
 }
 
-// most is the tally of whoever knows of the most rounds, the world before included.
+// most is the tally of whoever knows of the most rounds. What the world before left in the store counts where nobody does who was there: it does not
+// say how the last one ended.
 func (l *leader) most(tickets []ticket) job.Tally {
-	most := l.before.tally
-	for _, t := range tickets {
-		if fewerRounds(most, t.Past) < 0 {
-			most = t.Past
-		}
+	most := slices.MaxFunc(tickets, func(a, b ticket) int { return fewerRounds(a.Past, b.Past) }).Past
+	if fewerRounds(most, l.before.tally) < 0 {
+		return l.before.tally
 	}
 	return most
 }
