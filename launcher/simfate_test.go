@@ -250,12 +250,13 @@ func fates() []fate {
 					s.wantFirst(i, past, rank)
 				}
 			}},
-		{name: "an agent stands still", weight: 2, unless: ofOne, ends: fixed, codes: []int{job.ExitRetry}, within: 20 * time.Second, loses: true, again: time.Minute,
+		{name: "an agent stands still", weight: 2, unless: ofOne, within: 20 * time.Second, loses: true, again: time.Minute,
 			strike: func(s *simulation, i *incident, t *simTraining) {
 				all := s.members(t.round)
 				node = all[s.dice.IntN(len(all))]
 				d := s.late + s.brief(11*time.Second, 40*time.Second)
 				i.what = fmt.Sprintf("the agent of %s stands still for %v", node.name, d)
+				i.mayNot = fixed(s) // its workers have no lease, and train on
 				a := node
 				go func() {
 					a.mu.Lock()
@@ -445,7 +446,7 @@ func (s *simulation) strikes() bool {
 	}
 	if past, ok := s.past(i.round); !ok && s.outlived(i.round) {
 		s.fails("%s: nobody tells of round %d", i.what, i.round)
-	} else if ok && f.judge != nil {
+	} else if ok && f.judge != nil && !strings.HasSuffix(past.Message, " to join") {
 		f.judge(s, i, past)
 	}
 	return true

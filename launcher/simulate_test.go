@@ -604,12 +604,18 @@ func (s *simulation) killed(p *simProc) {
 	switch {
 	case s.now != nil && s.now.hurried && s.now.round == t.round:
 		late += 3 * time.Second
-	case t.gently:
+	case t.gently || s.calledOff(p.at):
 		least = 25 * time.Second
 	}
 	if off := took - least; off < 0 || off > late && p.at.link.passes() && !p.at.stoodStill() {
 		s.fails("rank %d of round %d is killed on %s %v after it was told to end, which is to be %v", p.rank, p.round, p.at.name, took, least)
 	}
+}
+
+// calledOff reports whether a round is stopped to let others in, just as something else happens.
+func (s *simulation) calledOff(at *simAgent) bool {
+	st := at.desk.now().state
+	return st != nil && st.Order == orderRestart
 }
 
 // pauses has a training stand still for a while.
