@@ -233,6 +233,19 @@ func (f *Fleet) follow(d *dialer) {
 	f.owned.Go(d.keep)
 }
 
+// Heard is when the peer was heard that has been silent for longest, of those that have joined and are not lost; zero: nobody was.
+func (f *Fleet) Heard() time.Time {
+	var first time.Time
+	for _, p := range f.peers {
+		p.mu.Lock()
+		if p.joined && p.lost == nil && !p.left && (first.IsZero() || p.heard.Before(first)) {
+			first = p.heard
+		}
+		p.mu.Unlock()
+	}
+	return first
+}
+
 // Beats passes what Options.Beat of each peer last said, and when that came, by our clock. A peer that said nothing since it
 // joined has none. The beat is not valid after each has returned, and each does not call the fleet.
 func (f *Fleet) Beats(each func(rank int, beat json.RawMessage, at time.Time)) {

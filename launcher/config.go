@@ -68,7 +68,8 @@ type Config struct {
 	LastCall      time.Duration // --last-call: how long to wait for more than the fewest nodes
 	RejoinTimeout time.Duration // --rdzv-timeout: how long those who are left wait for another world; 0: they end
 	JoinPolicy    string        // --join-policy: now, at-restart, never: when late comers are let in
-	NodeTimeout   time.Duration // --node-timeout: silence after which a node is given up; 0: job.NodeTimeout
+	NodeTimeout   time.Duration // --node-timeout: silence after which a node is given up; 0: KeepAlive
+	KeepAlive     time.Duration // what torchrun's --rdzv-conf says of that; 0: job.NodeTimeout
 	StopTimeout   time.Duration // after a failure: from TERM to KILL
 	RestartWindow time.Duration // --restart-window: a round that ran so long forgives the failures before; 0: none does
 	Backoff       time.Duration // --restart-backoff: the longest pause between failures in a row and another round

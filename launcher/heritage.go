@@ -37,6 +37,7 @@ import (
 const (
 	keptRun     = "run"     // heritage: what was settled when the run began, and what all agreed on
 	keptState   = "state"   // moment: where the run loop stands
+	keptHeard   = "heard"   // clock, when the peer that has been silent for longest was heard
 	keptNodes   = "nodes/"  // a world's nodes as they were at first, by its generation and mark
 	keptJournal = "journal" // journalHead: the state before the first event that is kept
 	keptEnd     = "end"     // why this node is in no world any more, and only serves the store
@@ -304,19 +305,38 @@ func (m *meeting) hold(name string, ln net.Listener) (free func()) {
 	return func() { _ = m.c.First.Drop(name) }
 }
 
-// againTime is how long a member and the leader may take at least to find each other when the agent of one is a new one.
-const againTime = 10 * time.Second
+// How long a member and the leader may take to find each other when the agent of one is a new one: as long as if it were not, for others reckon with
+// that. againTime is for worlds in which nobody does, and leastAgain for an agent that died when others were about to be given up.
+const (
+	againTime  = 10 * time.Second
+	leastAgain = 3 * time.Second
+)
 
-// letGo ends the connections of the agent that died: its peers have this one now, or see that they must call again.
+// again is how long, in a world with this node time-out.
+func (c Config) again(timeout time.Duration) time.Duration {
+	var heard int64
+	if old := c.First.Legacy(); old == nil || json.Unmarshal(old.Blobs[keptHeard], &heard) != nil {
+		return max(againTime, timeout)
+	}
+	return min(max(leastAgain, timeout-time.Duration(clock()-heard)), timeout)
+}
+
+// letGo ends the connections of the agent that died: its peers have this one now, or see that they must call again. They are reset, for to a peer that
+// cannot call at once another end would say that this node has no workers any more.
 func (c Config) letGo() {
 	if c.First == nil || c.First.Life() == 0 {
 		return
 	}
-	_ = c.First.DropOld(heldPeers)
+	var peers []*os.File
 	for name, file := range c.First.Legacy().Files {
 		if strings.HasPrefix(name, heldPeers) {
-			file.Close()
+			peers = append(peers, file)
+			_ = unix.SetsockoptLinger(int(file.Fd()), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // of the socket, whoever has it open
 		}
+	}
+	_ = c.First.DropOld(heldPeers)
+	for _, file := range peers {
+		file.Close()
 	}
 }
 

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -15,7 +16,7 @@ import (
 
 // policy is what the user and the platform decided about the end of the job.
 func (p Plan) policy(c Config) policy {
-	how := policy{NodeTimeout: c.NodeTimeout, StopTimeout: c.StopTimeout, Grace: c.Grace, MaxRestarts: p.Restarts, Success: p.Success, Servers: p.Spec.Servers, OnExit: c.OnExit, Posix: c.SignalExit == "posix"}
+	how := policy{NodeTimeout: cmp.Or(c.NodeTimeout, c.KeepAlive), StopTimeout: c.StopTimeout, Grace: c.Grace, MaxRestarts: p.Restarts, Success: p.Success, Servers: p.Spec.Servers, OnExit: c.OnExit, Posix: c.SignalExit == "posix"}
 	how.Window, how.Backoff = c.RestartWindow, c.Backoff
 	how.Fewest, how.Exclude, how.Rest = p.Spec.Fewest(), c.ExcludeAfter, c.ExcludeFor
 	how.Suspects = c.Suspects != ""

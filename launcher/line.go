@@ -40,9 +40,8 @@ func (m *meeting) connect(ctx context.Context) (*line, error) {
 		options.Beat = func() json.RawMessage { m.c.sim.awake(); return l.pulse.tell() }
 	}
 	options.NodeTimeout = w.Rules.NodeTimeout()
-	again := max(againTime, options.NodeTimeout)
 	if goesOn { // they have all been there
-		options.Arrival = again
+		options.Arrival = m.c.again(options.NodeTimeout)
 	}
 	if rank != 0 {
 		m.door.shut() // nobody has business here: another node leads. Who asks whether anybody is here hears that somebody hangs up
@@ -64,7 +63,7 @@ func (m *meeting) connect(ctx context.Context) (*line, error) {
 	}
 	within := fleetTime
 	if m.c.takesOver() && !m.anew { // the leader has been there
-		within = again
+		within = max(againTime, options.NodeTimeout)
 	}
 	ctx, cancel := outlast(ctx, within)
 	defer cancel()
@@ -127,6 +126,14 @@ func (l *line) close() {
 	if l != nil && l.fleet != nil {
 		l.fleet.Close()
 	}
+}
+
+// heard is when the peer that has been silent for longest was heard; zero: nobody was.
+func (l *line) heard() time.Time {
+	if l.fleet == nil {
+		return time.Time{}
+	}
+	return l.fleet.Heard()
 }
 
 // owed is how much longer a peer that gave its last sign of life then may take before it gives us up.

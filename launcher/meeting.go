@@ -452,6 +452,9 @@ func (m *meeting) once(ctx context.Context, o rendezvous.Options, met func(Confi
 	case <-m.decided: // by us
 	default:
 	}
+	if late := time.Now().Add(2 * fleetTime); late.After(m.end) { // they outwaited a fence, and the leader may be lost just now
+		m.end = late
+	}
 	m.succeed()
 	met(m.c, m.session)
 	return m.connect(ctx)

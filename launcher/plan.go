@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/muster-run/muster/discovery"
 	"github.com/muster-run/muster/framework"
@@ -74,7 +75,7 @@ func planned(c Config) (p Plan, err error) {
 	}
 	p.Platform, p.Notes = found.Rule, slices.Concat(c.Notes, warned(found))
 	for _, step := range []func(Config, discovery.Finding, *Plan) error{
-		planCommand, planFramework, planNodes, planServers, planSelf, planSlots, planPlace, planPreflight, planCores, planBind, planVirtual, planEndpoint, planID, planToken, planAllow, planRestarts, planPark,
+		planCommand, planFramework, planNodes, planServers, planSelf, planSlots, planPlace, planPreflight, planCores, planBind, planVirtual, planEndpoint, planID, planToken, planAllow, planRestarts, planSilence, planPark,
 	} {
 		if err := step(c, found, &p); err != nil {
 			return p, err
@@ -269,6 +270,17 @@ func (c Config) contradicted(found discovery.Finding) error {
 			c.said("node-rank", c.NodeRank), found.Rank, evidence)
 	}
 	return nil
+}
+
+// planSilence refuses a node time-out with which nodes in a new store would not wait for those of one that was lost.
+func planSilence(c Config, _ discovery.Finding, p *Plan) error {
+	how := p.policy(c)
+	if how.nodeTimeout() <= job.NodeTimeout || p.Spec.Fewest() == p.Spec.Nodes || p.Etcd != nil || c.JoinTimeout >= 2*how.fence() {
+		return nil
+	}
+	return fail(job.ExitUsage, fmt.Sprintf("give --join-timeout %v, or a shorter --node-timeout", (2*how.fence()).Round(time.Second)),
+		"with --node-timeout %v workers may live for %v on a node that others lost, and nodes that find a new store wait for that for half of --join-timeout, which is %v",
+		how.nodeTimeout(), how.fence(), c.JoinTimeout)
 }
 
 // planRestarts decides how many rounds may follow the first. The leader's word counts, for all.

@@ -480,6 +480,9 @@ func (r *round) renew() {
 	if err := r.c.First.Lease(r.rules().nodeTimeout()); err != nil {
 		r.c.Log.Debug(err.Error())
 	}
+	if heard := r.line.heard(); !heard.IsZero() { // an agent that takes over is to give others up when this one would
+		r.c.keep(keptHeard, clock()-int64(time.Since(heard)))
+	}
 	r.leases = time.After(leasePulse)
 }
 
@@ -556,6 +559,7 @@ func (r *round) clear() {
 	if r.leases != nil {
 		r.leases = nil
 		_ = r.c.First.Lease(0) // an error says that there is nobody to keep it
+		_ = r.c.First.Drop(keptHeard)
 	}
 }
 

@@ -88,8 +88,11 @@ func (l ledger) forget() error {
 
 // tally counts the round that runs, or ran last, as one that is over.
 func (s *state) tally() job.Tally {
+	if s.Next != nil {
+		return *s.Next
+	}
 	t := job.Tally{Rounds: s.last() + 1, Free: s.Free}
-	if s.Verdict == nil || s.Verdict.First == nil {
+	if !s.Again && (s.Verdict == nil || s.Verdict.First == nil) { // who goes on has counted it
 		t.Free++
 	}
 	return t
@@ -99,7 +102,7 @@ func (s *state) tally() job.Tally {
 // meet who may come when all of this world are lost.
 func (r *round) record() {
 	if r.session != nil {
-		r.session.Count(r.state.tally())
+		r.session.Count(r.state.tally().Rounds)
 	}
 	l := r.c.ledger(r.plan)
 	err := error(nil)

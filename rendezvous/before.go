@@ -6,8 +6,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/muster-run/muster/job"
@@ -28,7 +28,7 @@ type past struct {
 	over     *Over
 	heard    time.Time // when we heard that it is over
 	history  bool      // there is none to wait for: the job began anew
-	tally    job.Tally // of its rounds, as it left it in the store
+	rounds   int       // of the job that are over with it, as far as the store knows
 }
 
 // An Over is how a world ended, for whoever waits for the next one.
@@ -294,31 +294,27 @@ func (p *past) had(r record) bool {
 
 // count reads how many rounds are over with this world. Its members know that, too, if any comes.
 func (p *past) count(ctx context.Context) error {
+	p.rounds = 0
 	if p.members() == nil {
 		return nil
 	}
-	t, err := readTally(ctx, p.meeting)
-	p.tally = slices.MaxFunc([]job.Tally{p.tally, p.world.Past, t}, fewerRounds)
+	rounds, err := readRounds(ctx, p.meeting)
+	p.rounds = max(rounds, p.world.Past.Rounds)
 	return err
 }
 
-// readTally is what a world left of its rounds; none where it did not.
-func readTally(ctx context.Context, meeting shelf) (job.Tally, error) {
-	b, found, err := meeting.peek(ctx, keyTally)
+// readRounds is what a world left of that; 0 where it did not, or nobody can read it.
+func readRounds(ctx context.Context, meeting shelf) (int, error) {
+	b, found, err := meeting.peek(ctx, keyRounds)
 	if err != nil || !found {
-		return job.Tally{}, err
+		return 0, err
 	}
-	t, err := decode[job.Tally](b, maxTally)
-	if err == nil && (t.Rounds < 0 || t.Rounds > math.MaxInt32 || t.Free < 0 || t.Free > t.Rounds) {
-		err = fmt.Errorf("%d rounds, %d of them free, are no tally", t.Rounds, t.Free)
+	rounds, err := strconv.ParseInt(string(b), 10, 32)
+	if err != nil || rounds < 0 {
+		return 0, nil
 	}
-	return t, name(err, "read", keyTally)
+	return int(rounds), nil
 }
-
-// maxTally bounds it.
-const maxTally = 256
-
-func fewerRounds(a, b job.Tally) int { return cmp.Compare(a.Rounds, b.Rounds) }
 
 // expects is how many members are known to come; 0: nobody knows.
 func (p *past) expects() int {

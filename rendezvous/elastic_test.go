@@ -667,8 +667,8 @@ func TestNewcomerFirstInAnEmptyStore(t *testing.T) {
 	})
 }
 
-// When all members are lost at once those who come after them know from the store how many rounds there were; also where it came back empty meanwhile,
-// and from the world alone if nobody counted.
+// When all members are lost at once those who come after them know from the store how many rounds there were, of which none is charged to them; also where
+// it came back empty meanwhile, and from the world alone if nobody counted.
 func TestRoundsOutliveTheirWorld(t *testing.T) {
 	for _, counted := range []bool{true, false} {
 		play(t, func(s *scene) {
@@ -676,21 +676,21 @@ func TestRoundsOutliveTheirWorld(t *testing.T) {
 			o.Past = job.Tally{Rounds: 4, Free: 1}
 			a, b := s.comes(elastic("a", 1, 2), o), s.comes(elastic("b", 1, 2), o)
 			s.agree([]string{"a", "b"}, a, b)
-			want := o.Past
+			want := job.Tally{Rounds: 4, Free: 4}
 			if counted {
-				a.session.Count(job.Tally{Rounds: 5, Free: 2})
+				a.session.Count(5)
 				s.passes(time.Second)
 				s.store.empty()
 				s.passes(2 * beat)
 				keys, _ := s.store.ListKeys(t.Context())
-				if i := slices.IndexFunc(keys, func(k string) bool { return strings.HasSuffix(k, keyTally) }); i < 0 {
+				if i := slices.IndexFunc(keys, func(k string) bool { return strings.HasSuffix(k, "/1/"+keyRounds) }); i < 0 {
 					s.Errorf("a store that came back empty is told %q", keys)
-				} else if b, _ := s.store.Get(t.Context(), keys[i]); string(b) != `{"rounds":5,"free":2}` {
+				} else if b, _ := s.store.Get(t.Context(), keys[i]); string(b) != "5" {
 					s.Errorf("a store that came back empty is told %q", b)
 				}
-				want = job.Tally{Rounds: 7, Free: 3}
-				a.session.Count(want)
-				b.session.Count(job.Tally{Rounds: 9, Free: 9}) // who does not lead counts for itself
+				want = job.Tally{Rounds: 7, Free: 7}
+				a.session.Count(7)
+				b.session.Count(9) // who does not lead counts for itself
 				s.passes(time.Millisecond)
 			}
 			s.dies(a)
@@ -707,17 +707,52 @@ func TestRoundsOutliveTheirWorld(t *testing.T) {
 	}
 }
 
-// A count that cannot be is no count.
-func TestNoTally(t *testing.T) {
-	for _, text := range []string{"5", `{"rounds":-1}`, `{"rounds":1,"free":2}`, `{"rounds":4000000000}`, `{"rounds":1` + strings.Repeat(" ", maxTally) + "}"} {
+// What cannot be a number of rounds is none.
+func TestNoRounds(t *testing.T) {
+	for _, text := range []string{"", "-1", "5.5", "4000000000", strings.Repeat("9", 1000)} {
 		m := shelf{Store: &store.Memory{}, prefix: "x/"}
-		if err := m.put(t.Context(), keyTally, []byte(text)); err != nil {
+		if err := m.put(t.Context(), keyRounds, []byte(text)); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := readTally(t.Context(), m); err == nil {
-			t.Errorf("%.40q: %+v", text, got)
+		if got, err := readRounds(t.Context(), m); got != 0 || err != nil {
+			t.Errorf("%.40q: %d, %v", text, got, err)
+		}
+		s := &Session{meeting: m}
+		s.rounds.Store(3)
+		if err := s.record(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if got, err := readRounds(t.Context(), m); got != 3 || err != nil {
+			t.Errorf("%.40q stands in the way: %d, %v", text, got, err)
 		}
 	}
+}
+
+// An unwilling store makes nothing known.
+type unwilling struct{ store.Store }
+
+func (unwilling) CompareSet(context.Context, string, []byte, []byte) ([]byte, error) {
+	return nil, store.ErrClosed
+}
+
+// A world whose store does not take it leaves nothing there.
+func TestNothingBesideTheWorld(t *testing.T) {
+	play(t, func(s *scene) {
+		a := s.comes(agent("a", 1), Options{})
+		s.agree([]string{"a"}, a)
+		a.session.Close()
+		s.store.empty()
+		next := Resume(unwilling{s.store}, a.session.World, 0)
+		next.Count(2)
+		s.passes(3 * beat)
+		next.Close()
+		keys, _ := s.store.ListKeys(t.Context())
+		for _, k := range keys {
+			if !strings.HasPrefix(k, "muster/") {
+				t.Errorf("%q is left", k)
+			}
+		}
+	})
 }
 
 // A world of which nothing is heard may be suspended with all its machines, and go on for a moment when they wake up. Who stands by in full number waits all
@@ -744,7 +779,7 @@ func TestMembersCountBetter(t *testing.T) {
 		a := s.comes(elastic("a", 1, 2), lastCall)
 		s.passes(31 * time.Second)
 		s.agree([]string{"a"}, a)
-		a.session.Count(job.Tally{Rounds: 1, Free: 1})
+		a.session.Count(1)
 		c := s.comes(elastic("c", 1, 2), lastCall)
 		s.passes(time.Second)
 		s.ends(a, Over{Expect: 1})

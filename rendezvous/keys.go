@@ -30,7 +30,7 @@ const (
 	keySummary     = "summary"     // the leader's, each second
 	keyOutcome     = "outcome"     // how the meeting ended
 	keyAlive       = "alive"       // counts up while the world lives
-	keyTally       = "tally"       // its rounds, as they count if it ends without a word
+	keyRounds      = "rounds"      // how many rounds of the job are over if it ends without a word
 	keyOver        = "over"        // how the world ended
 	keyStays       = "stays"       // counts up while agents stay of the job, which ended well with that world
 	keyAfter       = "after"       // the generation of the world before, where that is not the one below

@@ -92,7 +92,7 @@ func TestKeysAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range []string{keyIncarnation, keyGeneration, keyTickets, keyUntold, keyTicket, keyPresence, keyLeader, keySummary, keyOutcome, keyAlive, keyTally, keyOver} {
+	for _, key := range []string{keyIncarnation, keyGeneration, keyTickets, keyUntold, keyTicket, keyPresence, keyLeader, keySummary, keyOutcome, keyAlive, keyRounds, keyOver} {
 		if !regexp.MustCompile("[`/]" + key + "[`<]").Match(page) {
 			t.Errorf("docs/rendezvous.md does not tell of %s", key)
 		}

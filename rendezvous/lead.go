@@ -390,12 +390,12 @@ func (l *leader) oldest() int {
 	return slices.MinFunc(l.guests, func(a, b *guest) int { return a.Protocol - b.Protocol }).Protocol
 }
 
-// most is the tally of whoever knows of the most rounds. What the world before left in the store counts where nobody does who was there: it does not
-// say how the last one ended.
+// most is the tally of whoever knows of the most rounds. Those of which only the store knows did not fail, as far as anybody can say: where all are lost at
+// once, restarts are counted anew, and the numbers of rounds go on.
 func (l *leader) most(tickets []ticket) job.Tally {
-	most := slices.MaxFunc(tickets, func(a, b ticket) int { return fewerRounds(a.Past, b.Past) }).Past
-	if fewerRounds(most, l.before.tally) < 0 {
-		return l.before.tally
+	most := slices.MaxFunc(tickets, func(a, b ticket) int { return a.Past.Rounds - b.Past.Rounds }).Past
+	if unknown := l.before.rounds - most.Rounds; unknown > 0 {
+		most.Rounds, most.Free = most.Rounds+unknown, most.Free+unknown
 	}
 	return most
 }

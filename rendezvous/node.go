@@ -414,12 +414,10 @@ func (n *node) tell(s Status) {
 		s.World, s.Size = here(n.before.world), n.before.world.size()
 		s.Twin = n.twin()
 		if s.Alive != n.status.Alive && (n.spec.Standby() || s.Running == n.Seen || s.Twin != "") {
-			n.bear(n.Timeout)
+			n.wait()
 		}
 	}
-	if s.Closes > 0 { // they are enough, and wait for those who may live of the world before to end: in vain, if they gave up
-		n.bear(s.Closes + 2*silent)
-	}
+	n.bear(s.Closes)
 	s.Before, s.Beside = n.status.Before, n.beside()
 	s.Here = slices.Clone(s.Here)
 	n.status = s
@@ -428,11 +426,23 @@ func (n *node) tell(s Status) {
 	}
 }
 
-// bear makes this node wait for so long at least, from now on.
-func (n *node) bear(wait time.Duration) {
-	if until := time.Now().Add(wait); n.timer != nil && until.After(n.until) {
-		n.until = until
-		n.timer.Reset(wait)
+// wait begins the time anew in which this node waits.
+func (n *node) wait() {
+	if n.timer != nil {
+		n.until = time.Now().Add(n.Timeout)
+		n.timer.Reset(n.Timeout)
+	}
+}
+
+// bear has this node wait longer for nodes that are enough, and begin in so much time: where they wait for those who may live of the world before to end
+// they would give up for nothing.
+func (n *node) bear(closes time.Duration) {
+	end := time.Now().Add(closes + 2*silent)
+	if most := n.until.Add(n.Fence + 2*silent); end.After(most) {
+		end = most
+	}
+	if closes > 0 && n.timer != nil && end.After(n.until) {
+		n.timer.Reset(time.Until(end))
 	}
 }
 

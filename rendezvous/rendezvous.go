@@ -54,7 +54,7 @@ const (
 
 // Options are what a node may ask for beyond its [job.Spec]. The zero value is ready for use.
 type Options struct {
-	Timeout     time.Duration // how long to wait for the world, or until it begins if that time is known; 0: until ctx ends. Who stands by waits as long as a world lives
+	Timeout     time.Duration // how long to wait for the world, and for no more than the Fence longer where that is over before it begins; 0: until ctx ends. Who stands by waits as long as a world lives
 	LastCall    time.Duration // how long to wait for more nodes when the fewest are here
 	Seen        int           // the highest generation that this agent has been part of; the next world's is higher
 	Led         bool          // the leader of that world lives: it said that this is over

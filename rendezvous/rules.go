@@ -32,7 +32,10 @@ func (o Options) own() *job.Rules {
 
 // After are the options of a node that was to be in a world, and meets the others again. What counted there counts for it, whatever it brought.
 func (o Options) After(w *job.World) Options {
-	o.Seen, o.Previous = w.Generation, w
+	o.Seen, o.Led, o.Previous = w.Generation, false, w
+	if w.Past.Rounds > o.Past.Rounds {
+		o.Past = w.Past
+	}
 	if r := w.Rules; r != nil {
 		o.LastCall, o.Fence, o.NodeTimeout, o.Closed, o.Policy = r.LastCall, r.Fence, r.NodeTimeout(), r.Closed, r.Policy
 	}

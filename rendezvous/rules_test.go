@@ -186,6 +186,25 @@ func TestFenceLongerThanTheMeeting(t *testing.T) {
 		s.passes(time.Minute)
 		s.agree([]string{"b"}, c)
 	})
+	play(t, func(s *scene) { // who waits for more of them, and not for workers to end, gives up; so it is where others come and go
+		o := policed("a")
+		o.Timeout, o.LastCall, o.Fence = 40*time.Second, time.Hour, 10*time.Second
+		a := s.comes(elastic("a", 2, 3), o)
+		for range 10 {
+			b := s.comes(elastic("b", 2, 3), o)
+			s.passes(8 * time.Second)
+			s.dies(b)
+			b.cancel()
+			s.passes(8 * time.Second)
+			if a.err != nil {
+				break
+			}
+		}
+		s.fails(a, "nodes here", new(*Missing))
+		if a.after < o.Timeout || a.after > o.Timeout+o.Fence+2*silent+beat {
+			s.Errorf("it gave up after %v", a.after)
+		}
+	})
 	play(t, func(s *scene) { // too few give up when they were told to
 		o := policed("a")
 		o.Timeout = 40 * time.Second

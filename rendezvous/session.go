@@ -27,9 +27,9 @@ type Session struct {
 	protocol  int // the lowest of those who met
 	meeting   shelf
 	newcomers chan int
-	waits     atomic.Int64              // how many wait for the world's end, as was last heard
-	tally     atomic.Pointer[job.Tally] // of the job's rounds, if the world ended now; nil: nobody counts
-	counted   chan struct{}             // has one when that changed
+	waits     atomic.Int64  // how many wait for the world's end, as was last heard
+	rounds    atomic.Int64  // of the job that are over if the world ends now; 0: nobody counts
+	counted   chan struct{} // has one when that changed
 	stop      context.CancelFunc
 	vouches   bool          // this is not group rank 0, and counts the world's key up
 	stopped   chan struct{} // closed when the key is not counted up any more
@@ -81,15 +81,13 @@ func (s *Session) Awaited() int { return int(s.waits.Load()) }
 
 // Count says how many rounds count as over if this world is lost with all its members. Those who come after that have heard it from nobody, and would
 // number theirs as others were. It is told on group rank 0, and by who vouches for the world.
-func (s *Session) Count(t job.Tally) {
-	if was := s.tally.Load(); was != nil && *was == t {
-		return
+func (s *Session) Count(rounds int) {
+	if s.rounds.Swap(int64(rounds)) != int64(rounds) {
+		s.recount()
 	}
-	s.tally.Store(&t)
-	s.recount()
 }
 
-// recount has the tally told.
+// recount has it told.
 func (s *Session) recount() {
 	select {
 	case s.counted <- struct{}{}:
@@ -97,21 +95,14 @@ func (s *Session) recount() {
 	}
 }
 
-// record leaves the tally in the store, unless more is known there.
+// record leaves it in the store, unless more are known there.
 func (s *Session) record(ctx context.Context) error {
-	t := s.tally.Load()
-	if t == nil {
-		return nil
-	}
-	there, err := readTally(ctx, s.meeting)
-	if err != nil || there.Rounds >= t.Rounds {
+	rounds := int(s.rounds.Load())
+	there, err := readRounds(ctx, s.meeting)
+	if err != nil || there >= rounds {
 		return err
 	}
-	b, err := json.Marshal(t)
-	if err != nil {
-		return err
-	}
-	return s.meeting.put(ctx, keyTally, b)
+	return s.meeting.put(ctx, keyRounds, []byte(strconv.Itoa(rounds)))
 }
 
 // live counts up the world's key each beat. A store that does not answer is asked again at the next beat.
@@ -123,7 +114,8 @@ func (s *Session) live(ctx context.Context) {
 	var last []byte
 	for {
 		known := s.known(ctx)
-		switch here := known || s.publish(ctx) == nil; {
+		here := known || s.publish(ctx) == nil
+		switch {
 		case here && s.Rank == 0:
 			_, _ = s.meeting.add(ctx, keyAlive, 1) // else at the next beat
 			s.announce(&next, next.look(ctx, s.next(ctx)))
@@ -138,8 +130,8 @@ func (s *Session) live(ctx context.Context) {
 			return
 		case <-ticks.C:
 		case <-s.counted:
-			if s.record(ctx) != nil {
-				s.recount()
+			if !here || s.record(ctx) != nil {
+				s.recount() // at the next beat
 			}
 			select {
 			case <-ctx.Done():

@@ -42,7 +42,7 @@ func (n *node) hearStays(ctx context.Context) error {
 		return err
 	}
 	n.sign, n.heard = string(b), time.Now()
-	n.bear(n.Timeout)
+	n.wait()
 	return nil
 }
 

@@ -30,7 +30,7 @@ import (
 // jobFlags are the flags that say what the job is; `run` and `env` share them.
 func jobFlags(c *launcher.Config) []cli.Flag {
 	c.NodeRank, c.WorkerStore, c.Serve = -1, "auto", "auto"
-	c.JoinTimeout, c.NodeTimeout, c.StopTimeout, c.Grace = 15*time.Minute, job.NodeTimeout, 5*time.Second, 25*time.Second
+	c.JoinTimeout, c.StopTimeout, c.Grace = 15*time.Minute, 5*time.Second, 25*time.Second
 	c.ExcludeFor, c.SuspectsFor = 10*time.Minute, 7*24*time.Hour
 	c.JoinPolicy, c.LastCall, c.RejoinTimeout, c.Backoff = "now", 30*time.Second, 10*time.Minute, 30*time.Second
 	return append([]cli.Flag{

@@ -17,7 +17,7 @@ import (
 // has them; each is taken with a note where it changes nothing, and refused where it would.
 func torchrunFlags(c *launcher.Config) []cli.Flag {
 	return []cli.Flag{
-		&cli.GenericFlag{Name: "rdzv-conf", Hidden: true, Value: &rdzvConf{c: c}, Usage: "`KEY=VALUE,...` of torchrun's rendezvous: join_timeout, last_call_timeout, is_host; cacert, cert, key, etcd_prefix"},
+		&cli.GenericFlag{Name: "rdzv-conf", Hidden: true, Value: &rdzvConf{c: c}, Usage: "`KEY=VALUE,...` of torchrun's rendezvous: join_timeout, last_call_timeout, keep_alive_interval, keep_alive_max_attempt, is_host; cacert, cert, key, etcd_prefix"},
 		&cli.GenericFlag{Name: "role", Hidden: true, Value: choice{new(string), "default"}, Usage: "`default` is the one role that workers have"},
 		&cli.GenericFlag{Name: "monitor-interval", Hidden: true, Usage: "`TIME` changes nothing",
 			Value: idle{seconds{new(time.Duration)}, c, "--monitor-interval changes nothing: muster hears at once when a worker ends"}},
@@ -131,7 +131,7 @@ func (v *rdzvConf) Set(text string) error {
 		return nil
 	}
 	asked, can := v.keep.silence()
-	if v.c.NodeTimeout = can; can != asked {
+	if v.c.KeepAlive = can; can != asked {
 		note(v.c, fmt.Sprintf("--rdzv-conf keep_alive_interval and keep_alive_max_attempt are %v together; nodes are given up after %v", asked, can))
 	}
 	return nil
@@ -168,6 +168,9 @@ func (v *rdzvConf) one(key, value string) error {
 	case key == "keep_alive_interval":
 		if err := (seconds{&v.keep.interval}).Set(value); err != nil {
 			return fmt.Errorf("%s: %w", key, err)
+		}
+		if v.keep.interval == 0 {
+			return fmt.Errorf("%s: %s is no time between two signs of life", key, value)
 		}
 	case key == "keep_alive_max_attempt":
 		if err := (number{&v.keep.attempts, 1, 1000}).Set(value); err != nil {
