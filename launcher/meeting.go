@@ -42,6 +42,7 @@ type meeting struct {
 	desk    *desk
 	hosts   []job.Addr // this node's addresses, without a port
 	end     time.Time  // peers must be here by then
+	late    bool       // they were not, and it is another time now
 	refused bool       // the meeting is over without a world that has us, and each node is to read why
 	anew    bool       // this is not the agent's first meeting
 	hosting bool       // this node serves the store
@@ -452,8 +453,8 @@ func (m *meeting) once(ctx context.Context, o rendezvous.Options, met func(Confi
 	case <-m.decided: // by us
 	default:
 	}
-	if late := time.Now().Add(2 * fleetTime); late.After(m.end) { // they outwaited a fence, and the leader may be lost just now
-		m.end = late
+	if now := time.Now(); now.After(m.end) && !m.late { // they outwaited a fence, and the leader may be lost just now
+		m.late, m.end = true, now.Add(2*fleetTime)
 	}
 	m.succeed()
 	met(m.c, m.session)
@@ -510,7 +511,7 @@ const awayTime = 3 * time.Second
 func (m *meeting) next(ctx context.Context, o rendezvous.Options, out string, met func(Config, *rendezvous.Session)) (*line, error) {
 	m.heir.end()
 	m.out = out
-	m.session, m.anew, m.end = nil, true, time.Now().Add(m.c.RejoinTimeout)
+	m.session, m.anew, m.late, m.end = nil, true, false, time.Now().Add(m.c.RejoinTimeout)
 	m.door.reset(m.over(o.Previous))
 	return m.world(ctx, o, met)
 }
