@@ -233,13 +233,18 @@ func (f *Fleet) follow(d *dialer) {
 	f.owned.Go(d.keep)
 }
 
-// Heard is when the peer was heard that has been silent for longest, of those that have joined and are not lost; zero: nobody was.
+// Heard is when the peer was heard that has been silent for longest, of those that have joined and are not lost; zero: nobody was. One that is waited
+// for, as its workers take part in collectives, counts as heard now.
 func (f *Fleet) Heard() time.Time {
 	var first time.Time
 	for _, p := range f.peers {
 		p.mu.Lock()
-		if p.joined && p.lost == nil && !p.left && (first.IsZero() || p.heard.Before(first)) {
-			first = p.heard
+		heard := p.heard
+		if p.kept {
+			heard = time.Now()
+		}
+		if p.joined && p.lost == nil && !p.left && (first.IsZero() || heard.Before(first)) {
+			first = heard
 		}
 		p.mu.Unlock()
 	}

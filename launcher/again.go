@@ -63,6 +63,7 @@ func (r *round) leave() *rendezvous.Session {
 		left.Close()
 	}
 	r.clear()
+	_ = r.c.First.Drop(keptHeard) // of peers of this world
 	r.store.close(r.c)
 	r.store, r.queue = nil, nil
 	r.line.close()

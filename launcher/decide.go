@@ -191,7 +191,7 @@ func (s *state) newRound(number int) {
 	s.turn(s.Marks.World, s.Marks.Of)
 	s.Round = number
 	s.Start, s.Started, s.Left, s.Empty = nil, false, 0, false
-	s.Stopping, s.Causes, s.Own, s.Wanted, s.Again, s.Ranks, s.Fate = false, nil, nil, nil, false, nil, 0
+	s.Stopping, s.Causes, s.Own, s.Wanted, s.Again, s.Counted, s.Ranks, s.Fate = false, nil, nil, nil, false, false, nil, 0
 	s.Order, s.Paused, s.Stall, s.Reached = "", false, nil, unheard
 	s.Mends, s.Down, s.Mended, s.Stragglers = nil, nil, 0, nil
 	for i, n := range s.Nodes {
@@ -433,7 +433,7 @@ func (s *state) settled(p policy) []any {
 		return append(s.accuseFailed(p, v.First), s.conclude(p, s.inAll(p, v))...)
 	}
 	s.laid(v)
-	s.Again = true
+	s.Again, s.Counted = true, true
 	text, out := v.Sentence+"; the nodes that are left meet again", ""
 	switch {
 	case v.First != nil:

@@ -55,7 +55,8 @@ type state struct {
 	Causes   []cause       `json:"causes,omitempty"`
 	Own      *job.Verdict  `json:"own,omitempty"`     // a member's: what it would say without its leader
 	Wanted   *job.Verdict  `json:"wanted,omitempty"`  // a member's: the end that was asked for when it had failed
-	Again    bool          `json:"again,omitempty"`   // the leader's: the cause is known, and a new round follows when all are clear
+	Again    bool          `json:"again,omitempty"`   // the leader's: the cause is known, and a new round follows when all are clear,
+	Counted  bool          `json:"counted,omitempty"` // and Free says of this one whether it failed, whatever follows
 	Round    int           `json:"round,omitempty"`   // rounds before this one
 	Order    string        `json:"order,omitempty"`   // what all nodes were told by order, and are about: restart, pause, resume
 	Paused   bool          `json:"paused,omitempty"`  // the leader's: all nodes are clear, by order

@@ -305,38 +305,36 @@ func (m *meeting) hold(name string, ln net.Listener) (free func()) {
 	return func() { _ = m.c.First.Drop(name) }
 }
 
-// How long a member and the leader may take to find each other when the agent of one is a new one: as long as if it were not, for others reckon with
-// that. againTime is for worlds in which nobody does, and leastAgain for an agent that died when others were about to be given up.
+// How long a member and the leader may take to find each other when the agent of one is a new one. A leader leaves its members time to call.
+// A member goes on as if it were not new, for others reckon with when it last heard its leader, but for a moment to reach it.
 const (
 	againTime  = 10 * time.Second
 	leastAgain = 3 * time.Second
 )
 
-// again is how long, in a world with this node time-out.
-func (c Config) again(timeout time.Duration) time.Duration {
+// again is how long, in a world with this node time-out. Others wait for a second longer, and more, before they go on without this node.
+func (c Config) again(timeout time.Duration, leads bool) time.Duration {
 	var heard int64
 	if old := c.First.Legacy(); old == nil || json.Unmarshal(old.Blobs[keptHeard], &heard) != nil {
 		return max(againTime, timeout)
 	}
-	return min(max(leastAgain, timeout-time.Duration(clock()-heard)), timeout)
+	left := min(timeout-time.Duration(clock()-heard), timeout)
+	if leads {
+		return max(againTime, left)
+	}
+	return max(left, min(leastAgain, left+time.Second), time.Millisecond)
 }
 
-// letGo ends the connections of the agent that died: its peers have this one now, or see that they must call again. They are reset, for to a peer that
-// cannot call at once another end would say that this node has no workers any more.
+// letGo ends the connections of the agent that died: its peers have this one now, or see that they must call again.
 func (c Config) letGo() {
 	if c.First == nil || c.First.Life() == 0 {
 		return
 	}
-	var peers []*os.File
+	_ = c.First.DropOld(heldPeers)
 	for name, file := range c.First.Legacy().Files {
 		if strings.HasPrefix(name, heldPeers) {
-			peers = append(peers, file)
-			_ = unix.SetsockoptLinger(int(file.Fd()), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // of the socket, whoever has it open
+			file.Close()
 		}
-	}
-	_ = c.First.DropOld(heldPeers)
-	for _, file := range peers {
-		file.Close()
 	}
 }
 

@@ -95,7 +95,9 @@ func run(ctx context.Context, c Config, e *report.Ending) (p Plan, last part, er
 		}
 		switch {
 		case h.Plan.Unfit != "":
-			return meet.aside(ctx, rendezvous.Options{LastCall: c.LastCall, Unfit: h.Plan.Unfit, Closed: c.JoinPolicy == joinNever, Doubt: c.doubt(), Lives: meet.lives, Say: c.say(desk)})
+			o := meet.brings(h.Plan.policy(c), job.Tally{})
+			o.Unfit = h.Plan.Unfit
+			return meet.aside(ctx, o)
 		case c.meets(): // the loop does, as it did when the agent before this one died
 			talk = &line{}
 		case c.takesOver():

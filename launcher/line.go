@@ -41,7 +41,7 @@ func (m *meeting) connect(ctx context.Context) (*line, error) {
 	}
 	options.NodeTimeout = w.Rules.NodeTimeout()
 	if goesOn { // they have all been there
-		options.Arrival = m.c.again(options.NodeTimeout)
+		options.Arrival = m.c.again(options.NodeTimeout, rank == 0)
 	}
 	if rank != 0 {
 		m.door.shut() // nobody has business here: another node leads. Who asks whether anybody is here hears that somebody hangs up

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -130,6 +131,34 @@ func TestOrderWhileDown(t *testing.T) {
 	for n, s := range w.states {
 		if s.Round != 2 && s.Round != 1 || !s.Started || s.Left != 2 || len(s.Down) > 0 || len(s.Mends) > 0 {
 			t.Errorf("node %d: %+v", n, s)
+		}
+	}
+}
+
+// A round whose cause is known is counted once, whatever ends the job before another one begins.
+func TestCountedOnce(t *testing.T) {
+	p := testPolicy
+	p.Regroups, p.Fewest, p.Nodes, p.MaxRestarts = true, 1, 2, 3
+	gone := lost{Node: 1, Why: "gone", Certain: true}
+	fails := failure(0, 0, job.Exit{Code: 3})
+	for name, c := range map[string]struct {
+		event any
+		want  job.Tally
+	}{
+		"a node is lost": {gone, job.Tally{Rounds: 1, Free: 1}},
+		"a worker fails": {fails, job.Tally{Rounds: 1}},
+	} {
+		s := state{Nodes: []*node{{Name: "a", ID: "a"}, {Name: "b", ID: "b"}}, Started: true, Left: 2, Start: &start{}}
+		s, _ = decide(p, s, time.Second, c.event)
+		s, _ = decide(p, s, 2*time.Second, settled{})
+		if !s.Again || s.tally() != c.want {
+			t.Errorf("%s: again %v, %+v", name, s.Again, s.tally())
+		}
+		for at, e := range []any{signalled{syscall.SIGTERM}, finished{job.Ended{Rank: 0}, nil}, finished{job.Ended{Rank: 1}, nil}, emptied{}, expired{}} {
+			s, _ = decide(p, s, time.Duration(3+at)*time.Second, e)
+			if got := s.tally(); got != c.want {
+				t.Errorf("%s: after %T it counts %+v", name, e, got)
+			}
 		}
 	}
 }

@@ -275,12 +275,13 @@ func (c Config) contradicted(found discovery.Finding) error {
 // planSilence refuses a node time-out with which nodes in a new store would not wait for those of one that was lost.
 func planSilence(c Config, _ discovery.Finding, p *Plan) error {
 	how := p.policy(c)
-	if how.nodeTimeout() <= job.NodeTimeout || p.Spec.Fewest() == p.Spec.Nodes || p.Etcd != nil || c.JoinTimeout >= 2*how.fence() {
+	wait := min(how.fence(), how.nodeTimeout()+20*time.Second)
+	if how.nodeTimeout() <= job.NodeTimeout || p.Spec.Fewest() == p.Spec.Nodes || p.Etcd != nil || c.JoinTimeout >= 2*wait {
 		return nil
 	}
-	return fail(job.ExitUsage, fmt.Sprintf("give --join-timeout %v, or a shorter --node-timeout", (2*how.fence()).Round(time.Second)),
-		"with --node-timeout %v workers may live for %v on a node that others lost, and nodes that find a new store wait for that for half of --join-timeout, which is %v",
-		how.nodeTimeout(), how.fence(), c.JoinTimeout)
+	return fail(job.ExitUsage, fmt.Sprintf("give --join-timeout %v, or a shorter --node-timeout (or keep_alive_interval of --rdzv-conf)", (2*wait).Round(time.Second)),
+		"with a node time-out of %v nodes that find a new store wait for %v, until no worker can live any more that an older one knew of, and for half of --join-timeout at most, which is %v",
+		how.nodeTimeout(), wait, c.JoinTimeout)
 }
 
 // planRestarts decides how many rounds may follow the first. The leader's word counts, for all.

@@ -559,7 +559,6 @@ func (r *round) clear() {
 	if r.leases != nil {
 		r.leases = nil
 		_ = r.c.First.Lease(0) // an error says that there is nobody to keep it
-		_ = r.c.First.Drop(keptHeard)
 	}
 }
 

@@ -92,7 +92,7 @@ func (s *state) tally() job.Tally {
 		return *s.Next
 	}
 	t := job.Tally{Rounds: s.last() + 1, Free: s.Free}
-	if !s.Again && (s.Verdict == nil || s.Verdict.First == nil) { // who goes on has counted it
+	if !s.Counted && (s.Verdict == nil || s.Verdict.First == nil) {
 		t.Free++
 	}
 	return t

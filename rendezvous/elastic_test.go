@@ -756,13 +756,14 @@ func TestNothingBesideTheWorld(t *testing.T) {
 }
 
 // A world of which nothing is heard may be suspended with all its machines, and go on for a moment when they wake up. Who stands by in full number waits all
-// the same until no worker can live there.
+// the same until no worker can live there, also when it was told to wait for less.
 func TestSuspendedWorld(t *testing.T) {
 	play(t, func(s *scene) {
 		o := lastCall
 		o.Fence = 19 * time.Second
 		a, b := s.comes(spared("a", 2), o), s.comes(spared("b", 2), o)
 		s.agree([]string{"a", "b"}, a, b)
+		o.Timeout = 10 * time.Second
 		c, d := s.comes(spared("c", 2), o), s.comes(spared("d", 2), o)
 		s.passes(time.Minute)
 		a.session.Close() // as seen by others

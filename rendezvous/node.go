@@ -416,6 +416,9 @@ func (n *node) tell(s Status) {
 		if s.Alive != n.status.Alive && (n.spec.Standby() || s.Running == n.Seen || s.Twin != "") {
 			n.wait()
 		}
+		if s.Quiet > 0 && s.Count >= s.Fewest { // they are enough, and begin when nobody can have workers any more in a world that is silent
+			n.bear(n.Fence - s.Quiet + beat)
+		}
 	}
 	n.bear(s.Closes)
 	s.Before, s.Beside = n.status.Before, n.beside()

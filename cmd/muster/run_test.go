@@ -87,7 +87,7 @@ func TestWrongUse(t *testing.T) {
 		{"run --start-method=spawn true", "", 0, "--start-method changes nothing"},
 		{"run --rdzv-conf keep_alive_interval=2,keep_alive_max_attempt=0 true", "", 2, `--rdzv-conf: keep_alive_max_attempt: "0" is no whole number from 1 to 1000`},
 		{"run --rdzv-conf keep_alive_interval=0 true", "", 2, "--rdzv-conf: keep_alive_interval: 0 is no time between two signs of life"},
-		{"run --nnodes 1:2 --rdzv-endpoint 127.0.0.1:1 --node-timeout 60 --join-timeout 60 true", "", 2, "nodes that find a new store wait for that for half of --join-timeout, which is 1m0s; give --join-timeout 2m18s"},
+		{"run --nnodes 1:2 --rdzv-endpoint 127.0.0.1:1 --node-timeout 60 --join-timeout 60 true", "", 2, "until no worker can live any more that an older one knew of, and for half of --join-timeout at most, which is 1m0s; give --join-timeout 2m18s"},
 		{"run --node-timeout 2s true", "", 2, "--node-timeout: 2s: give 5s to 5m0s"},
 		{"run true", "MUSTER_NODE_TIMEOUT=2h", 2, "MUSTER_NODE_TIMEOUT: 2h0m0s: give 5s to 5m0s"},
 		{"run --rdzv-conf timeout=900,read_timeout=60 true", "", 0, "--rdzv-conf read_timeout changes nothing"},

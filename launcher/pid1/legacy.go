@@ -1,6 +1,7 @@
 package pid1
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,7 +86,7 @@ func (f *first) serveLegacy(m message) {
 		delete(l.files, m.Text)
 		delete(l.blobs, m.Text)
 	case tellDropOld:
-		l.drop(m.Text, l.agents-1)
+		l.drop(m.Text, l.agents-1, true)
 	case askLegacy:
 		f.tell(f.bequeath(m.ID))
 	case askSuccessor:
@@ -100,10 +101,16 @@ func (f *first) serveLegacy(m message) {
 	}
 }
 
-// drop closes what is held under names that begin so, since there were no more agents than that.
-func (l *legacy) drop(prefix string, agents int) {
+// drop closes what is held under names that begin so, since there were no more agents than that. Where another one goes on connections are reset: to a peer
+// that cannot call at once any other end says that nobody does.
+func (l *legacy) drop(prefix string, agents int, goesOn bool) {
 	maps.DeleteFunc(l.files, func(name string, h held) bool {
 		drop := strings.HasPrefix(name, prefix) && h.agents <= agents
+		for _, fd := range h.fds {
+			if drop && goesOn {
+				_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // of the socket, whoever else has it open
+			}
+		}
 		if drop {
 			closeAll(h.fds)
 		}
@@ -208,7 +215,7 @@ func (w *wireChild) fields(c *coder) {
 	boolean(c, 8, &w.Killed)
 }
 
-// bequeath answers askLegacy. Only as many descriptors go with it as one message takes: each name's first.
+// bequeath answers askLegacy. Only as many descriptors go with it as one message takes: each name's first, and of names below others the last.
 func (f *first) bequeath(id uint64) message {
 	l := &wireLegacy{Blobs: f.legacy.blobs, Lapses: f.lease.lapses}
 	for _, pid := range slices.Sorted(maps.Keys(f.children)) {
@@ -218,13 +225,18 @@ func (f *first) bequeath(id uint64) message {
 		})
 	}
 	m := message{Kind: answer, ID: id, Legacy: l}
-	for _, name := range slices.Sorted(maps.Keys(f.legacy.files)) {
+	for _, name := range slices.SortedFunc(maps.Keys(f.legacy.files), inherits) {
 		if fds := f.legacy.files[name].fds; len(fds) == 1 && len(m.files) < maxFiles {
 			l.Files = append(l.Files, name)
 			m.files = append(m.files, duplicates(fds)...)
 		}
 	}
 	return m
+}
+
+// inherits orders names: a listener counts for more than connections, of which there may be thousands.
+func inherits(a, b string) int {
+	return cmp.Or(strings.Count(a, "/")-strings.Count(b, "/"), strings.Compare(a, b))
 }
 
 // A Legacy is what the agent before this one left with the first process.

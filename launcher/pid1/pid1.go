@@ -176,7 +176,7 @@ func (f *first) run() int {
 		f.loop(func() bool { return f.agentEnd != nil }, nil)
 		f.loop(func() bool { return f.inbox == nil }, time.After(time.Second)) // its last messages
 	}
-	f.legacy.drop("", f.legacy.agents) // peers see now that nobody follows
+	f.legacy.drop("", f.legacy.agents, false) // peers see now that nobody follows
 	code := f.verdict()
 	f.stopWorkers()
 	f.sweep()
