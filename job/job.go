@@ -170,13 +170,17 @@ const (
 	MaxNodeTimeout = 5 * time.Minute
 )
 
-// NodeTimeout is after how much silence they do. Who made the world may not have told.
+// NodeTimeout is after how much silence they do. Who made the world may not have told, or told what nobody can do.
 func (r *Rules) NodeTimeout() time.Duration {
-	if r == nil {
+	if r == nil || r.Timeout == 0 {
 		return NodeTimeout
 	}
-	return cmp.Or(r.Timeout, NodeTimeout)
+	return min(max(r.Timeout, MinNodeTimeout), MaxNodeTimeout)
 }
+
+// Hold is how long nodes wait in a store that is new, for those of a world that it forgot: until no worker can live there. Its members tell it of that world
+// as soon as they have lost their leader: nobody waits longer for those who hear nothing of either.
+func (r *Rules) Hold() time.Duration { return min(r.Fence, r.NodeTimeout()+20*time.Second) }
 
 // A Tally counts the rounds of a job that are over, in all its worlds.
 type Tally struct {

@@ -3,6 +3,7 @@ package job
 import (
 	"reflect"
 	"testing"
+	"time"
 )
 
 func TestExitStatus(t *testing.T) {
@@ -85,5 +86,27 @@ func TestWorld(t *testing.T) {
 	}
 	if _, ok := w.MemberOf(5); ok {
 		t.Error("rank 5 does not exist")
+	}
+}
+
+// What stands in a store is nobody's word for it: a time-out that no node can be given is none.
+func TestNodeTimeout(t *testing.T) {
+	for _, c := range []struct {
+		rules         *Rules
+		timeout, hold time.Duration
+	}{
+		{&Rules{}, NodeTimeout, 0},
+		{&Rules{Timeout: time.Minute, Fence: 69 * time.Second}, time.Minute, 69 * time.Second},
+		{&Rules{Timeout: time.Minute, Fence: time.Hour}, time.Minute, 80 * time.Second},
+		{&Rules{Timeout: 1, Fence: time.Hour}, MinNodeTimeout, 25 * time.Second},
+		{&Rules{Timeout: -1}, MinNodeTimeout, 0},
+		{&Rules{Timeout: 1 << 62}, MaxNodeTimeout, 0},
+	} {
+		if timeout, hold := c.rules.NodeTimeout(), c.rules.Hold(); timeout != c.timeout || hold != c.hold {
+			t.Errorf("%+v: %v, %v", c.rules, timeout, hold)
+		}
+	}
+	if (*Rules)(nil).NodeTimeout() != NodeTimeout {
+		t.Error("where nobody tells it is another")
 	}
 }

@@ -275,7 +275,7 @@ func (c Config) contradicted(found discovery.Finding) error {
 // planSilence refuses a node time-out with which nodes in a new store would not wait for those of one that was lost.
 func planSilence(c Config, _ discovery.Finding, p *Plan) error {
 	how := p.policy(c)
-	wait := min(how.fence(), how.nodeTimeout()+20*time.Second)
+	wait := (&job.Rules{Fence: how.fence(), Timeout: how.nodeTimeout()}).Hold()
 	if how.nodeTimeout() <= job.NodeTimeout || p.Spec.Fewest() == p.Spec.Nodes || p.Etcd != nil || c.JoinTimeout >= 2*wait {
 		return nil
 	}

@@ -351,10 +351,6 @@ func (l *leader) patience(count int) time.Duration {
 	return max(wait, l.hold(count))
 }
 
-// longest is the most for which nodes wait because the store is new. Members of a world that it forgot tell it of that as soon as they have lost their
-// leader: nobody waits longer for those who hear nothing of either.
-func longest(r job.Rules) time.Duration { return r.NodeTimeout() + 20*time.Second }
-
 // hold is how long so many nodes wait at least where the store may have lost what it knew of the job, with whoever hosted it: members of a world have
 // workers then, until they notice. It leaves as much of the time for the meeting as it takes.
 func (l *leader) hold(count int) time.Duration {
@@ -362,7 +358,7 @@ func (l *leader) hold(count int) time.Duration {
 		return 0
 	}
 	rules := l.rules()
-	wait := min(rules.Fence, longest(rules))
+	wait := rules.Hold()
 	if l.Timeout > 0 {
 		wait = min(wait, l.Timeout/2)
 	}
