@@ -19,10 +19,11 @@ var ErrNotNumber = errors.New("not a decimal number that fits 64 bits")
 // 8 bytes for each pair of ranks, 135 MB for 4,096 ranks.
 const DefaultMaxBytes = 1 << 30
 
-// What a slot and a seat weigh in memory beside their key and value, rounded up.
+// What a slot, a seat and a watched key weigh in memory beside their key and value, rounded up.
 const (
-	slotCost = 256
-	seatCost = 96
+	slotCost  = 256
+	seatCost  = 96
+	watchCost = 256 // in a map of the slot and in one of the watcher
 )
 
 // A Table is the contents of a store: keys, queues, and those who wait for them. It never blocks and has no lock:
@@ -45,7 +46,7 @@ type slot struct {
 	present  bool // value is there; it may be empty
 	queue    queue
 	line     line
-	watchers []*Watcher
+	watchers map[*Watcher]struct{}
 }
 
 // A queue is first in, first out.
@@ -324,9 +325,13 @@ func copyOf(b []byte) []byte {
 	return c
 }
 
+// mostText is as much of a value as is searched for a number. A value of megabytes of spaces would hold up all others.
+const mostText = 4 << 10
+
 // ParseInt reads a number as C's strtoll does in base 10, which is what PyTorch's servers call: white space and a
-// sign may lead, rubbish may trail. No digit, or more than fits, is an error.
+// sign may lead, rubbish may trail. No digit in the first 4 KiB, or more than fits, is an error.
 func ParseInt(text []byte) (int64, error) {
+	text = text[:min(len(text), mostText)]
 	i := 0
 	for i < len(text) && strings.IndexByte(" \t\n\v\f\r", text[i]) >= 0 {
 		i++

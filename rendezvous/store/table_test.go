@@ -23,7 +23,7 @@ func TestParseInt(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", " ", "-", "+", "- 1", "abc", "--1", "9223372036854775808", "-9223372036854775809",
-		"18446744073709551616", "184467440737095516150", strings.Repeat("9", 100)} {
+		"18446744073709551616", "184467440737095516150", strings.Repeat("9", 100), strings.Repeat(" ", mostText) + "1"} {
 		if n, err := ParseInt([]byte(text)); !errors.Is(err, ErrNotNumber) {
 			t.Errorf("ParseInt(%q) = %d, %v", text, n, err)
 		}
@@ -230,6 +230,7 @@ func TestWatch(t *testing.T) {
 		told = append(told, fmt.Sprintf("%d %s %q %q", c, key, old, now))
 	}}
 	must(t, tab.Watch(w, []byte("k")))
+	must(t, tab.Watch(w, []byte("k"))) // which changes nothing
 	must(t, tab.Set([]byte("k"), []byte("1")))
 	_, err := tab.Add([]byte("k"), 1)
 	must(t, err)

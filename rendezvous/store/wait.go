@@ -1,7 +1,5 @@
 package store
 
-import "slices"
-
 // A Waiter waits for keys of a Table: at most one set of them at a time. Its zero value, with Wake set, is ready.
 type Waiter struct {
 	// Wake is called once for each wait, from inside the call on the table that brought the last key. It must not
@@ -225,37 +223,44 @@ type Watcher struct {
 	// Tell is called from inside the call on the table that made the change, before whoever waits is woken. It must not call the
 	// table, but to watch another key.
 	Tell  func(c Change, key string, old, now []byte)
-	slots []*slot
+	slots map[*slot]struct{}
 }
 
-// Watch makes w watch key.
+// Watch makes w watch key. Who watches it already is told no change twice.
 func (t *Table) Watch(w *Watcher, key []byte) error {
-	if err := t.charge(seatCost); err != nil {
-		return err
-	}
 	s, err := t.slot(key)
 	if err != nil {
-		t.bytes -= seatCost
 		return err
 	}
-	s.watchers = append(s.watchers, w)
-	w.slots = append(w.slots, s)
+	if _, already := w.slots[s]; already {
+		return nil
+	}
+	if err := t.charge(watchCost); err != nil {
+		t.tidy(s)
+		return err
+	}
+	if s.watchers == nil {
+		s.watchers = map[*Watcher]struct{}{}
+	}
+	if w.slots == nil {
+		w.slots = map[*slot]struct{}{}
+	}
+	s.watchers[w], w.slots[s] = struct{}{}, struct{}{}
 	return nil
 }
 
 // Unwatch ends all watching of w.
 func (t *Table) Unwatch(w *Watcher) {
-	for _, s := range w.slots {
-		i := slices.Index(s.watchers, w)
-		s.watchers = slices.Delete(s.watchers, i, i+1)
-		t.bytes -= seatCost
+	for s := range w.slots {
+		delete(s.watchers, w)
+		t.bytes -= watchCost
 		t.tidy(s)
 	}
 	w.slots = nil
 }
 
 func (s *slot) tell(c Change, old, now []byte) {
-	for _, w := range s.watchers {
+	for w := range s.watchers {
 		w.Tell(c, s.name, old, now)
 	}
 }

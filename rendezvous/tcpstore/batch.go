@@ -22,6 +22,7 @@ type part struct {
 	c        *conn
 	in       []byte // what is unused of c's input
 	from, to int    // its replies in the outbox
+	over     bool   // c was sent a turn's worth, and may have asked for more
 }
 
 // mostParts is how many connections a batch has at most. With twice as many nothing is gained.
@@ -106,6 +107,9 @@ func (l *loop) sendSome(parts []part) {
 			if err == nil {
 				err = p.c.keepRest(p.in)
 			}
+			if err == nil && p.over && len(p.c.out) == 0 {
+				err = l.pause(p.c)
+			}
 			if err != nil {
 				l.drop(p.c, err)
 			}
@@ -115,9 +119,9 @@ func (l *loop) sendSome(parts []part) {
 	out.reset()
 }
 
-// execute executes the complete requests of a part. Replies that need much memory are sent at once.
+// execute executes the complete requests of a part, or as many as make a turn. Replies that need much memory are sent at once.
 func (l *loop) execute(p *part) error {
-	c, out := p.c, &l.batch.out
+	c, out, turn := p.c, &l.batch.out, turnSize
 	for len(p.in) > 0 && len(c.out) == 0 {
 		n, err := c.next(p.in, &l.req, out)
 		p.in = p.in[n:]
@@ -128,8 +132,12 @@ func (l *loop) execute(p *part) error {
 			return nil
 		}
 		if out.full() {
-			if err := l.emit(c); err != nil {
+			if err := l.emit(c, &turn); err != nil {
 				return err
+			}
+			if turn <= 0 {
+				p.over = true
+				return nil
 			}
 		}
 	}
@@ -142,7 +150,8 @@ func (l *loop) last(c *conn, rest []byte, err error) error {
 		l.handOver(c, slices.Clone(rest))
 		return nil
 	}
-	lost := l.emit(c)
+	turn := turnSize
+	lost := l.emit(c, &turn)
 	var other *elsewhere
 	if errors.As(err, &other) && lost == nil && len(c.out) == 0 {
 		l.passOn(c, other.name, rest)
@@ -154,19 +163,28 @@ func (l *loop) last(c *conn, rest []byte, err error) error {
 	return err
 }
 
-// emit sends the replies to the part that is executed.
-func (l *loop) emit(c *conn) error {
+// emit sends the replies to the part that is executed, and queues what is more than is left of c's turn.
+func (l *loop) emit(c *conn, turn *int) error {
 	out := &l.batch.out
 	defer out.cut()
 	from := out.from
 	for _, r := range out.refs {
-		if err := l.send(c, out.buf[from:r.at], false); err != nil {
+		if err := l.spend(c, out.buf[from:r.at], false, turn); err != nil {
 			return err
 		}
-		if err := l.send(c, r.value, true); err != nil {
+		if err := l.spend(c, r.value, true, turn); err != nil {
 			return err
 		}
 		from = r.at
 	}
-	return l.send(c, out.buf[from:], false)
+	return l.spend(c, out.buf[from:], false, turn)
+}
+
+// spend sends b as a part of c's turn, or queues it when the turn is over.
+func (l *loop) spend(c *conn, b []byte, lasting bool, turn *int) error {
+	if *turn <= 0 && len(b) > 0 {
+		return l.queue(c, b, b, lasting)
+	}
+	*turn -= len(b)
+	return l.send(c, b, lasting)
 }

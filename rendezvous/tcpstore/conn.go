@@ -10,7 +10,7 @@ import (
 	"github.com/muster-run/muster/rendezvous/store"
 )
 
-// A conn is one client's connection. All of it belongs to its loop, save that turn is read under the table's lock.
+// A conn is one client's connection. All of it belongs to its loop, save that turn is read under the table's lock, which guards missed.
 type conn struct {
 	s    *Server
 	loop *loop
@@ -31,6 +31,7 @@ type conn struct {
 	waiting bool   // a WAIT or BARRIER was not answered yet
 	turn    uint64 // counts waits, so that a release that is under way can be told to be stale
 	watcher *store.Watcher
+	missed  bool // a change of a watched key, for which there was no room: the connection is about to end
 
 	out      []segment // replies that the socket did not take
 	outBytes int       // memory that they hold beside the store's values

@@ -3,9 +3,15 @@ package tcpstore
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"net"
+	"os"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/muster-run/muster/rendezvous/store"
 )
 
 // callFrom opens a connection from an address of this machine.
@@ -22,6 +28,9 @@ func callFrom(t *testing.T, host, addr string) net.Conn {
 
 // bytesOf is a connection's opening, and a request.
 func bytesOf(r request) []byte { return r.encode(bytes.Clone(hello), numbersV) }
+
+// after is what follows the opening.
+func after(r request, numbers numbering) []byte { return r.encode(nil, numbers) }
 
 // openings are what a stranger may do with a connection that costs him nothing, and the store a descriptor.
 var openings = map[string][]byte{
@@ -122,4 +131,116 @@ func TestAnswerBeforeWantOfRoom(t *testing.T) {
 	if err := inStep(c, "v"); err == nil {
 		t.Error("there was room for more than there is")
 	}
+}
+
+// TestListing closes a client whose list of keys would need more memory than a reply may.
+func TestListing(t *testing.T) {
+	s := &Server{Store: new(store.Memory)}
+	addr := serve(t, s)
+	name := make([]byte, 1<<20) // longer than a client may send, to have few
+	s.Store.Do(func(tab *store.Table) {
+		for i := range maxListed / len(name) {
+			name[0] = byte(i)
+			if err := tab.Set(name, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	c := raw(t, addr)
+	mustWrite(t, c, after(req(listKeys, "", ""), numbersV))
+	if err := expectEOF(c); err != nil {
+		t.Error(err)
+	}
+	if err := inStep(raw(t, addr), "v"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTurn has one client ask for more than a turn's worth at once, of a socket that takes it all. Each request is executed once, and in three turns;
+// another client, whose socket takes what it takes, is resumed for each.
+func TestTurn(t *testing.T) {
+	const turns, size = 3, 64 << 10
+	s := &Server{Store: new(store.Memory)}
+	addr := serve(t, s)
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := os.NewFile(uintptr(pair[1]), "client")
+	defer client.Close()
+	if err := unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 64<<20); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it serves", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.loops != nil })
+	l, err := newLoop(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.closeFiles()
+	c := &conn{s: s, loop: l, fd: pair[0]}
+	s.mu.Lock()
+	err = s.seat(c)
+	s.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.drop(c, nil)
+
+	s.Store.Do(func(tab *store.Table) { err = tab.Set([]byte("/v"), make([]byte, size)) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked, want := bytes.Clone(hello), []byte(nil)
+	for i := range turns * turnSize / size {
+		asked = append(asked, after(request{verb: add, key: []byte("/n"), n: 1}, numbersV)...)
+		asked = append(asked, after(req(get, "/v", ""), numbersV)...)
+		want = appendBytes(appendInt(want, int64(i+1)), make([]byte, size))
+	}
+	l.adopt(c, bytes.Clone(asked))
+	for i := range turns {
+		l.answer()
+		var n []byte
+		s.Store.Do(func(tab *store.Table) { n, _ = tab.Get([]byte("/n")) })
+		if n, want := string(n), fmt.Sprint((i+1)*turnSize/size); n != want {
+			t.Fatalf("after turn %d %s requests are executed, not %s", i+1, n, want)
+		}
+		if err := l.resume(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(client, got); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("the replies are not those to what was asked: %v", err)
+	}
+
+	s.Store.Do(func(tab *store.Table) { tab.Delete([]byte("/n")) })
+	over := callFrom(t, "127.0.0.1", addr)
+	mustWrite(t, over, asked)
+	mustExpect(t, over, want)
+}
+
+// TestWatchedWithoutRoom has a watched key change by more than there is room for. Its client is closed, and nothing of it is left in the budget.
+func TestWatchedWithoutRoom(t *testing.T) {
+	s := &Server{Legacy: LegacyA, MaxBuffered: 64 << 10}
+	addr := serve(t, s)
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for range 3 { // the key is watched once
+		mustWrite(t, c, after(req(watchKey, "/w", ""), numbersA))
+		mustExpect(t, c, []byte{3})
+	}
+	v := raw(t, addr)
+	mustWrite(t, v, after(req(set, "/w", "1"), numbersV))
+	mustExpect(t, c, appendBytes(appendBytes(appendBytes([]byte{byte(store.Created)}, []byte("/w")), nil), []byte("1")))
+	mustWrite(t, v, after(req(set, "/w", string(make([]byte, 40<<10))), numbersV))
+	if err := expectEOF(c); err != nil {
+		t.Error(err)
+	}
+	if err := inStep(v, "v"); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "the budget is whole", func() bool { return s.budget.used.Load() == 0 })
 }

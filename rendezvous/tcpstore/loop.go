@@ -47,6 +47,8 @@ type letter struct {
 	adopt bool   // the connection is new
 	head  []byte // what was read of a new one
 	event []byte // of a watched key
+	cost  int    // of event, to the budget
+	fault error  // the connection has to end
 	leave bool   // the connection has to make room
 	stop  bool   // end, no connection given
 }
@@ -60,8 +62,14 @@ type ended struct {
 // mostRoom bounds for how many of them each of a loop's two lists is kept.
 const mostRoom = 32 << 10
 
+// letterCost is what a letter with an event weighs beside the event.
+const letterCost = 128
+
 // mostEvents bounds the bytes of changes that a client has not read.
 const mostEvents = 16 << 20
+
+// turnSize is how much one connection is sent before others have their turn.
+const turnSize = 1 << 20
 
 func newLoop(s *Server) (*loop, error) {
 	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
@@ -240,27 +248,40 @@ func (l *loop) ready(fd int, events uint32) {
 // errGone ends a connection that the client has left.
 var errGone = errors.New("the client has gone")
 
-// send writes b to c, or as much as the socket takes, and queues the rest. lasting says that b will not change.
+// send writes b to c, or as much as the socket takes in a turn, and queues the rest. lasting says that b will not change.
 func (l *loop) send(c *conn, b []byte, lasting bool) error {
-	whole := b
+	rest := b
 	if len(c.out) == 0 && len(b) > 0 {
-		n, err := write(c.fd, b)
+		n, err := write(c.fd, b[:min(len(b), turnSize)])
 		if err != nil {
 			return err
 		}
-		b = b[n:]
+		rest = b[n:]
 	}
-	if len(b) == 0 {
+	if len(rest) == 0 {
 		return nil
 	}
+	return l.queue(c, rest, b, lasting)
+}
+
+// queue keeps b, the unsent end of whole, until the socket takes it. Until then nothing is read from c.
+func (l *loop) queue(c *conn, b, whole []byte, lasting bool) error {
 	if len(c.out) == 0 {
-		if err := l.control(unix.EPOLL_CTL_MOD, c.fd, unix.EPOLLOUT); err != nil {
-			return fmt.Errorf("epoll: %w", err)
+		if err := l.pause(c); err != nil {
+			return err
 		}
 		c.stalled = time.Now()
 		l.slow = append(l.slow, c)
 	}
 	return c.queue(b, whole, lasting)
+}
+
+// pause leaves c alone until the next round at least, and until its socket takes bytes: then c is resumed.
+func (l *loop) pause(c *conn) error {
+	if err := l.control(unix.EPOLL_CTL_MOD, c.fd, unix.EPOLLOUT); err != nil {
+		return fmt.Errorf("epoll: %w", err)
+	}
+	return nil
 }
 
 // write is a write that takes what the socket takes now.
@@ -283,15 +304,16 @@ func write(fd int, b []byte) (int, error) {
 
 // resume goes on with a connection whose socket takes bytes again: first what is queued, then what had come.
 func (l *loop) resume(c *conn) error {
-	for len(c.out) > 0 {
-		n, err := write(c.fd, c.out[0].rest)
+	for turn := turnSize; len(c.out) > 0; {
+		some := c.out[0].rest
+		n, err := write(c.fd, some[:min(len(some), turn)])
 		if err != nil {
 			return err
 		}
 		if n > 0 {
 			c.stalled = time.Now()
 		}
-		if !c.sent(n) {
+		if turn -= n; !c.sent(n) || turn == 0 {
 			return nil
 		}
 	}
@@ -311,6 +333,7 @@ func (l *loop) readMail() {
 	l.counts.show(&l.told)
 	l.mu.Unlock()
 	for _, m := range mail {
+		_ = m.c.take(-m.cost)
 		switch {
 		case m.stop:
 			l.stop = true
@@ -319,6 +342,8 @@ func (l *loop) readMail() {
 		case m.c.fd < 0: // dropped meanwhile
 		case m.leave:
 			l.drop(m.c, errCrowded)
+		case m.fault != nil:
+			l.drop(m.c, m.fault)
 		case m.c.outBytes > mostEvents:
 			l.drop(m.c, errors.New("its client reads the changes of watched keys too slowly"))
 		default:

@@ -2,6 +2,8 @@ package tcpstore
 
 import (
 	"encoding/binary"
+	"fmt"
+	"slices"
 
 	"github.com/muster-run/muster/rendezvous/store"
 )
@@ -143,9 +145,18 @@ func doQueueLen(_ *conn, t *store.Table, r *request, o *outbox) error {
 	return nil
 }
 
+// maxListed bounds the reply to LIST_KEYS, in bytes, which costs memory that no budget knows of.
+const maxListed = 64 << 20
+
 func doListKeys(_ *conn, t *store.Table, _ *request, o *outbox) error {
+	size := 0
+	t.Keys(func(name string) { size += 8 + len(name) })
+	if size > maxListed {
+		return fmt.Errorf("the names of all %d keys need %d bytes, and no reply may list more than %d", t.Len(), size, maxListed)
+	}
+	o.buf = slices.Grow(o.buf, 8+size)
 	o.int(int64(t.Len()))
-	t.Keys(func(name string) { o.bytes([]byte(name)) })
+	t.Keys(func(name string) { o.buf = append(appendInt(o.buf, int64(len(name))), name...) })
 	return nil
 }
 
@@ -170,9 +181,20 @@ func doWatch(c *conn, t *store.Table, r *request, o *outbox) error {
 	return t.Watch(c.watcher, r.key)
 }
 
+// tell sends the loop a change of a watched key. Changes that it has not come to are as much in memory as those that a client has not read.
 func (c *conn) tell(change store.Change, key string, old, now []byte) {
-	event := appendBytes([]byte{byte(change)}, []byte(key))
-	c.loop.post(letter{c: c, event: appendBytes(appendBytes(event, old), now)})
+	if c.missed {
+		return
+	}
+	size := 1 + 3*8 + len(key) + len(old) + len(now)
+	if err := c.take(size + letterCost); err != nil {
+		c.missed = true
+		c.loop.post(letter{c: c, fault: fmt.Errorf("a change of a watched key: %w", err)})
+		return
+	}
+	event := append(make([]byte, 0, size), byte(change))
+	event = appendBytes(appendBytes(appendBytes(event, []byte(key)), old), now)
+	c.loop.post(letter{c: c, event: event, cost: size + letterCost})
 }
 
 // An outbox collects replies, those to one connection behind those to another. Small values are copied. Large ones, and most once much was copied, go
