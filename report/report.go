@@ -3,11 +3,14 @@ package report
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/muster-run/muster/job"
 )
@@ -231,7 +234,7 @@ func write(path string, data []byte) error {
 			return err
 		}
 		if !info.Mode().IsRegular() {
-			return os.WriteFile(path, data, 0o644)
+			return pour(path, data)
 		}
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
@@ -240,12 +243,27 @@ func write(path string, data []byte) error {
 	}
 	defer os.Remove(f.Name())
 	_, err = f.Write(data)
-	for _, step := range []func() error{func() error { return f.Chmod(0o644) }, f.Close, func() error { return os.Rename(f.Name(), path) }} {
-		if next := step(); err == nil {
-			err = next
-		}
+	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
+		return err // what is there of it is none
 	}
-	return err
+	return os.Rename(f.Name(), path)
+}
+
+// pourTime is for how long somebody may read nothing of what he is to be told at the end of a job.
+const pourTime = 5 * time.Second
+
+// pour writes data to what is no file. A pipe without a reader must not keep the job from its end.
+func pour(path string, data []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|unix.O_NONBLOCK, 0)
+	if errors.Is(err, unix.ENXIO) {
+		return fmt.Errorf("nobody reads %s: %w", path, err)
+	}
+	if err != nil {
+		return err
+	}
+	_ = f.SetWriteDeadline(time.Now().Add(pourTime)) // what knows of none never waits
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
 }
 
 // ours is our own output, if that is where a file leads; nil: it is none of ours.

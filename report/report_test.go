@@ -1,11 +1,15 @@
 package report
 
 import (
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/test/golden"
@@ -85,6 +89,67 @@ func TestWrite(t *testing.T) {
 	}
 	if err := e.Write(filepath.Join(dir, "no", "such", "directory")); err == nil {
 		t.Error("a directory that is not there is no error")
+	}
+}
+
+// A disk that takes a part of a verdict keeps the one before, and no part of this.
+func TestWriteInPart(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=32k"); err != nil {
+		t.Fatalf("a small disk to fill: %v (this test needs to be root)", err)
+	}
+	defer unix.Unmount(dir, 0)
+	path := filepath.Join(dir, "verdict.json")
+	before := Ending{Verdict: job.Verdict{Code: 3, Class: job.Failed}}
+	if err := before.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	large := Ending{Verdict: job.Verdict{Sentence: strings.Repeat("x", 64<<10)}}
+	if err := large.Write(path); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("%v", err)
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != string(before.JSON()) {
+		t.Errorf("%.200s, %v", got, err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 1 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// A pipe is written to while somebody reads it, and waited for no longer.
+func TestWriteToPipe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	large := Ending{Verdict: job.Verdict{Sentence: strings.Repeat("x", 1<<20)}}
+	if err := large.Write(path); !errors.Is(err, unix.ENXIO) {
+		t.Errorf("nobody reads it: %v", err)
+	}
+	reader, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	if err := large.Write(path); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("who opened it reads nothing: %v", err)
+	}
+	reader.Close()
+	if reader, err = os.OpenFile(path, os.O_RDWR, 0); err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	got := make([]byte, len(large.JSON()))
+	read := make(chan error, 1)
+	go func() {
+		_, err := io.ReadFull(reader, got)
+		read <- err
+	}()
+	if err := large.Write(path); err != nil {
+		t.Error(err)
+	}
+	if err := <-read; err != nil || string(got) != string(large.JSON()) {
+		t.Errorf("%v: %.200s", err, got)
 	}
 }
 

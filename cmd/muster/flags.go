@@ -267,6 +267,23 @@ func (s seconds) String() string {
 	return s.d.String()
 }
 
+// wait is a duration as a flag that cannot be none: who waits for peers no time at all never meets any.
+type wait struct{ d *time.Duration }
+
+func (v wait) Set(text string) error {
+	var d time.Duration
+	if err := (seconds{&d}).Set(text); err != nil {
+		return err
+	}
+	if d == 0 {
+		return fmt.Errorf("%q is no time to wait", text)
+	}
+	*v.d = d
+	return nil
+}
+
+func (v wait) String() string { return seconds(v).String() }
+
 // number is a whole number between two bounds as a flag.
 type number struct {
 	n         *int

@@ -46,7 +46,7 @@ func jobFlags(c *launcher.Config) []cli.Flag {
 		&cli.GenericFlag{Name: "master-port", Value: port(&c.MasterPort), Usage: "`PORT` that goes with --master-addr"},
 		&cli.BoolFlag{Name: "standalone", Destination: &c.Standalone, Usage: "this node alone, whatever the platform says"},
 		&cli.BoolFlag{Name: "module", Aliases: []string{"m"}, Destination: &c.Module, Usage: "run a Python module, as python -m does"},
-		&cli.GenericFlag{Name: "join-timeout", Value: seconds{&c.JoinTimeout}, Usage: "`TIME` to wait for all nodes (15m)"},
+		&cli.GenericFlag{Name: "join-timeout", Value: wait{&c.JoinTimeout}, Usage: "`TIME` to wait for all nodes (15m)"},
 		&cli.GenericFlag{Name: "node-timeout", Value: silence{&c.NodeTimeout}, Hidden: true, Usage: "`TIME` without a word after which a node is given up, the same on all nodes (10s)"},
 		&cli.GenericFlag{Name: "stop-timeout", Value: seconds{&c.StopTimeout}, Usage: "`TIME` from TERM to KILL after a failure (5s)"},
 		&cli.GenericFlag{Name: "grace", Value: seconds{&c.Grace}, Usage: "`TIME` from TERM to KILL when this job is told to stop (25s)"},

@@ -67,6 +67,8 @@ func TestWrongUse(t *testing.T) {
 		{"run --rdzv-id none true", "", 2, `--rdzv-id "none" cannot name a job`},
 		{"run --nproc-per-node 0 true", "", 2, "--nproc-per-node 0 is no number of workers"},
 		{"run --join-timeout soon true", "", 2, "is no duration"},
+		{"run --join-timeout 0 true", "", 2, `--join-timeout: "0" is no time to wait`},
+		{"run --rdzv-conf join_timeout=0 true", "", 2, `--rdzv-conf: join_timeout: "0" is no time to wait`},
 		{"run --framework torhc true", "", 2, "--framework torhc: no framework"},
 		{"run true", "MUSTER_NNODES=x", 2, `MUSTER_NNODES: "x" is no number of nodes`},
 		{"run true", "MUSTER_WORKER_STORE=x", 2, `MUSTER_WORKER_STORE: "x" is none of`},

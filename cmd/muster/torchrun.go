@@ -161,8 +161,8 @@ func (v *rdzvConf) one(key, value string) error {
 	case key == "protocol" && (value == "http" || value == "https"):
 		v.c.Etcd.TLS = value == "https"
 	case key == "join_timeout" || key == "last_call_timeout":
-		time := map[string]*time.Duration{"join_timeout": &v.c.JoinTimeout, "last_call_timeout": &v.c.LastCall}[key]
-		if err := (seconds{time}).Set(value); err != nil {
+		time := map[string]cli.Generic{"join_timeout": wait{&v.c.JoinTimeout}, "last_call_timeout": seconds{&v.c.LastCall}}[key]
+		if err := time.Set(value); err != nil {
 			return fmt.Errorf("%s: %w", key, err)
 		}
 	case key == "keep_alive_interval":
