@@ -154,6 +154,17 @@ func (s *state) halt(p policy, what, why string) []any {
 	return append([]any{say{why}, expire{patience}}, s.stop(how)...)
 }
 
+// pauseIsOver is what follows where the world of a pause is no more: it does not outlive its world.
+const pauseIsOver = ", and a pause ends with its world"
+
+// endPause is the leader's, when others meet without it or it has to leave: the pause is a restart from now on.
+func (s *state) endPause(why string) []any {
+	s.Order, s.Paused = orderRestart, false
+	s.Past = slices.Clone(s.Past)
+	s.Past[len(s.Past)-1].Message += "; " + why + pauseIsOver
+	return []any{say{why + pauseIsOver}}
+}
+
 // carryOut is the leader's, when an order holds and no node has a worker left.
 func (s *state) carryOut(p policy) []any {
 	switch {

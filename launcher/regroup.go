@@ -137,6 +137,8 @@ func (s *state) bereft(p policy, e lost) []any {
 	switch {
 	case !s.leads():
 		return s.orphaned(p, e)
+	case s.Order == orderPause && !e.Certain: // whom it cannot hear may meet without it, and know of no pause
+		return s.endPause(lostVerdict(s.Nodes[e.Node].Name, e.Node, e.Why).Sentence)
 	case s.Again, s.Order != "": // another round follows anyway
 		return []any{say{lostVerdict(s.Nodes[e.Node].Name, e.Node, e.Why).Sentence}}
 	}
@@ -201,8 +203,12 @@ func (s *state) orphaned(p policy, e lost) []any {
 	if !s.Nodes[s.Self].Done && !e.GaveUp { // a leader that lives goes on without a node that has done its work
 		s.expect()
 	}
-	s.past(job.Round{Number: s.last(), Message: v.Sentence, First: v.First})
-	todo := []any{say{v.Sentence + "; the nodes that are left meet again"}, expire{0}}
+	why := v.Sentence
+	if s.Order == orderPause {
+		why += pauseIsOver
+	}
+	s.past(job.Round{Number: s.last(), Message: why, First: v.First})
+	todo := []any{say{why + "; the nodes that are left meet again"}, expire{0}}
 	return append(todo, s.stop(stop{Within: p.StopTimeout})...)
 }
 
@@ -217,6 +223,9 @@ func (s *state) quit(p policy, v job.Verdict) []any {
 		return s.ending(p, v)
 	}
 	s.Quit, s.edit(s.Self).Quits = &v, true
+	if s.Order == orderPause {
+		return s.endPause(v.Sentence)
+	}
 	if s.Stopping {
 		return nil
 	}

@@ -577,3 +577,54 @@ func TestFenceOfThoseWhoWorked(t *testing.T) {
 		}
 	}
 }
+
+// A pause does not outlive its world. A leader that cannot hear a node, which may meet others without it, meets them too; one that knows
+// that nobody is left there waits on for who resumes.
+func TestPauseEndsWithItsWorld(t *testing.T) {
+	for _, certain := range []bool{false, true} {
+		for _, gone := range []int{0, 2} { // the leader, a member
+			w := elasticWorld(t, 3, 2, 3)
+			w.feed(1, ordered{orderPause})
+			w.run()
+			if !w.states[0].Paused {
+				t.Fatalf("not paused\n%s", strings.Join(w.log, "\n"))
+			}
+			w.dead[gone] = true
+			for n := range w.states {
+				if w.talk(n, gone) {
+					w.later(n, 10*time.Second, lost{Node: gone, Why: "silent", Certain: certain})
+				}
+			}
+			w.run()
+			left := slices.DeleteFunc([]int{0, 1, 2}, func(n int) bool { return n == gone })
+			leader := w.states[left[0]]
+			if gone == 2 && certain {
+				if !leader.Paused {
+					t.Errorf("the pause of those who are left is over\n%s", strings.Join(w.log, "\n"))
+				}
+				w.feed(0, ordered{orderResume})
+				w.run()
+				w.in(1, left...)
+				continue
+			}
+			w.in(1, left...)
+			if why := w.states[left[0]].Past[0].Message; !strings.HasSuffix(why, fmt.Sprintf("node %d (host-%d) was lost: silent%s", gone, gone, pauseIsOver)) {
+				t.Errorf("it is told: %s", why)
+			}
+		}
+	}
+}
+
+// The leader of a paused job can leave, and the others go on.
+func TestLeaderLeavesPause(t *testing.T) {
+	w := elasticWorld(t, 3, 2, 3)
+	w.policy.Yields = true
+	w.feed(0, ordered{orderPause})
+	w.run()
+	w.feed(0, signalled{syscall.SIGTERM})
+	w.run()
+	w.in(1, 1, 2)
+	if v := w.states[0].Verdict; v == nil || v.Code != job.ExitTERM {
+		t.Errorf("who left ends with %+v", v)
+	}
+}
