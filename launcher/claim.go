@@ -73,12 +73,18 @@ func (m *meeting) take(ctx context.Context) (stand, error) {
 // claims claims the port for this job. The error is EADDRINUSE while another agent has that claim; nil without a listener: the machine has none.
 func (m *meeting) claims() (net.Listener, error) {
 	claim, err := ports.Claim(number(portOf(m.port)), m.spec.ID)
-	if err != nil && !errors.Is(err, syscall.EADDRINUSE) {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, errClaimed
+	case err != nil:
 		m.c.Log.Debug(fmt.Sprintf("other jobs cannot share port %s: %v", portOf(m.port), err))
 		return nil, nil
 	}
-	return claim, err
+	return claim, nil
 }
+
+// errClaimed is an EADDRINUSE of this job's own: an agent on this machine hosts its meeting, however long it takes to answer.
+var errClaimed = fmt.Errorf("another agent of this job has the port: %w", syscall.EADDRINUSE)
 
 // errMute is an EADDRINUSE of an agent that does not say whether it shares the port.
 var errMute = fmt.Errorf("another job's agent has the port, and does not answer: %w", syscall.EADDRINUSE)

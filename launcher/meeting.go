@@ -148,14 +148,16 @@ func (m *meeting) serve(ctx context.Context, sure bool) error {
 			before.look(ctx, m, late)
 		}
 		if !sure || before.stays(m) {
-			until := late
-			if before.show != nil {
+			until, claimed := late, errors.Is(err, errClaimed)
+			if claimed || before.show != nil {
 				until = m.end // an agent of this job may be busy
 			}
 			switch err := m.findHere(ctx, until); {
+			case claimed && errors.Is(err, errVacant) && !time.Now().Before(m.end):
+				return m.deaf()
 			case errors.Is(err, tcpstore.ErrNotStore):
 				late = time.Now() // unless he has just gone
-			case errors.Is(err, errVacant) && before.show != nil && time.Now().Before(m.end):
+			case errors.Is(err, errVacant) && (claimed || before.show != nil) && time.Now().Before(m.end):
 				late = time.Now().Add(strangerTime) // as he has
 			case !errors.Is(err, errVacant):
 				return err
@@ -260,7 +262,14 @@ func (m *meeting) dialHere(ctx context.Context, at string, late time.Time) (*tcp
 	m.leave.Store(&leave)
 	dialing, cancel := context.WithDeadlineCause(dialing, late, errVacant)
 	defer cancel()
-	client, err := tcpstore.Dial(dialing, at, m.reaching(m.vacant))
+	show := newWaiting(m.c.Log, m.desk, "waiting for the store at port "+portOf(job.Addr(at)))
+	client, err := tcpstore.Dial(dialing, at, m.reaching(func(a tcpstore.Attempt) {
+		m.vacant(a)
+		if errors.Is(a.Err, tcpstore.ErrNoAnswer) && m.claimed() {
+			who, cure := unanswering(m.incumbents())
+			show.tick(fmt.Sprintf("this job's agent%s hosts it and does not answer; %s", who, cure))
+		}
+	}))
 	if err == nil || errors.Is(err, tcpstore.ErrNotStore) || dialing.Err() == nil {
 		return client, err
 	}
@@ -282,6 +291,13 @@ func (m *meeting) vacant(a tcpstore.Attempt) {
 // strangerTime is how long a program that holds our port may take to prove that it is a store, or to go: it may be this
 // node's last agent.
 const strangerTime = 3 * time.Second
+
+// deaf is the end of a wait for an agent of this job that hosts its meeting on this machine.
+func (m *meeting) deaf() error {
+	who, cure := unanswering(m.incumbents())
+	code, within := m.tooLate(job.ExitStore)
+	return fail(code, cure, "no store at %s within %v: this job's agent%s hosts it and does not answer", m.port, within, who)
+}
 
 func (m *meeting) stranger(port string, ours bool) error {
 	if ours {

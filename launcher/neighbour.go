@@ -69,8 +69,10 @@ func (m *meeting) whoseAgent() string {
 }
 
 // listener names who listens at the port, and says what helps where he does not answer.
-func (m *meeting) listener() (who, cure string) {
-	all := ports.Holders(number(portOf(m.port)))
+func (m *meeting) listener() (who, cure string) { return unanswering(ports.Holders(number(portOf(m.port)))) }
+
+// unanswering names processes of which one should answer, and says what helps where it does not.
+func unanswering(all []int) (who, cure string) {
 	for _, pid := range all {
 		if p, err := proc.Root("/proc").Process(pid); err == nil && (p.State == 'T' || p.State == 't') {
 			return ports.Named([]int{pid}), fmt.Sprintf("it was stopped: let it go on (kill -CONT %d), or end it", pid)

@@ -67,3 +67,28 @@ func TestNeighbourStandsStill(t *testing.T) {
 	owner.joins("b")
 	owner.end("a", "b")
 }
+
+// An agent on the machine of its job's host waits for that one as it would for one elsewhere, and names it when it stands still.
+func TestOwnHostStandsStill(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, "--nnodes 2")
+	c.joins("a")
+	c.nodes["a"].says("missing node 1")
+	agent := agentsOf(c.nodes["a"].cmd.Process.Pid)[0]
+	if err := syscall.Kill(agent, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	silent := fmt.Sprintf("this job's agent (pid %d, muster.test run) hosts it and does not answer", agent)
+	cure := fmt.Sprintf("it was stopped: let it go on (kill -CONT %d), or end it", agent)
+	c.joinsWith("b", "--serve", "auto", "--join-timeout", "6")
+	b := c.nodes["b"]
+	b.says(silent + "; " + cure)
+	b.ends(job.ExitStore, "no store at 127.0.0.1:", "within 6s: "+silent, cure)
+	c.joinsWith("b", "--serve", "auto")
+	c.nodes["b"].says(silent)
+	if err := syscall.Kill(agent, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	c.works(0, "a", "b")
+	c.end("a", "b")
+}
