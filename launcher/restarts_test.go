@@ -126,7 +126,7 @@ func TestLedger(t *testing.T) {
 	if files, _ := os.ReadDir(dir); len(files) != 0 {
 		t.Errorf("it leaves %v", files)
 	}
-	for _, bad := range []string{"", "[]", `{"rounds":1,"free":2}`, `{"rounds":-1}`, strings.Repeat(" ", 2000) + "{}"} {
+	for _, bad := range []string{"", "[]", `{"rounds":1,"free":2}`, `{"rounds":-1}`, `{"rounds":9223372036854775807}`, strings.Repeat(" ", 2000) + "{}"} {
 		if err := os.WriteFile(l.path(), []byte(bad), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -29,6 +29,9 @@ func (l ledger) path() string {
 
 const maxLedger = 1 << 10 // bytes
 
+// mostRounds is more than a job can have, one each second for decades: what counts so many was damaged.
+const mostRounds = 1 << 30
+
 // read returns what was counted. A directory that is not there yet holds nothing.
 func (l ledger) read() (t job.Tally, err error) {
 	if l.dir == "" {
@@ -44,7 +47,7 @@ func (l ledger) read() (t job.Tally, err error) {
 	if err == nil {
 		err = json.Unmarshal(b, &t)
 	}
-	if err == nil && (t.Free < 0 || t.Rounds < t.Free) {
+	if err == nil && (t.Free < 0 || t.Rounds < t.Free || t.Rounds > mostRounds) {
 		err = fmt.Errorf("it counts %d rounds, %d of them free", t.Rounds, t.Free)
 	}
 	if err != nil {

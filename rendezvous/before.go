@@ -324,6 +324,14 @@ func (p *past) expects() int {
 	return p.over.Expect
 }
 
+// fence is how long members may live there without hearing its leader, as far as it tells: a newcomer may have been told otherwise.
+func (p *past) fence() time.Duration {
+	if p.world == nil || p.world.Rules == nil {
+		return 0
+	}
+	return p.world.Rules.Fence
+}
+
 // leader is group rank 0 of the world, once it is unpacked; "": there is none.
 func (p *past) leader() string {
 	if p.world == nil || len(p.world.Members) == 0 {

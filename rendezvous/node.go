@@ -417,7 +417,7 @@ func (n *node) tell(s Status) {
 			n.wait()
 		}
 		if s.Quiet > 0 && s.Count >= s.Fewest { // they are enough, and begin when nobody can have workers any more in a world that is silent
-			n.bear(n.Fence - s.Quiet + beat)
+			n.bear(max(n.Fence, n.before.fence()) - s.Quiet + beat)
 		}
 	}
 	n.bear(s.Closes)
@@ -441,7 +441,7 @@ func (n *node) wait() {
 // they would give up for nothing.
 func (n *node) bear(closes time.Duration) {
 	end := time.Now().Add(closes + 2*silent)
-	if most := n.until.Add(n.Fence + 2*silent); end.After(most) {
+	if most := n.until.Add(max(n.Fence, n.before.fence()) + 2*silent); end.After(most) {
 		end = most
 	}
 	if closes > 0 && n.timer != nil && end.After(n.until) {

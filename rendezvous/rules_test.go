@@ -186,6 +186,22 @@ func TestFenceLongerThanTheMeeting(t *testing.T) {
 		s.passes(time.Minute)
 		s.agree([]string{"b"}, c)
 	})
+	play(t, func(s *scene) { // so does a newcomer that was told of a shorter one
+		o := policed("a")
+		o.Fence, o.Timeout = 5*time.Minute, 40*time.Second
+		a, b := s.comes(elastic("a", 1, 2), o), s.comes(elastic("b", 1, 2), o)
+		s.agree([]string{"a", "b"}, a, b)
+		for _, lost := range []*arrival{a, b} {
+			s.dies(lost)
+			lost.session.Close()
+		}
+		o.Fence = 10 * time.Second
+		c := s.comes(elastic("c", 1, 2), o)
+		s.passes(4 * time.Minute)
+		s.waits(c)
+		s.passes(2 * time.Minute)
+		s.agree([]string{"c"}, c)
+	})
 	play(t, func(s *scene) { // who waits for more of them, and not for workers to end, gives up; so it is where others come and go
 		o := policed("a")
 		o.Timeout, o.LastCall, o.Fence = 40*time.Second, time.Hour, 10*time.Second
