@@ -69,7 +69,9 @@ func (m *meeting) whoseAgent() string {
 }
 
 // listener names who listens at the port, and says what helps where he does not answer.
-func (m *meeting) listener() (who, cure string) { return unanswering(ports.Holders(number(portOf(m.port)))) }
+func (m *meeting) listener() (who, cure string) {
+	return unanswering(ports.Holders(number(portOf(m.port))))
+}
 
 // unanswering names processes of which one should answer, and says what helps where it does not.
 func unanswering(all []int) (who, cure string) {
