@@ -46,7 +46,7 @@ race: build ## all tests with the race detector, against what is prepared
 # As muster is built, so that what is compiled for one serves the others.
 random simulate mutants schemas lint fuzz fuzz-some fuzz-long: export CGO_ENABLED := 0
 
-random: ## SCHEDULES (10000) random meetings, and as many random losses in running worlds, in simulated time: less than a minute
+random: ## SCHEDULES (10000) random meetings, and as many random losses in running worlds, in simulated time: some minutes
 	GOGC=400 go test ./rendezvous -run '^TestRandomMeetings$$' -meetings $(SCHEDULES) -count 1 -timeout 1h
 	GOGC=400 go test ./launcher -run '^TestRandomLosses$$' -schedules $(SCHEDULES) -count 1 -timeout 1h
 

@@ -107,7 +107,7 @@ func (l *loop) sendSome(parts []part) {
 			if err == nil {
 				err = p.c.keepRest(p.in)
 			}
-			if err == nil && p.over && len(p.c.out) == 0 {
+			if err == nil && p.over {
 				err = l.pause(p.c)
 			}
 			if err != nil {
@@ -122,7 +122,7 @@ func (l *loop) sendSome(parts []part) {
 // execute executes the complete requests of a part, or as many as make a turn. Replies that need much memory are sent at once.
 func (l *loop) execute(p *part) error {
 	c, out, turn := p.c, &l.batch.out, turnSize
-	for len(p.in) > 0 && len(c.out) == 0 {
+	for len(p.in) > 0 && !c.paused {
 		n, err := c.next(p.in, &l.req, out)
 		p.in = p.in[n:]
 		if err != nil {

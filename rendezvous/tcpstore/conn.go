@@ -35,7 +35,8 @@ type conn struct {
 
 	out      []segment // replies that the socket did not take
 	outBytes int       // memory that they hold beside the store's values
-	stalled  time.Time // when the socket last took something of out
+	paused   bool      // replies wait for the socket, or c was sent a turn's worth: it is not read from
+	stalled  time.Time // when that began, or the socket last took something of out
 }
 
 // Errors that end a connection without being the client's fault.

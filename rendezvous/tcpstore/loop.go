@@ -29,7 +29,7 @@ type loop struct {
 	room   []ended // for over, while what was in it is told
 	conns  []*conn // by file descriptor
 	doubts []*conn // whose bytes may be a whole request of 1.13, in the order of their time
-	slow   []*conn // whose replies wait for the socket
+	slow   []*conn // that are paused
 	looked time.Time
 	batch  batch
 	req    request
@@ -235,7 +235,7 @@ func (l *loop) ready(fd int, events uint32) {
 	switch {
 	case events&unix.EPOLLOUT != 0:
 		err = l.resume(c)
-	case len(c.out) == 0:
+	case !c.paused:
 		err = l.read(c)
 	case events&(unix.EPOLLHUP|unix.EPOLLERR) != 0:
 		err = errGone
@@ -266,21 +266,22 @@ func (l *loop) send(c *conn, b []byte, lasting bool) error {
 
 // queue keeps b, the unsent end of whole, until the socket takes it. Until then nothing is read from c.
 func (l *loop) queue(c *conn, b, whole []byte, lasting bool) error {
-	if len(c.out) == 0 {
-		if err := l.pause(c); err != nil {
-			return err
-		}
-		c.stalled = time.Now()
-		l.slow = append(l.slow, c)
+	if err := l.pause(c); err != nil {
+		return err
 	}
 	return c.queue(b, whole, lasting)
 }
 
 // pause leaves c alone until the next round at least, and until its socket takes bytes: then c is resumed.
 func (l *loop) pause(c *conn) error {
+	if c.paused {
+		return nil
+	}
 	if err := l.control(unix.EPOLL_CTL_MOD, c.fd, unix.EPOLLOUT); err != nil {
 		return fmt.Errorf("epoll: %w", err)
 	}
+	c.paused, c.stalled = true, time.Now()
+	l.slow = append(l.slow, c)
 	return nil
 }
 
@@ -321,6 +322,7 @@ func (l *loop) resume(c *conn) error {
 	if err := l.control(unix.EPOLL_CTL_MOD, c.fd, unix.EPOLLIN); err != nil {
 		return fmt.Errorf("epoll: %w", err)
 	}
+	c.paused = false
 	l.take(c, c.in)
 	return nil
 }
@@ -409,7 +411,7 @@ func (l *loop) tick() {
 	for len(l.doubts) > 0 && !now.Before(l.doubts[0].doubt) {
 		c := l.doubts[0]
 		l.doubts = l.doubts[1:]
-		if c.fd < 0 || c.doubt.IsZero() || len(c.out) > 0 {
+		if c.fd < 0 || c.doubt.IsZero() || c.paused {
 			continue
 		}
 		l.take(c, c.in)
