@@ -77,6 +77,7 @@ type round struct {
 	late      <-chan time.Time   // the job's deadline
 	slow      <-chan time.Time   // that of the workers' start
 	kill      context.CancelFunc // ends the time that workers have to stop; nil: they were not told to
+	doomed    map[int]string     // of what exceptions the programs of workers had ended when they were, by local rank; "": of none
 	stopped   sync.WaitGroup     // of the goroutine that stops them
 	written   chan struct{}      // closed when what was found about machines is kept; nil: nothing was
 	scene     scene
@@ -555,7 +556,7 @@ func (r *round) clear() {
 	if r.group != nil {
 		r.group.Forget()
 	}
-	r.kill, r.group, r.exits = nil, nil, nil
+	r.kill, r.doomed, r.group, r.exits = nil, nil, nil, nil
 	if r.leases != nil {
 		r.leases = nil
 		_ = r.c.First.Lease(0) // an error says that there is nobody to keep it
@@ -614,7 +615,10 @@ func (r *round) stop(how stop) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), how.Within)
-	r.kill = cancel
+	r.kill, r.doomed = cancel, map[int]string{}
+	for local := range r.group.PIDs() {
+		r.doomed[local], _ = r.watch.raised(local)
+	}
 	r.stopped.Go(func() {
 		if err := r.group.Stop(ctx, r.c.stopping(how)); err != nil {
 			r.c.Log.Error(err.Error())
@@ -635,9 +639,20 @@ func (r *round) failure(e worker.Exit) *job.Failure {
 	hidden := r.scene.hidden()
 	f.PID, f.Exit, f.At, f.Ago, f.Tail = e.PID, e.Exit, e.At, time.Since(e.At), lastLines(hidden, e.Tail)
 	f.Exception = hidden.Line(r.exception(e, f.Restarts), exceptionText)
+	if _, ago := r.watch.raised(e.Task.LocalRank); ago > f.Ago { // when it failed counts, and not how long Python took to end
+		f.At, f.Ago = f.At.Add(f.Ago-ago), ago
+	}
+	doomed := e.Exit.Sent && e.Exit.Signal != 0 && r.doomed[e.Task.LocalRank] != ""
+	if doomed {
+		f.Exit = job.Exit{Code: 1} // as it was about to
+		f.Exception = cmp.Or(f.Exception, hidden.Line(r.doomed[e.Task.LocalRank], exceptionText))
+	}
 	f.Step = r.watch.step(e.Task.LocalRank)
 	r.scene.explain(f, e.Tail)
 	r.pmi.explain(f, e)
+	if doomed && f.Echo {
+		f.Exit = e.Exit
+	}
 	return f
 }
 

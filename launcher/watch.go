@@ -324,6 +324,22 @@ func (w *watch) peak() uint64 {
 	return w.top
 }
 
+// raised is the exception of which a worker's program has ended, as its page tells, and for how long its interpreter has been about to end since; "": of
+// none. That may take seconds, in which its peers notice that it is gone, and end themselves.
+func (w *watch) raised(local int) (text string, ago time.Duration) {
+	if w == nil {
+		return "", 0
+	}
+	s := w.read(local)
+	if !s.Over {
+		return "", 0
+	}
+	if s.Exiting && s.Raised != "" {
+		ago = max(w.senses.clock()-s.Helper, 0)
+	}
+	return s.Raised, ago
+}
+
 // step is how many steps of training a worker has done, as far as its page tells.
 func (w *watch) step(local int) uint64 {
 	if w == nil {
