@@ -458,7 +458,8 @@ func again(why string, number, most int) string {
 }
 
 // undecided reports whether a node is silent whose loss would be the first cause, so that what failed would have followed from it. For a
-// while its fate is waited for.
+// while its fate is waited for. So it is with workers that are being stopped, where all that is known says that it followed from another's end: that one
+// may take its time.
 func (s *state) undecided(p policy) (todo []any, must bool) {
 	causes, names := slices.Clone(s.Causes), []string{}
 	for n, node := range s.Nodes {
@@ -466,7 +467,15 @@ func (s *state) undecided(p policy) (todo []any, must bool) {
 			causes, names = append(causes, cause{At: node.Mute, Node: n}), append(names, fmt.Sprintf("node %d (%s)", n, node.Name))
 		}
 	}
-	if first := p.judge(causes, s.Nodes); len(names) == 0 || first.First != nil || first.Hang != nil {
+	first := p.judge(causes, s.Nodes)
+	if first.First != nil && first.First.Echo && !s.allClear() && !p.leaves() {
+		if s.Fate == 0 {
+			s.Fate = s.Now + p.StopTimeout
+			return []any{wake{p.StopTimeout}}, true
+		}
+		return nil, s.Now < s.Fate
+	}
+	if len(names) == 0 || first.First != nil || first.Hang != nil {
 		return nil, false
 	}
 	if s.Fate == 0 {

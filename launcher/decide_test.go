@@ -1128,3 +1128,28 @@ func TestAllEndAlike(t *testing.T) {
 		}
 	}
 }
+
+// Who failed first may take its time to end, and be stopped by KILL alone. Where all others say that they failed because somebody had gone, it is waited
+// for, as long as workers are left; and where nobody comes, what is known is told.
+func TestFirstTakesItsTime(t *testing.T) {
+	for _, comes := range []bool{true, false} {
+		for _, first := range []int{0, 1} {
+			w := newWorld(t, 2).begin()
+			w.deaf[first] = true
+			echo := failure(1-first, 0, job.Exit{Code: 1})
+			echo.Failure.Echo = true
+			w.feed(1-first, echo)
+			if comes {
+				late := failure(first, 0, job.Exit{Code: 1})
+				late.Failure.Exception = "ValueError: first"
+				w.later(first, w.policy.StopTimeout-100*time.Millisecond, late)
+			}
+			w.run()
+			says := fmt.Sprintf("rank %d", 2*(1-first))
+			if comes {
+				says = "ValueError: first"
+			}
+			w.all(1, says)
+		}
+	}
+}
