@@ -265,7 +265,7 @@ func (m *meeting) dialHere(ctx context.Context, at string, late time.Time) (*tcp
 	show := newWaiting(m.c.Log, m.desk, "waiting for the store at port "+portOf(job.Addr(at)))
 	client, err := tcpstore.Dial(dialing, at, m.reaching(func(a tcpstore.Attempt) {
 		m.vacant(a)
-		if errors.Is(a.Err, tcpstore.ErrNoAnswer) && m.claimed() {
+		if dialing.Err() == nil && errors.Is(a.Err, tcpstore.ErrNoAnswer) && m.claimed() { // later there is more to tell of than this
 			who, cure := unanswering(m.incumbents())
 			show.tick(fmt.Sprintf("this job's agent%s hosts it and does not answer; %s", who, cure))
 		}

@@ -329,8 +329,11 @@ func (p *past) fence() time.Duration {
 	if p.world == nil || p.world.Rules == nil {
 		return 0
 	}
-	return p.world.Rules.Fence
+	return min(p.world.Rules.Fence, mostFence)
 }
+
+// mostFence bounds for how long a word in the store keeps a node waiting beyond its own time: the longest node time-out and, for workers to stop, most of an hour.
+const mostFence = time.Hour
 
 // leader is group rank 0 of the world, once it is unpacked; "": there is none.
 func (p *past) leader() string {

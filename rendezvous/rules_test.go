@@ -202,6 +202,18 @@ func TestFenceLongerThanTheMeeting(t *testing.T) {
 		s.passes(2 * time.Minute)
 		s.agree([]string{"c"}, c)
 	})
+	play(t, func(s *scene) { // but not for ever, whatever stands in the store
+		o := policed("a")
+		o.Fence, o.Timeout = 10000*time.Hour, 40*time.Second
+		a := s.comes(elastic("a", 1, 2), o)
+		s.agree([]string{"a"}, a)
+		s.dies(a)
+		a.session.Close()
+		o.Fence = 10 * time.Second
+		c := s.comes(elastic("c", 1, 2), o)
+		s.passes(2 * mostFence)
+		s.fails(c, "gave up after", new(*Missing))
+	})
 	play(t, func(s *scene) { // who waits for more of them, and not for workers to end, gives up; so it is where others come and go
 		o := policed("a")
 		o.Timeout, o.LastCall, o.Fence = 40*time.Second, time.Hour, 10*time.Second

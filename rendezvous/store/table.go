@@ -34,8 +34,36 @@ const (
 type Table struct {
 	MaxBytes int64 // bound on all that is kept, overhead included; 0: DefaultMaxBytes
 	bytes    int64 // kept now
-	keys     int   // plain keys, queues not counted
 	slots    map[string]*slot
+	plain    roll
+}
+
+// A roll is the slots in which a plain key is present, linked, so that to list them costs nothing for those that are waited for alone.
+type roll struct {
+	first *slot
+	count int
+	names int // bytes of all names
+}
+
+func (r *roll) enter(s *slot) {
+	if s.next = r.first; s.next != nil {
+		s.next.prev = s
+	}
+	r.first = s
+	r.count, r.names = r.count+1, r.names+len(s.name)
+}
+
+func (r *roll) leave(s *slot) {
+	if s.prev == nil {
+		r.first = s.next
+	} else {
+		s.prev.next = s.next
+	}
+	if s.next != nil {
+		s.next.prev = s.prev
+	}
+	s.prev, s.next = nil, nil
+	r.count, r.names = r.count-1, r.names-len(s.name)
 }
 
 // A slot is everything under one name. Plain keys and queues are separate name spaces in one map, so that one
@@ -43,7 +71,9 @@ type Table struct {
 type slot struct {
 	name     string
 	value    []byte
-	present  bool // value is there; it may be empty
+	present  bool  // value is there; it may be empty
+	prev     *slot // on the roll, if it is
+	next     *slot
 	queue    queue
 	line     line
 	watchers map[*Watcher]struct{}
@@ -59,8 +89,7 @@ func (q *queue) len() int { return len(q.items) - q.head }
 
 func (q *queue) push(v []byte) {
 	if q.head > len(q.items)/2 {
-		q.items = append([][]byte(nil), q.items[q.head:]...)
-		q.head = 0
+		q.shift()
 	}
 	q.items = append(q.items, v)
 }
@@ -69,10 +98,22 @@ func (q *queue) pop() []byte {
 	v := q.items[q.head]
 	q.items[q.head] = nil
 	q.head++
-	if q.head == len(q.items) {
+	switch {
+	case q.head == len(q.items):
 		*q = queue{}
+	case q.head >= fewPopped && q.head > len(q.items)/2: // what is left may never be popped, and nobody counts the rest
+		q.shift()
 	}
 	return v
+}
+
+// fewPopped is how many values' places a queue may keep that are gone.
+const fewPopped = 64
+
+// shift gives back the places of what was popped.
+func (q *queue) shift() {
+	q.items = append([][]byte(nil), q.items[q.head:]...)
+	q.head = 0
 }
 
 // Bytes returns what the table weighs: keys, values, queues and waiters with their overhead.
@@ -129,7 +170,7 @@ func (t *Table) put(key, value []byte) (*slot, error) {
 	kind, old := Updated, s.value
 	if !s.present {
 		kind = Created
-		t.keys++
+		t.plain.enter(s)
 	}
 	s.value, s.present = value, true
 	s.tell(kind, old, value)
@@ -263,7 +304,7 @@ func (t *Table) Delete(key []byte) bool {
 	}
 	old := s.value
 	t.bytes -= int64(cap(old))
-	t.keys--
+	t.plain.leave(s)
 	s.value, s.present = nil, false
 	s.tell(Deleted, old, nil)
 	t.tidy(s)
@@ -271,14 +312,15 @@ func (t *Table) Delete(key []byte) bool {
 }
 
 // Len returns the number of plain keys.
-func (t *Table) Len() int { return t.keys }
+func (t *Table) Len() int { return t.plain.count }
+
+// NameBytes returns how many bytes the names of all plain keys have together.
+func (t *Table) NameBytes() int { return t.plain.names }
 
 // Keys calls f with the name of each plain key, in no order.
 func (t *Table) Keys(f func(name string)) {
-	for name, s := range t.slots {
-		if s.present {
-			f(name)
-		}
+	for s := t.plain.first; s != nil; s = s.next {
+		f(s.name)
 	}
 }
 

@@ -249,6 +249,24 @@ func TestWatch(t *testing.T) {
 	}
 }
 
+// TestPoppedIsGivenBack has many values pushed, and all but one popped: what is left weighs as much as it is said to.
+func TestPoppedIsGivenBack(t *testing.T) {
+	tab := &Table{}
+	key := []byte("q")
+	for range 100_000 {
+		must(t, tab.Push(key, nil))
+	}
+	for range 99_999 {
+		tab.Pop(key)
+	}
+	if kept := cap(tab.slots["q"].queue.items); kept > 2*fewPopped {
+		t.Errorf("one value is left, and places for %d", kept)
+	}
+	if v, n := tab.Pop(key); v == nil || n != 1 || tab.Bytes() != 0 {
+		t.Errorf("%q of %d, %d bytes", v, n, tab.Bytes())
+	}
+}
+
 // TestPopIsNotLost has a value arrive at the moment when its waiter gives up: it goes to that waiter or stays.
 func TestPopIsNotLost(t *testing.T) {
 	for range 200 {

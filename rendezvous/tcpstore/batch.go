@@ -132,10 +132,11 @@ func (l *loop) execute(p *part) error {
 			return nil
 		}
 		if out.full() {
+			long := out.long
 			if err := l.emit(c, &turn); err != nil {
 				return err
 			}
-			if turn <= 0 {
+			if long || turn <= 0 {
 				p.over = true
 				return nil
 			}

@@ -156,40 +156,67 @@ func TestListing(t *testing.T) {
 	}
 }
 
-// TestTurn has one client ask for more than a turn's worth at once, of a socket that takes it all. Each request is executed once, and in three turns;
-// another client, whose socket takes what it takes, is resumed for each.
-func TestTurn(t *testing.T) {
-	const turns, size = 3, 64 << 10
-	s := &Server{Store: new(store.Memory)}
-	addr := serve(t, s)
+// byHand is a loop of a server that runs when the test says so, and a connection of it whose socket takes all at once.
+func byHand(t *testing.T, s *Server) (l *loop, c *conn, client *os.File) {
+	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := os.NewFile(uintptr(pair[1]), "client")
-	defer client.Close()
+	client = os.NewFile(uintptr(pair[1]), "client")
+	t.Cleanup(func() { client.Close() })
 	if err := unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 64<<20); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "it serves", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.loops != nil })
-	l, err := newLoop(s)
-	if err != nil {
+	if l, err = newLoop(s); err != nil {
 		t.Fatal(err)
 	}
-	defer l.closeFiles()
-	c := &conn{s: s, loop: l, fd: pair[0]}
+	t.Cleanup(l.closeFiles)
+	c = &conn{s: s, loop: l, fd: pair[0]}
 	s.mu.Lock()
 	err = s.seat(c)
 	s.mu.Unlock()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.drop(c, nil)
+	t.Cleanup(func() { l.drop(c, nil) })
+	return l, c, client
+}
 
-	s.Store.Do(func(tab *store.Table) { err = tab.Set([]byte("/v"), make([]byte, size)) })
-	if err != nil {
-		t.Fatal(err)
+// TestListingsEndTurns has a client ask for many lists at once: each ends its turn, however short it is.
+func TestListingsEndTurns(t *testing.T) {
+	const lists = 5
+	s := &Server{}
+	serve(t, s)
+	l, c, client := byHand(t, s)
+	l.adopt(c, append(bytes.Clone(hello), bytes.Repeat(after(req(listKeys, "", ""), numbersV), lists)...))
+	for i := range lists {
+		l.answer()
+		if left := lists - 1 - i; len(c.in) != left {
+			t.Fatalf("after turn %d %d lists are asked for, not %d", i+1, len(c.in), left)
+		}
+		if err := l.resume(c); err != nil {
+			t.Fatal(err)
+		}
 	}
+	if err := expect(client, make([]byte, 8*lists)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTurn has one client ask for more than a turn's worth at once, of a socket that takes it all. Each request is executed once, and in three turns;
+// another client, whose socket takes what it takes, is resumed for each.
+func TestTurn(t *testing.T) {
+	const turns, size = 3, 64 << 10
+	s := &Server{Store: new(store.Memory)}
+	addr := serve(t, s)
+	l, c, client := byHand(t, s)
+	s.Store.Do(func(tab *store.Table) {
+		if err := tab.Set([]byte("/v"), make([]byte, size)); err != nil {
+			t.Fatal(err)
+		}
+	})
 	asked, want := bytes.Clone(hello), []byte(nil)
 	for i := range turns * turnSize / size {
 		asked = append(asked, after(request{verb: add, key: []byte("/n"), n: 1}, numbersV)...)

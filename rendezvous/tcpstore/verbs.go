@@ -149,14 +149,14 @@ func doQueueLen(_ *conn, t *store.Table, r *request, o *outbox) error {
 const maxListed = 64 << 20
 
 func doListKeys(_ *conn, t *store.Table, _ *request, o *outbox) error {
-	size := 0
-	t.Keys(func(name string) { size += 8 + len(name) })
+	size := 8*t.Len() + t.NameBytes()
 	if size > maxListed {
 		return fmt.Errorf("the names of all %d keys need %d bytes, and no reply may list more than %d", t.Len(), size, maxListed)
 	}
 	o.buf = slices.Grow(o.buf, 8+size)
 	o.int(int64(t.Len()))
 	t.Keys(func(name string) { o.buf = append(appendInt(o.buf, int64(len(name))), name...) })
+	o.long = true
 	return nil
 }
 
@@ -202,6 +202,7 @@ func (c *conn) tell(change store.Change, key string, old, now []byte) {
 type outbox struct {
 	buf  []byte
 	from int   // where the replies to the connection begin whose requests are executed
+	long bool  // one of them took so long, for what was asked, that its turn is over
 	refs []ref // of that connection
 }
 
@@ -231,10 +232,10 @@ func (o *outbox) bytes(v []byte) {
 }
 
 // full reports whether it is time to send the replies to the connection whose requests are executed.
-func (o *outbox) full() bool { return len(o.buf)-o.from >= copyMost || len(o.refs) > 0 }
+func (o *outbox) full() bool { return o.long || len(o.buf)-o.from >= copyMost || len(o.refs) > 0 }
 
 // cut takes them out.
-func (o *outbox) cut() { o.buf, o.refs = o.buf[:o.from], nil }
+func (o *outbox) cut() { o.buf, o.refs, o.long = o.buf[:o.from], nil, false }
 
 // reset empties the outbox, and gives back memory that one large reply needed.
 func (o *outbox) reset() {

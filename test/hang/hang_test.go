@@ -253,7 +253,7 @@ func (c scene) argv(t *testing.T, muster, torch string) []string {
 	if args == "" {
 		args = "--at 50 --steps 70"
 	}
-	flags := "--nnodes 2 --nproc-per-node 2 --rdzv-id job --rdzv-endpoint h0:29400 --max-restarts 1 --node-timeout 1m" // a machine that is lent may stand still for 10 s
+	flags := "--nnodes 2 --nproc-per-node 2 --rdzv-id job --rdzv-endpoint h0:29400 --max-restarts 1 --node-timeout 5m" // a machine that is lent may stand still for a minute and a half
 	line := append([]string{muster, "run"}, strings.Fields(flags)...)
 	line = append(line, "--hang-floor", floor.String(), "--hang-busy-after", busy.String())
 	if !c.mild && !strings.Contains(c.flags, "--on-hang") {
