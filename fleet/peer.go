@@ -442,6 +442,9 @@ func (p *peer) write(l *line) {
 }
 
 func (p *peer) unsent(l *line, err error) {
+	if errors.Is(err, net.ErrClosed) { // by this side, and its reader knows why: because the peer did, perhaps
+		return
+	}
 	var late net.Error
 	if errors.As(err, &late) && late.Timeout() && !p.fleet.together(time.Now()) {
 		p.mu.Lock()
