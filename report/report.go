@@ -282,7 +282,32 @@ const maxWords = 1024
 // Words is a verdict as last words: the sentence, the same for machines, and the sentence again, because kubelet
 // keeps the end of what is too long.
 func Words(v job.Verdict) string {
-	data, _ := json.Marshal(short(v)) // plain values: cannot fail
+	s := short(v)
+	data, _ := json.Marshal(s) // plain values: cannot fail
 	sentence := Line(v.Sentence, max((maxWords-len(data)-16)/2, 0))
+	for _, tail := range tails(v.First) {
+		s.First.Tail = tail
+		longer, _ := json.Marshal(s)
+		if len(longer)+2*len(sentence)+2 > maxWords {
+			break
+		}
+		data = longer
+	}
 	return fmt.Sprintf("%s\n%s\n%s", sentence, data, sentence)
+}
+
+// mostOfLine is how much of a line of output last words have, in bytes.
+const mostOfLine = 256
+
+// tails are the last line of a failure of which nobody knows why, the last two, and so on: what it wrote may say it.
+func tails(f *job.Failure) (all [][]string) {
+	if f == nil || f.Exception != "" || len(f.Evidence) > 0 {
+		return nil
+	}
+	var tail []string
+	for _, line := range slices.Backward(f.Tail) {
+		tail = slices.Insert(slices.Clone(tail), 0, Line(line, mostOfLine))
+		all = append(all, tail)
+	}
+	return all
 }

@@ -30,6 +30,26 @@ func TestWords(t *testing.T) {
 	}
 }
 
+// Where nobody knows why a worker failed, last words have its last lines, as many as fit.
+func TestWordsOfTheWorker(t *testing.T) {
+	f := job.Failure{Node: "ann", Exit: job.Exit{Code: 1}, Tail: []string{strings.Repeat("long", 200), "epoch 3", "no such dataset: \x1b[31mc4"}}
+	why := "rank 3 on ann exited with code 1"
+	for want, v := range map[string]job.Verdict{
+		`"tail":["` + strings.Repeat("long", 63) + `l…","epoch 3","no such dataset: [31mc4"]`: {Sentence: why},
+		`"tail":["epoch 3","no such dataset: [31mc4"]`:                                        {Sentence: why + strings.Repeat(", as others", 25)},
+		`"exit_code":1}}`: {Sentence: why + strings.Repeat(", as others", 100)},
+	} {
+		v.Code, v.Class, v.First = 1, job.Failed, &f
+		if words := Words(v); len(words) > maxWords || !strings.Contains(words, want) {
+			t.Errorf("%d bytes: %s, want %s", len(words), words, want)
+		}
+	}
+	f.Exception = "ValueError: no such dataset"
+	if words := Words(job.Verdict{Code: 1, Class: job.Failed, Sentence: why, First: &f}); strings.Contains(words, "tail") {
+		t.Errorf("the exception is known: %s", words)
+	}
+}
+
 func TestPlain(t *testing.T) {
 	if got := Plain("a\rb\x1b[31mc\nd\te\u0085é"); got != "ab[31mc d eé" {
 		t.Errorf("%q", got)
