@@ -285,8 +285,8 @@ func Words(v job.Verdict) string {
 	s := short(v)
 	data, _ := json.Marshal(s) // plain values: cannot fail
 	sentence := Line(v.Sentence, max((maxWords-len(data)-16)/2, 0))
-	for _, tail := range tails(v.First) {
-		s.First.Tail = tail
+	for tail, n := unexplained(v.First), 1; n <= len(tail); n++ {
+		s.First.Tail = tail[len(tail)-n:]
 		longer, _ := json.Marshal(s)
 		if len(longer)+2*len(sentence)+2 > maxWords {
 			break
@@ -299,15 +299,13 @@ func Words(v job.Verdict) string {
 // mostOfLine is how much of a line of output last words have, in bytes.
 const mostOfLine = 256
 
-// tails are the last line of a failure of which nobody knows why, the last two, and so on: what it wrote may say it.
-func tails(f *job.Failure) (all [][]string) {
+// unexplained are the last lines of a failure of which nobody knows why: one of them may say it.
+func unexplained(f *job.Failure) (lines []string) {
 	if f == nil || f.Exception != "" || len(f.Evidence) > 0 {
 		return nil
 	}
-	var tail []string
-	for _, line := range slices.Backward(f.Tail) {
-		tail = slices.Insert(slices.Clone(tail), 0, Line(line, mostOfLine))
-		all = append(all, tail)
+	for _, line := range f.Tail {
+		lines = append(lines, Line(line, mostOfLine))
 	}
-	return all
+	return lines
 }
