@@ -420,7 +420,7 @@ func (s *state) settled(p policy) []any {
 	if wait, must := s.undecided(p); must {
 		return wait
 	}
-	v := p.judge(s.Causes, s.Nodes)
+	v := s.judge(p, s.Causes)
 	s.forgive(p)
 	goOn := s.mayGoOn(p, v)
 	if code, why := s.hopeless(p, v); goOn && why != "" {
@@ -534,6 +534,29 @@ func (s *state) mayGoOn(p policy, v job.Verdict) bool {
 		return true
 	}
 	return v.First.PID != 0 && s.last()-s.Free < p.MaxRestarts
+}
+
+// judge names the first cause. Where the first that failed says that another one had gone, and somebody had ended well, that is named too: who
+// takes fewer steps than the others leaves them alone, and nobody failed before them.
+func (s *state) judge(p policy, causes []cause) job.Verdict {
+	v := p.judge(causes, s.Nodes)
+	if v.First == nil || !v.First.Echo || p.leaves() {
+		return v
+	}
+	well := slices.DeleteFunc(s.ranks(), func(e job.Ended) bool {
+		return !e.Exit.OK() || e.Exit.Sent || e.Rank == v.First.Rank || e.Group < 0 || e.Group >= len(s.Nodes)
+	})
+	if len(well) == 0 {
+		return v
+	}
+	e := well[0]
+	who := fmt.Sprintf("rank %d on %s (node %d, local rank %d)", e.Rank, s.Nodes[e.Group].Name, e.Group, e.LocalRank)
+	if more := len(well) - 1; more > 0 {
+		who += fmt.Sprintf(" and %d more", more)
+	}
+	v.Sentence += "; " + who + " had ended by then, with code 0"
+	v.Hint = "see that all ranks take the same number of steps: uneven data, or a return or exit in the middle, leaves the others alone"
+	return v
 }
 
 // judge names the first cause, and what followed from it.
@@ -687,7 +710,7 @@ func (s *state) lost(p policy, e lost) []any {
 	todo := append(found, s.heard(p, cause{At: s.since(e), Node: e.Node, Why: e.Why})...)
 	if s.Again || s.Order != "" { // without this node there is no next round
 		s.Again = false
-		todo = append(todo, s.conclude(p, s.inAll(p, p.judge(s.Causes, s.Nodes)))...)
+		todo = append(todo, s.conclude(p, s.inAll(p, s.judge(p, s.Causes)))...)
 	}
 	return todo
 }
@@ -710,7 +733,7 @@ func (s *state) asks() bool { return s.Own != nil && s.Own.First == nil }
 // foremost names the first cause of a member that has lost its leader. What fails in the leader's silence may follow from its end, which
 // is noticed later: it is judged as a leader judges the loss of a member.
 func (s *state) foremost(p policy, e lost) job.Verdict {
-	return p.judge(append(slices.Clone(s.Causes), cause{At: s.since(e), Node: 0, Why: e.Why}), s.Nodes)
+	return s.judge(p, append(slices.Clone(s.Causes), cause{At: s.since(e), Node: 0, Why: e.Why}))
 }
 
 // since is when a node was lost, as far as that is known: when it was heard last, for what came later may have followed from its end.
@@ -764,7 +787,7 @@ func (s *state) expired(p policy) []any {
 	}
 	if s.Again {
 		s.Again = false
-		v := s.inAll(p, p.judge(s.Causes, s.Nodes))
+		v := s.inAll(p, s.judge(p, s.Causes))
 		v.Sentence += fmt.Sprintf("; no restart, for workers are left on %s", s.unclear())
 		return append(s.conclude(p, v), kill{})
 	}

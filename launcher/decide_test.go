@@ -497,7 +497,11 @@ func (w *world) all(code int, words ...string) {
 }
 
 func failure(n, local int, e job.Exit) finished {
-	return finished{Failure: &job.Failure{Node: fmt.Sprintf("host-%d", n), Group: n, Rank: 2*n + local, LocalRank: local, PID: 100 + local, Exit: e}}
+	return finished{ended(n, local, e), &job.Failure{Node: fmt.Sprintf("host-%d", n), Group: n, Rank: 2*n + local, LocalRank: local, PID: 100 + local, Exit: e}}
+}
+
+func ended(n, local int, e job.Exit) job.Ended {
+	return job.Ended{Rank: 2*n + local, LocalRank: local, Group: n, PID: 100 + local, Exit: e}
 }
 
 func TestDecide(t *testing.T) {
@@ -568,6 +572,19 @@ func TestDecide(t *testing.T) {
 				w.later(n, time.Duration(3*n)*time.Millisecond, echo)
 			}
 		}, 1, []string{"rank 0 on host-0"}},
+
+		{"only echoes, of one that ended well", 2, func(w *world) {
+			w.feed(1, finished{Worker: ended(1, 1, job.Exit{})})
+			echo := failure(0, 0, job.Exit{Code: 1})
+			echo.Failure.Echo = true
+			w.later(0, 3*time.Millisecond, echo)
+			w.later(1, 5*time.Millisecond, finished{Worker: ended(1, 0, job.Exit{Sent: true})}) // as we asked
+		}, 1, []string{"rank 0 on host-0", "; rank 3 on host-1 (node 1, local rank 1) had ended by then, with code 0; all 2 nodes"}},
+
+		{"who ended well has nothing to do with a failure of its own", 2, func(w *world) {
+			w.feed(1, finished{Worker: ended(1, 1, job.Exit{})})
+			w.feed(0, failure(0, 0, job.Exit{Code: 5}))
+		}, 5, []string{"rank 0 on host-0 (node 0, local rank 0, pid 100) exited with code 5; all 2 nodes"}},
 
 		{"two nodes at the same moment", 2, func(w *world) {
 			w.feed(0, failure(0, 0, job.Exit{Code: 5}))
