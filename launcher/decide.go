@@ -544,17 +544,19 @@ func (s *state) judge(p policy, causes []cause) job.Verdict {
 		return v
 	}
 	well := slices.DeleteFunc(s.ranks(), func(e job.Ended) bool {
-		return !e.Exit.OK() || e.Exit.Sent || e.Rank == v.First.Rank || e.Group < 0 || e.Group >= len(s.Nodes)
+		return !(e.Over || e.Exit.OK() && !e.Exit.Sent) || e.Rank == v.First.Rank || e.Group < 0 || e.Group >= len(s.Nodes)
 	})
 	if len(well) == 0 {
 		return v
 	}
-	e := well[0]
-	who := fmt.Sprintf("rank %d on %s (node %d, local rank %d)", e.Rank, s.Nodes[e.Group].Name, e.Group, e.LocalRank)
-	if more := len(well) - 1; more > 0 {
-		who += fmt.Sprintf(" and %d more", more)
+	e, others, how := well[0], "", "ended with code 0"
+	if e.Over {
+		how = "come to the end of its program"
 	}
-	v.Sentence += "; " + who + " had ended by then, with code 0"
+	if more := len(well) - 1; more > 0 {
+		others = fmt.Sprintf(", and so had %d more", more)
+	}
+	v.Sentence += fmt.Sprintf("; rank %d on %s (node %d, local rank %d) had %s by then%s", e.Rank, s.Nodes[e.Group].Name, e.Group, e.LocalRank, how, others)
 	v.Hint = "see that all ranks take the same number of steps: uneven data, or a return or exit in the middle, leaves the others alone"
 	return v
 }

@@ -579,7 +579,16 @@ func TestDecide(t *testing.T) {
 			echo.Failure.Echo = true
 			w.later(0, 3*time.Millisecond, echo)
 			w.later(1, 5*time.Millisecond, finished{Worker: ended(1, 0, job.Exit{Sent: true})}) // as we asked
-		}, 1, []string{"rank 0 on host-0", "; rank 3 on host-1 (node 1, local rank 1) had ended by then, with code 0; all 2 nodes"}},
+		}, 1, []string{"rank 0 on host-0", "; rank 3 on host-1 (node 1, local rank 1) had ended with code 0 by then; all 2 nodes"}},
+
+		{"only echoes, of one whose interpreter took its time", 2, func(w *world) {
+			echo := failure(0, 0, job.Exit{Code: 1})
+			echo.Failure.Echo = true
+			w.feed(0, echo)
+			late := ended(1, 1, job.Exit{Signal: 15, Sent: true})
+			late.Over = true
+			w.later(1, 5*time.Millisecond, finished{Worker: late})
+		}, 1, []string{"rank 0 on host-0", "; rank 3 on host-1 (node 1, local rank 1) had come to the end of its program by then; all 2 nodes"}},
 
 		{"who ended well has nothing to do with a failure of its own", 2, func(w *world) {
 			w.feed(1, finished{Worker: ended(1, 1, job.Exit{})})

@@ -77,7 +77,7 @@ type round struct {
 	late      <-chan time.Time   // the job's deadline
 	slow      <-chan time.Time   // that of the workers' start
 	kill      context.CancelFunc // ends the time that workers have to stop; nil: they were not told to
-	doomed    map[int]string     // of what exceptions the programs of workers had ended when they were, by local rank; "": of none
+	programs  map[int]programEnd // how those of workers had ended when they were told to, by local rank
 	stopped   sync.WaitGroup     // of the goroutine that stops them
 	written   chan struct{}      // closed when what was found about machines is kept; nil: nothing was
 	scene     scene
@@ -556,7 +556,7 @@ func (r *round) clear() {
 	if r.group != nil {
 		r.group.Forget()
 	}
-	r.kill, r.doomed, r.group, r.exits = nil, nil, nil, nil
+	r.kill, r.programs, r.group, r.exits = nil, nil, nil, nil
 	if r.leases != nil {
 		r.leases = nil
 		_ = r.c.First.Lease(0) // an error says that there is nobody to keep it
@@ -615,9 +615,9 @@ func (r *round) stop(how stop) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), how.Within)
-	r.kill, r.doomed = cancel, map[int]string{}
+	r.kill, r.programs = cancel, map[int]programEnd{}
 	for local := range r.group.PIDs() {
-		r.doomed[local], _ = r.watch.raised(local)
+		r.programs[local] = r.watch.program(local)
 	}
 	r.stopped.Go(func() {
 		if err := r.group.Stop(ctx, r.c.stopping(how)); err != nil {
@@ -627,7 +627,11 @@ func (r *round) stop(how stop) {
 }
 
 func (r *round) ended(e worker.Exit) job.Ended {
-	return job.Ended{Rank: e.Task.Rank, LocalRank: e.Task.LocalRank, Group: r.session.Rank, PID: e.PID, Exit: e.Exit}
+	program := r.programs[e.Task.LocalRank]
+	return job.Ended{
+		Rank: e.Task.Rank, LocalRank: e.Task.LocalRank, Group: r.session.Rank, PID: e.PID, Exit: e.Exit,
+		Over: e.Exit.Sent && program.over && program.raised == "",
+	}
 }
 
 // failure says what went wrong with a worker; nil: nothing did.
@@ -639,13 +643,14 @@ func (r *round) failure(e worker.Exit) *job.Failure {
 	hidden := r.scene.hidden()
 	f.PID, f.Exit, f.At, f.Ago, f.Tail = e.PID, e.Exit, e.At, time.Since(e.At), lastLines(hidden, e.Tail)
 	f.Exception = hidden.Line(r.exception(e, f.Restarts), exceptionText)
-	if _, ago := r.watch.raised(e.Task.LocalRank); ago > f.Ago { // when it failed counts, and not how long Python took to end
+	if ago := r.watch.program(e.Task.LocalRank).ago; ago > f.Ago { // when it failed counts, and not how long Python took to end
 		f.At, f.Ago = f.At.Add(f.Ago-ago), ago
 	}
-	doomed := e.Exit.Sent && e.Exit.Signal != 0 && r.doomed[e.Task.LocalRank] != ""
+	raised := r.programs[e.Task.LocalRank].raised
+	doomed := e.Exit.Sent && e.Exit.Signal != 0 && raised != ""
 	if doomed {
 		f.Exit = job.Exit{Code: 1} // as it was about to
-		f.Exception = cmp.Or(f.Exception, hidden.Line(r.doomed[e.Task.LocalRank], exceptionText))
+		f.Exception = cmp.Or(f.Exception, hidden.Line(raised, exceptionText))
 	}
 	f.Step = r.watch.step(e.Task.LocalRank)
 	r.scene.explain(f, e.Tail)

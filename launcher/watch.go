@@ -324,20 +324,27 @@ func (w *watch) peak() uint64 {
 	return w.top
 }
 
-// raised is the exception of which a worker's program has ended, as its page tells, and for how long its interpreter has been about to end since; "": of
-// none. That may take seconds, in which its peers notice that it is gone, and end themselves.
-func (w *watch) raised(local int) (text string, ago time.Duration) {
+// A programEnd is how a worker's program has ended, as its page tells, while its interpreter may take seconds to end. In these its peers notice that
+// it is gone, and end themselves.
+type programEnd struct {
+	over   bool
+	raised string        // the exception of which it has ended; "": of none
+	ago    time.Duration // for how long its interpreter has been about to end since; 0 without an exception
+}
+
+func (w *watch) program(local int) programEnd {
 	if w == nil {
-		return "", 0
+		return programEnd{}
 	}
 	s := w.read(local)
 	if !s.Over {
-		return "", 0
+		return programEnd{}
 	}
+	end := programEnd{over: true, raised: s.Raised}
 	if s.Exiting && s.Raised != "" {
-		ago = max(w.senses.clock()-s.Helper, 0)
+		end.ago = max(w.senses.clock()-s.Helper, 0)
 	}
-	return s.Raised, ago
+	return end
 }
 
 // step is how many steps of training a worker has done, as far as its page tells.
