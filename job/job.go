@@ -334,5 +334,6 @@ type Ended struct {
 	Group     int  `json:"group"` // of its node
 	PID       int  `json:"pid"`
 	Exit      Exit `json:"exit"`
-	Over      bool `json:"over,omitempty"` // its program had come to its end, without an exception, when it was stopped
+	Over      bool `json:"over,omitempty"`   // its program had come to its end, without an exception, when it was stopped,
+	Raised    bool `json:"raised,omitempty"` // or with one
 }

@@ -35,6 +35,9 @@ const (
 	settleTime = lossTime + 100*time.Millisecond
 	lossTime   = 350 * time.Millisecond // from the end of a connection to the word that its agent is lost
 	twice      = 250 * time.Millisecond // two signals closer than this are one: a terminal and a parent may both send it
+	// echoTime is for whoever failed first to end, before workers get TERM on account of others who say that it is gone: a handler of
+	// its exception may run, and by TERM it would end without a word.
+	echoTime = 5 * time.Second
 )
 
 // stopFor is how workers are stopped for a verdict: with time for a checkpoint when nobody failed.
@@ -193,7 +196,7 @@ func (s *state) newRound(number int) {
 	s.Start, s.Started, s.Left, s.Empty = nil, false, 0, false
 	s.Stopping, s.Causes, s.Own, s.Wanted, s.Again, s.Counted, s.Ranks, s.Fate = false, nil, nil, nil, false, false, nil, 0
 	s.Order, s.Paused, s.Stall, s.Reached = "", false, nil, unheard
-	s.Mends, s.Down, s.Mended, s.Stragglers = nil, nil, 0, nil
+	s.Held, s.Mends, s.Down, s.Mended, s.Stragglers = 0, nil, nil, 0, nil
 	for i, n := range s.Nodes {
 		if n.Ends || n.Done || n.Clear || n.Ranks != nil { // the leader's: a member hears little of others
 			n = s.edit(i)
@@ -305,8 +308,7 @@ func (s *state) failed(p policy, f job.Failure) []any {
 		s.Down = append(slices.Clone(s.Down), f)
 		return todo
 	}
-	todo = append(todo, p.awaitVerdict())
-	return append(todo, s.stop(stop{Within: p.StopTimeout})...)
+	return append(todo, s.stopOrHold(p)...)
 }
 
 // heard is the leader's: something went wrong somewhere. All are stopped at once; who is to blame is said when
@@ -325,8 +327,64 @@ func (s *state) heard(p policy, c cause) []any {
 	if len(s.Causes) > 1 {
 		return nil
 	}
-	todo := []any{tell{everyone, news{Kind: newsStop}}, settle{settleTime}}
-	return append(todo, s.stop(stop{Within: p.StopTimeout})...)
+	todo := s.stopOrHold(p)
+	return append([]any{tell{everyone, news{Kind: newsStop, Held: s.Held > 0}}, settle{settleTime}}, todo...)
+}
+
+// echoes reports whether all that is known to have failed says that another one had gone: who that is cannot be among them.
+func (s *state) echoes() bool {
+	return !slices.ContainsFunc(s.Causes, func(c cause) bool { return !c.echo() })
+}
+
+// stopOrHold stops this node's workers because one failed, here or elsewhere. A member waits for its leader's verdict.
+func (s *state) stopOrHold(p policy) (todo []any) {
+	if !s.leads() {
+		todo = []any{p.awaitVerdict()}
+	}
+	if !s.echoes() || p.mends() {
+		return append(todo, s.stop(stop{Within: p.StopTimeout})...)
+	}
+	return append(todo, s.hold(p)...)
+}
+
+// hold stops them in a while, or when who was first has failed. What they do until then counts as if they had not been stopped.
+func (s *state) hold(p policy) []any {
+	switch {
+	case s.Stopping:
+		return nil
+	case !s.Started:
+		return s.stop(stop{Within: p.StopTimeout})
+	}
+	s.Stopping, s.Held = true, s.Now+min(p.StopTimeout, echoTime)
+	return s.alarm()
+}
+
+// unhold stops them where that was held, and there is nothing to wait for any more, or somebody wants this node or another. The leader has all
+// nodes do so.
+func (s *state) unhold(p policy) []any {
+	leaves := func(n *node) bool { return n.Quits }
+	if s.Held == 0 || s.echoes() && s.Now < s.Held && !s.Asked && !slices.ContainsFunc(s.Nodes, leaves) {
+		return nil
+	}
+	todo := append(s.stop(stop{Within: p.StopTimeout}), s.alarm()...)
+	if s.leads() {
+		todo = append([]any{tell{everyone, news{Kind: newsStop}}}, todo...)
+	}
+	return todo
+}
+
+// alarm wakes the judgement when the first of what it waits for is over.
+func (s *state) alarm() []any {
+	at := time.Duration(0)
+	for _, t := range []time.Duration{s.Held, s.Fate} {
+		if t > s.Now && (at == 0 || t < at) {
+			at = t
+		}
+	}
+	if at == 0 {
+		return nil
+	}
+	return []any{wake{at - s.Now}}
 }
 
 // leftRunning tells of a failed worker or a lost node, of which nobody would hear before all others have ended. Of many the first are told.
@@ -401,12 +459,14 @@ func (s *state) goOn(p policy) []any {
 
 // stop stops this node's workers, once.
 func (s *state) stop(how stop) []any {
-	if s.Stopping {
+	if s.Stopping && s.Held == 0 {
 		return nil
 	}
-	s.Stopping = true
+	s.Stopping, s.Held = true, 0
 	if !s.Started {
 		s.Empty = true
+	}
+	if s.Empty {
 		return nil
 	}
 	return []any{how}
@@ -470,8 +530,8 @@ func (s *state) undecided(p policy) (todo []any, must bool) {
 	first := p.judge(causes, s.Nodes)
 	if first.First != nil && first.First.Echo && !s.allClear() && !p.leaves() {
 		if s.Fate == 0 {
-			s.Fate = s.Now + p.StopTimeout
-			return []any{wake{p.StopTimeout}}, true
+			s.Fate = max(s.Now, s.Held) + p.StopTimeout
+			return s.alarm(), true
 		}
 		return nil, s.Now < s.Fate
 	}
@@ -481,17 +541,18 @@ func (s *state) undecided(p policy) (todo []any, must bool) {
 	if s.Fate == 0 {
 		s.Fate = s.Now + p.fateTime()
 		text := fmt.Sprintf("%s; what was first is said when %s is heard again, or given up", s.Causes[0].text(s.Nodes), names[0])
-		return []any{say{text}, wake{p.fateTime()}}, true
+		return append([]any{say{text}}, s.alarm()...), true
 	}
 	return nil, s.Now < s.Fate
 }
 
-// weigh looks again when that may be known.
+// weigh looks again when that may be known, and whether workers were left to run for long enough.
 func (s *state) weigh(p policy) []any {
+	todo := s.unhold(p)
 	if s.Fate == 0 {
-		return nil
+		return todo
 	}
-	return s.settled(p)
+	return append(todo, s.settled(p)...)
 }
 
 // rounds adds to those that the leader tells of the ones before, of which it may not know: it need not have been there.
@@ -536,29 +597,39 @@ func (s *state) mayGoOn(p policy, v job.Verdict) bool {
 	return v.First.PID != 0 && s.last()-s.Free < p.MaxRestarts
 }
 
-// judge names the first cause. Where the first that failed says that another one had gone, and somebody had ended well, that is named too: who
-// takes fewer steps than the others leaves them alone, and nobody failed before them.
+// judge names the first cause. Where the first that failed says that another one had gone, it is said who that may have been: somebody who had
+// ended well, for who takes fewer steps than the others leaves them alone, and nobody failed before them; or the only one who was stopped.
 func (s *state) judge(p policy, causes []cause) job.Verdict {
 	v := p.judge(causes, s.Nodes)
 	if v.First == nil || !v.First.Echo || p.leaves() {
 		return v
 	}
-	well := slices.DeleteFunc(s.ranks(), func(e job.Ended) bool {
-		return !(e.Over || e.Exit.OK() && !e.Exit.Sent) || e.Rank == v.First.Rank || e.Group < 0 || e.Group >= len(s.Nodes)
-	})
-	if len(well) == 0 {
-		return v
+	all := slices.DeleteFunc(s.ranks(), func(e job.Ended) bool { return e.Rank == v.First.Rank || e.Group < 0 || e.Group >= len(s.Nodes) })
+	well := slices.DeleteFunc(slices.Clone(all), func(e job.Ended) bool { return !e.Over && (e.Exit.Sent || !e.Exit.OK()) })
+	stopped := slices.DeleteFunc(all, func(e job.Ended) bool { return !e.Exit.Sent || e.Raised })
+	switch {
+	case len(well) > 0:
+		e, others, how := well[0], "", "ended with code 0"
+		if e.Over {
+			how = "come to the end of its program"
+		}
+		if more := len(well) - 1; more > 0 {
+			others = fmt.Sprintf(", and so had %d more", more)
+		}
+		v.Sentence += fmt.Sprintf("; %s had %s by then%s", s.ranked(e), how, others)
+		v.Hint = unevenHint
+	case len(stopped) == 1:
+		v.Sentence += fmt.Sprintf("; %s had not failed, and was stopped", s.ranked(stopped[0]))
+		v.Hint = "look at that rank first: a handler of its exception may have run for longer than it is waited for"
 	}
-	e, others, how := well[0], "", "ended with code 0"
-	if e.Over {
-		how = "come to the end of its program"
-	}
-	if more := len(well) - 1; more > 0 {
-		others = fmt.Sprintf(", and so had %d more", more)
-	}
-	v.Sentence += fmt.Sprintf("; rank %d on %s (node %d, local rank %d) had %s by then%s", e.Rank, s.Nodes[e.Group].Name, e.Group, e.LocalRank, how, others)
-	v.Hint = "see that all ranks take the same number of steps: uneven data, or a return or exit in the middle, leaves the others alone"
 	return v
+}
+
+const unevenHint = "see that all ranks take the same number of steps: uneven data, or a return or exit in the middle, leaves the others alone"
+
+// ranked is a worker in a sentence.
+func (s *state) ranked(e job.Ended) string {
+	return fmt.Sprintf("rank %d on %s (node %d, local rank %d)", e.Rank, s.Nodes[e.Group].Name, e.Group, e.LocalRank)
 }
 
 // judge names the first cause, and what followed from it.
@@ -572,7 +643,11 @@ func (p policy) judge(causes []cause, nodes []*node) job.Verdict {
 	case first.Hang != nil:
 		return consequences(hungVerdict(first), causes)
 	case first.Failure == nil:
-		return consequences(lostVerdict(nodes[first.Node].Name, first.Node, first.Why), causes)
+		v := consequences(lostVerdict(nodes[first.Node].Name, first.Node, first.Why), causes)
+		if i := slices.IndexFunc(causes, func(c cause) bool { return c.Failure != nil && !c.echo() }); i >= 0 {
+			v.Sentence += fmt.Sprintf("; %v, too", causes[i].Failure)
+		}
+		return v
 	}
 	v := p.failedVerdict(*first.Failure)
 	if i := slices.IndexFunc(causes, first.ties); i >= 0 {
@@ -777,7 +852,7 @@ func (s *state) awaitsFate() bool {
 }
 
 // awaitVerdict is how long a member waits for it.
-func (p policy) awaitVerdict() expire { return expire{p.StopTimeout + 2*p.leaveTime()} }
+func (p policy) awaitVerdict() expire { return expire{echoTime + p.StopTimeout + 2*p.leaveTime()} }
 
 // expired ends the wait for others.
 func (s *state) expired(p policy) []any {
@@ -863,6 +938,8 @@ func (s *state) learnt(p policy, from int, n news) []any {
 		return s.noted(p, *n.Stalled)
 	case from == 0 && n.Kind == newsStop && n.Order != "":
 		return s.halt(p, n.Order, n.Why)
+	case from == 0 && n.Kind == newsStop && n.Held:
+		return append([]any{p.awaitVerdict()}, s.hold(p)...)
 	case from == 0 && n.Kind == newsStop:
 		return append(s.stop(stop{Within: p.StopTimeout}), p.awaitVerdict())
 	case n.Kind == newsHere && (s.leads() || from == 0):

@@ -182,7 +182,7 @@ func (w *world) renew(n int, todo []any) {
 	})
 	for _, deed := range todo {
 		switch deed.(type) {
-		case stop, kill, settle, expire, mend:
+		case stop, kill, settle, expire, wake, mend:
 			w.do(n, deed)
 		}
 	}
@@ -336,6 +336,7 @@ func (w *world) do(n int, deed any) {
 			w.later(n, d.Within, expired{})
 		}
 	case wake:
+		w.timers = slices.DeleteFunc(w.timers, func(t timer) bool { return t.node == n && t.event == any(woken{}) })
 		w.later(n, d.Within, woken{})
 	case meet:
 		if d.Rest > 0 {
@@ -375,7 +376,7 @@ func (w *world) stumbles(n int) any {
 	s := w.states[n]
 	for rank := 2 * s.Self; rank < 2*s.Self+2; rank++ {
 		if !slices.Contains(w.down[n], rank) && s.Left > len(w.down[n]) {
-			return finished{job.Ended{Rank: rank}, &job.Failure{Rank: rank, Group: s.Self, Restarts: s.lifeOf(rank), PID: 100, Exit: job.Exit{Code: 3}}}
+			return finished{job.Ended{Rank: rank}, &job.Failure{Rank: rank, Group: s.Self, Restarts: s.lifeOf(rank), PID: 100, Exit: job.Exit{Code: 3}, Echo: w.now%3 == 0}}
 		}
 	}
 	return nil
@@ -543,16 +544,12 @@ func TestDecide(t *testing.T) {
 
 		{"who says that another one went away is not the first", 2, func(w *world) {
 			w.now = 10 * time.Second
-			echo := failure(0, 0, job.Exit{Code: 1})
-			echo.Failure.Echo = true
-			w.feed(0, echo)
+			w.feed(0, echoed(0, 0))
 			w.later(1, 5*time.Millisecond, failure(1, 1, job.Exit{Code: 6}))
 		}, 6, []string{"rank 3 on host-1"}},
 
 		{"a culprit that takes its time to end", 2, func(w *world) {
-			echo := failure(0, 0, job.Exit{Code: 1})
-			echo.Failure.Echo = true
-			w.feed(0, echo)
+			w.feed(0, echoed(0, 0))
 			late := failure(1, 1, job.Exit{Code: 6, Sent: true}) // it got our TERM while it ended
 			late.Failure.Exception = "ValueError: bad"
 			w.later(1, 8*time.Millisecond, late)
@@ -575,20 +572,28 @@ func TestDecide(t *testing.T) {
 
 		{"only echoes, of one that ended well", 2, func(w *world) {
 			w.feed(1, finished{Worker: ended(1, 1, job.Exit{})})
-			echo := failure(0, 0, job.Exit{Code: 1})
-			echo.Failure.Echo = true
-			w.later(0, 3*time.Millisecond, echo)
+			w.later(0, 3*time.Millisecond, echoed(0, 0))
 			w.later(1, 5*time.Millisecond, finished{Worker: ended(1, 0, job.Exit{Sent: true})}) // as we asked
 		}, 1, []string{"rank 0 on host-0", "; rank 3 on host-1 (node 1, local rank 1) had ended with code 0 by then; all 2 nodes"}},
 
 		{"only echoes, of one whose interpreter took its time", 2, func(w *world) {
-			echo := failure(0, 0, job.Exit{Code: 1})
-			echo.Failure.Echo = true
-			w.feed(0, echo)
+			w.feed(0, echoed(0, 0))
 			late := ended(1, 1, job.Exit{Signal: 15, Sent: true})
 			late.Over = true
 			w.later(1, 5*time.Millisecond, finished{Worker: late})
 		}, 1, []string{"rank 0 on host-0", "; rank 3 on host-1 (node 1, local rank 1) had come to the end of its program by then; all 2 nodes"}},
+
+		{"only echoes, and one was stopped", 2, func(w *world) {
+			for n, local := range []int{1, 0} {
+				w.feed(n, echoed(n, local))
+			}
+			w.later(1, echoTime+5*time.Millisecond, finished{Worker: ended(1, 1, job.Exit{Signal: 15, Sent: true})})
+		}, 1, []string{"rank 1 on host-0", "; rank 3 on host-1 (node 1, local rank 1) had not failed, and was stopped; all 2 nodes"}},
+
+		{"a lost node, and a failure that does not speak of it", 3, func(w *world) {
+			w.die(1)
+			w.later(2, 200*time.Millisecond, failure(2, 0, job.Exit{Code: 1}))
+		}, job.ExitRetry, []string{"node 1 (host-1) was lost: connection refused; rank 4 on host-2 (node 2, local rank 0, pid 100) exited with code 1, too"}},
 
 		{"who ended well has nothing to do with a failure of its own", 2, func(w *world) {
 			w.feed(1, finished{Worker: ended(1, 1, job.Exit{})})
@@ -1162,13 +1167,11 @@ func TestFirstTakesItsTime(t *testing.T) {
 		for _, first := range []int{0, 1} {
 			w := newWorld(t, 2).begin()
 			w.deaf[first] = true
-			echo := failure(1-first, 0, job.Exit{Code: 1})
-			echo.Failure.Echo = true
-			w.feed(1-first, echo)
+			w.feed(1-first, echoed(1-first, 0))
 			if comes {
 				late := failure(first, 0, job.Exit{Code: 1})
 				late.Failure.Exception = "ValueError: first"
-				w.later(first, w.policy.StopTimeout-100*time.Millisecond, late)
+				w.later(first, echoTime+w.policy.StopTimeout-100*time.Millisecond, late)
 			}
 			w.run()
 			says := fmt.Sprintf("rank %d", 2*(1-first))
@@ -1177,5 +1180,84 @@ func TestFirstTakesItsTime(t *testing.T) {
 			}
 			w.all(1, says)
 		}
+	}
+}
+
+// stoppedAt are the moments at which each node's workers were told to stop; 0: they were not.
+func (w *world) stoppedAt() []time.Duration {
+	at := make([]time.Duration, len(w.states))
+	for _, line := range w.log {
+		var when string
+		var n int
+		if _, err := fmt.Sscanf(line, "%s node %d: launcher.stop", &when, &n); err == nil && at[n] == 0 {
+			at[n], _ = time.ParseDuration(when)
+		}
+	}
+	return at
+}
+
+// While all who failed say that another one had gone, nobody is stopped on their account: who was first may need a while to say so, and TERM
+// would end it without a word. That has an end; and it ends at once when somebody fails of itself, a node is lost, or somebody wants to stop.
+func TestHeld(t *testing.T) {
+	own := failure(1, 1, job.Exit{Code: 7})
+	short := testPolicy
+	short.StopTimeout = 2 * time.Second
+	mends := testPolicy
+	mends.OnExit, mends.MaxRestarts = onExitRestart, 0
+	for name, c := range map[string]struct {
+		policy policy
+		first  finished
+		then   any           // on node 1,
+		after  time.Duration // this
+		held   time.Duration
+		code   int
+		says   string
+	}{
+		"nobody says why":             {testPolicy, echoed(0, 0), nil, 0, echoTime, 1, "rank 0 on host-0"},
+		"a member's fails":            {testPolicy, echoed(2, 0), nil, 0, echoTime, 1, "rank 4 on host-2"},
+		"another one says the same":   {testPolicy, echoed(0, 0), echoed(1, 0), time.Second, echoTime, 1, "rank 0 on host-0"},
+		"a short stop":                {short, echoed(0, 0), nil, 0, 2 * time.Second, 1, "rank 0 on host-0"},
+		"who was first comes to it":   {testPolicy, echoed(0, 0), own, time.Second, time.Second, 7, "rank 3 on host-1"},
+		"who was first comes at once": {testPolicy, echoed(0, 0), own, 100 * time.Millisecond, 100 * time.Millisecond, 7, "rank 3 on host-1"},
+		"first on a third node":       {testPolicy, echoed(2, 0), own, time.Second, time.Second, 7, "rank 3 on host-1"},
+		"a failure of its own":        {testPolicy, failure(0, 0, job.Exit{Code: 3}), nil, 0, 0, 3, "rank 0 on host-0"},
+		"no restart of it alone left": {mends, echoed(0, 0), nil, 0, 0, 1, "rank 0 on host-0"},
+		"a node was told to stop":     {testPolicy, echoed(0, 0), signalled{syscall.SIGTERM}, time.Second, time.Second, 1, "rank 0 on host-0"},
+		"a node is lost":              {testPolicy, echoed(0, 0), death{}, time.Second, 1300 * time.Millisecond, job.ExitRetry, "host-1) was lost"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 3)
+			w.policy = c.policy
+			w.begin()
+			w.later(c.first.Failure.Group, 0, c.first)
+			if c.then != nil {
+				w.later(1, c.after, c.then)
+			}
+			began := w.now
+			w.run()
+			for n, at := range w.stoppedAt() {
+				if held := at - began; !w.dead[n] && (held < c.held || held > c.held+20*time.Millisecond) {
+					t.Errorf("node %d: %v, want %v\n%s", n, held, c.held, strings.Join(w.log, "\n"))
+				}
+			}
+			w.all(c.code, c.says)
+		})
+	}
+}
+
+// An agent that is replaced meanwhile goes on with it, and another one hears that workers are not to be stopped yet.
+func TestHeldByAnotherAgent(t *testing.T) {
+	for n := range 2 {
+		w := newWorld(t, 2).begin()
+		w.feed(1, echoed(1, 0))
+		w.laterDoom(n, 500*time.Microsecond)
+		began := w.now
+		w.run()
+		for n, at := range w.stoppedAt() {
+			if held := at - began; held < echoTime || held > echoTime+50*time.Millisecond {
+				t.Errorf("node %d: %v\n%s", n, held, strings.Join(w.log, "\n"))
+			}
+		}
+		w.all(1, "rank 2 on host-1")
 	}
 }

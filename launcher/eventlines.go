@@ -464,9 +464,14 @@ const unsaid = "nobody said why"
 
 // undecided is a wait for what is not known yet, and what is left to run although something failed.
 func (j *judged) undecided() {
-	if j.is.Fate > 0 && j.was.Fate == 0 {
-		l := j.decision(events.Wait, events.Warn, j.is.Causes[0].text(j.is.Nodes))
-		l.After = events.Seconds(j.is.Fate - j.is.Now)
+	switch is, was := &j.is, &j.was; {
+	case is.Held > 0 && was.Held == 0:
+		l := j.decision(events.Wait, events.Warn, j.why())
+		l.After, l.Message = events.Seconds(is.Held-is.Now), "this node's workers are left to run for a moment, so that who failed first can say so: "+l.Reason
+		j.line(l)
+	case is.Fate > 0 && was.Fate == 0 && is.Held == 0:
+		l := j.decision(events.Wait, events.Warn, is.Causes[0].text(is.Nodes))
+		l.After = events.Seconds(is.Fate - is.Now)
 		j.saying(l, l.Reason)
 	}
 	if n := len(j.is.Causes); j.policy.leaves() && n > len(j.was.Causes) && len(j.said) > 0 {

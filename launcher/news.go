@@ -17,6 +17,7 @@ type news struct {
 	Verdict *job.Verdict  `json:"verdict,omitempty"`
 	Ranks   []job.Ended   `json:"ranks,omitempty"` // how the teller's workers ended
 	Order   string        `json:"order,omitempty"`
+	Held    bool          `json:"held,omitempty"`   // of a stop: workers are left to run for a moment, so that who was first can say so
 	Why     string        `json:"why,omitempty"`    // of a stop by order
 	Number  int           `json:"number,omitempty"` // of an order among the teller's, or of an answer among the hearer's orders
 	Answer  *reply        `json:"answer,omitempty"`
@@ -60,7 +61,7 @@ const (
 	newsLapsed   = "lapsed"   // member: I stood still, and my workers were killed for that
 	newsQuit     = "quit"     // member: my node ends, and the job can go on without it
 	newsClear    = "clear"    // member: I was told to stop, and nothing is left of my workers
-	newsStop     = "stop"     // leader: something failed, or an order came; stop your workers
+	newsStop     = "stop"     // leader: something failed, or an order came; stop your workers, or leave them a moment
 	newsOrder    = "order"    // member: somebody on my node ordered this
 	newsAnswer   = "answer"   // leader: what became of your order
 	newsHere     = "here"     // on which machine I am

@@ -160,6 +160,7 @@ func (s *state) hurry(p policy, e lost) []any {
 	if !p.Regroups || e.Certain && s.leads() || !s.Stopping || !s.Started || s.Empty {
 		return nil
 	}
+	s.Held = 0
 	return []any{stop{Within: p.StopTimeout}}
 }
 

@@ -628,3 +628,21 @@ func TestLeaderLeavesPause(t *testing.T) {
 		t.Errorf("who left ends with %+v", v)
 	}
 }
+
+// Nor is anybody left to run in a round that fails, for the sake of who was first, when a node is wanted.
+func TestHeldWhereANodeIsWanted(t *testing.T) {
+	for _, wanted := range []int{0, 1} {
+		w := elasticWorld(t, 3, 2, 3)
+		w.policy.Yields, w.policy.MaxRestarts = true, 1
+		w.feed(2, echoed(2, 0))
+		w.later(wanted, time.Second, signalled{syscall.SIGTERM})
+		began := w.now
+		w.run()
+		for n, at := range w.stoppedAt() {
+			if held := at - began; held < time.Second || held > time.Second+20*time.Millisecond {
+				t.Errorf("node %d is wanted: node %d stops after %v", wanted, n, held)
+			}
+		}
+		w.in(1, slices.DeleteFunc([]int{0, 1, 2}, func(n int) bool { return n == wanted })...)
+	}
+}

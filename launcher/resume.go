@@ -58,7 +58,7 @@ func (s *state) standing(p policy, to int) []any {
 		say(news{Kind: newsStart, Start: s.Start})
 	}
 	if s.Stopping {
-		stop := news{Kind: newsStop, Order: s.Order}
+		stop := news{Kind: newsStop, Order: s.Order, Held: s.Held > 0}
 		if s.Order != "" && len(s.Past) > 0 {
 			stop.Why = s.Past[len(s.Past)-1].Message
 		}

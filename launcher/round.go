@@ -630,7 +630,7 @@ func (r *round) ended(e worker.Exit) job.Ended {
 	program := r.programs[e.Task.LocalRank]
 	return job.Ended{
 		Rank: e.Task.Rank, LocalRank: e.Task.LocalRank, Group: r.session.Rank, PID: e.PID, Exit: e.Exit,
-		Over: e.Exit.Sent && program.over && program.raised == "",
+		Over: e.Exit.Sent && program.over && program.raised == "", Raised: e.Exit.Sent && program.raised != "",
 	}
 }
 

@@ -84,7 +84,7 @@ var Actions = []struct{ Name, Doc string }{
 	{Grow, "the round is called off, for nodes wait to join"},
 	{Meet, "the nodes meet again: some are lost and others wait, or only the leader knows why"},
 	{Exclude, "`of_node` takes no place in the next world, for `after_seconds`"},
-	{Wait, "nothing is done for `after_seconds` at most: until it is known what became of a silent node, or until no worker can be left on a lost one"},
+	{Wait, "nothing is done for `after_seconds` at most: until it is known what became of a silent node, until who failed first has said so, or until no worker can be left on a lost one"},
 	{Pause, "the round ends, and no other begins before an order"},
 	{Resume, "the next round follows a pause"},
 	{KeepEvidence, "of a standstill"},
