@@ -493,6 +493,7 @@ func (s *state) settled(p policy) []any {
 		return append(s.accuseFailed(p, v.First), s.conclude(p, s.inAll(p, v))...)
 	}
 	s.laid(v)
+	v.Sentence = s.stood(v).Sentence
 	s.Again, s.Counted = true, true
 	text, out := v.Sentence+"; the nodes that are left meet again", ""
 	switch {
@@ -737,6 +738,7 @@ func (s *state) conclude(p policy, v job.Verdict) []any {
 	if s.leads() {
 		v.Rounds = nil
 	}
+	v = s.stood(v)
 	v.Rounds = s.rounds(v.Rounds)
 	s.Verdict = &v
 	var todo []any

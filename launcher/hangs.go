@@ -3,6 +3,8 @@ package launcher
 import (
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/muster-run/muster/heartbeat"
 	"github.com/muster-run/muster/job"
@@ -104,20 +106,54 @@ func hungVerdict(c cause) job.Verdict {
 	case c.Hang.Class == heartbeat.Odd, c.Hang.Class == heartbeat.Network, len(c.Hang.Culprits) > 0 && c.Hang.Culprits[0].Halted:
 		v.Code, v.Origin = job.ExitRetry, "platform"
 	}
-	v.Hint = hungHints[c.Hang.Class]
-	if culprits := c.Hang.Culprits; len(culprits) > 0 && culprits[0].Over != "" {
-		v.Hint = "look at what that rank does at its end: handlers of atexit, threads that are no daemons; --evidence DIR keeps its stack"
+	v.Hint = hungHint(*c.Hang)
+	return v
+}
+
+// hungHint is what a person can do about a hang.
+func hungHint(h job.Hang) string {
+	hint := hungHints[h.Class]
+	if culprits := h.Culprits; len(culprits) > 0 && culprits[0].Over != "" {
+		hint = "look at what that rank does at its end: handlers of atexit, threads that are no daemons; --evidence DIR keeps its stack"
 	}
-	switch culprits := c.Hang.Culprits; {
+	switch culprits := h.Culprits; {
+	case len(culprits) > 0 && culprits[0].Ended:
+		hint = unevenHint
 	case len(culprits) > 0 && culprits[0].Queued:
-		v.Hint = "look at what that rank has on its GPU before the collective: a kernel of the script's own that waits for something; if it moves with the GPU, suspect the GPU"
-	case c.Hang.Kernels:
-		v.Hint += "; with TORCH_NCCL_ENABLE_TIMING=1 it is seen whose GPU has not begun the collective"
+		hint = "look at what that rank has on its GPU before the collective: a kernel of the script's own that waits for something; if it moves with the GPU, suspect the GPU"
+	case h.Kernels:
+		hint += "; with TORCH_NCCL_ENABLE_TIMING=1 it is seen whose GPU has not begun the collective"
 	}
-	if c.Hang.Class == heartbeat.Network && c.Hang.Number == 0 { // what they are in could not be matched: it may be class D
-		v.Hint = hungHints[heartbeat.Desync] + "; if they do, " + v.Hint
+	if h.Class == heartbeat.Network && h.Number == 0 { // what they are in could not be matched: it may be class D
+		hint = hungHints[heartbeat.Desync] + "; if they do, " + hint
+	}
+	return hint
+}
+
+// stood adds to how a round, or the job, ended that it hung until then: whoever failed of a time-out, or was told to stop by a person or a
+// platform that lost patience, is not what was wrong.
+func (s *state) stood(v job.Verdict) job.Verdict {
+	if v.OK() || v.Hang != nil || s.Stall == nil || s.Stall.Finding.Stage != heartbeat.Hung || s.Order != "" || s.Next != nil {
+		return v
+	}
+	hang := s.Stall.Finding.Hang
+	until := s.Now
+	if s.Marks.Told != nil {
+		until = *s.Marks.Told
+	}
+	text := prolonged(s.Stall.line(), hang.Quiet, until-s.Stood)
+	hang.Quiet = max(hang.Quiet, until-s.Stood)
+	v.Sentence, v.Hang = v.Sentence+"; before that: "+text, &hang
+	if v.Hint == "" || v.First != nil && v.First.Echo {
+		v.Hint = hungHint(hang)
 	}
 	return v
+}
+
+// prolonged is a sentence about a standstill in which it has lasted for longer than when that was said.
+func prolonged(text string, said, lasts time.Duration) string {
+	seconds := func(d time.Duration) string { return fmt.Sprintf(" for %.0f s", d.Round(time.Second).Seconds()) }
+	return strings.Replace(text, seconds(said), seconds(max(said, lasts)), 1)
 }
 
 var hungHints = map[string]string{

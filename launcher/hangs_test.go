@@ -3,6 +3,7 @@ package launcher
 import (
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -156,4 +157,96 @@ func TestHangTooLate(t *testing.T) {
 	w.feed(1, failure(1, 0, job.Exit{Code: 7}))
 	w.hangs(heartbeat.Desync, 0, false)
 	w.all(7)
+}
+
+// stalls lets the leader's watch find a standstill.
+func (w *world) stalls(stage heartbeat.Stage, culprits ...job.Culprit) {
+	f := heartbeat.Finding{Stage: stage, Hang: job.Hang{Class: heartbeat.Absent, Quiet: 40 * time.Second, Culprits: culprits}}
+	w.now += time.Minute
+	w.feed(0, stalled{Finding: f, Text: "rank 2 has not entered all_reduce #7 for 40 s; 3 others wait in it", Group: 1})
+	w.now += 5 * time.Second
+}
+
+// What a job or a round ends of when it hung, and nobody did anything about that, is mostly somebody's patience: that it hung is told, and for how long.
+func TestHangIsToldAtTheEnd(t *testing.T) {
+	const hung = "; before that: hang: rank 2 has not entered all_reduce #7 for 45 s; 3 others wait in it"
+	late := failure(0, 1, job.Exit{Signal: 6})
+	late.Failure.Echo = true // of a time-out
+	for name, c := range map[string]struct {
+		stage  heartbeat.Stage
+		events []any // on node 1
+		code   int
+		says   string
+		tells  bool
+	}{
+		"a node is told to stop":     {heartbeat.Hung, []any{signalled{syscall.SIGTERM}}, job.ExitTERM, "node 1 (host-1) was told to stop by SIGTERM" + hung, true},
+		"a person ends it":           {heartbeat.Hung, []any{ordered{orderStop}}, job.ExitTERM, "told to stop by muster ctl" + hung, true},
+		"a worker fails":             {heartbeat.Hung, []any{failure(1, 1, job.Exit{Code: 3})}, 3, "exited with code 3; all 2 nodes stopped" + hung, true},
+		"it only may be a hang":      {heartbeat.Suspect, []any{signalled{syscall.SIGTERM}}, job.ExitTERM, "SIGTERM", false},
+		"it was over before":         {heartbeat.Resumed, []any{signalled{syscall.SIGTERM}}, job.ExitTERM, "SIGTERM", false},
+		"a time-out of a framework":  {heartbeat.Hung, []any{late}, 119, "all 2 nodes stopped" + hung, true},
+		"all end well after all":     {heartbeat.Hung, []any{finished{}, finished{}, emptied{}}, 0, "all workers of all 2 nodes ended well", false},
+		"the round was ended before": {heartbeat.Hung, []any{ordered{orderPause}, signalled{syscall.SIGTERM}}, job.ExitTERM, "SIGTERM", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 2).begin()
+			w.stalls(c.stage, job.Culprit{Rank: 2})
+			for i, e := range c.events {
+				w.later(1, time.Duration(i)*time.Second, e)
+			}
+			if c.code == 0 {
+				w.finish()
+			}
+			w.run()
+			w.all(c.code, c.says)
+			for n, s := range w.states {
+				v := s.Verdict
+				if tells := v.Hang != nil; tells != c.tells || strings.Contains(v.Sentence, "hang") != c.tells {
+					t.Errorf("node %d: %+v", n, v)
+				}
+				if c.tells && (v.Hang.Quiet.Round(time.Second) != 45*time.Second || v.Class == job.Hung || v.First == nil && v.Hint != hungHints[heartbeat.Absent]) {
+					t.Errorf("node %d: %v, %s, hint %q", n, v.Hang.Quiet, v.Class, v.Hint)
+				}
+			}
+		})
+	}
+}
+
+// It is the same with a round that another one follows, and the one after it does not hear of it.
+func TestHangBeforeARestart(t *testing.T) {
+	w := newWorld(t, 2).begin()
+	w.policy.MaxRestarts = 1
+	w.stalls(heartbeat.Hung, job.Culprit{Rank: 2})
+	w.feed(1, failure(1, 1, job.Exit{Code: 3}))
+	w.run()
+	if past := w.states[0].Past; len(past) != 1 || !strings.HasSuffix(past[0].Message, "exited with code 3; before that: hang: rank 2 has not entered all_reduce #7 for 45 s; 3 others wait in it") {
+		t.Fatalf("%+v", past)
+	}
+	w.feed(1, failure(1, 1, job.Exit{Code: 4}))
+	w.run()
+	w.all(4, "exited with code 4; all 2 nodes stopped, after 1 restart")
+	if v := w.states[0].Verdict; v.Hang != nil || strings.Contains(v.Sentence, "hang") {
+		t.Errorf("%+v", v)
+	}
+}
+
+// Who failed of a hang's time-out has no better advice than the hang; who failed of itself has. A rank that has ended well comes to nothing any more.
+func TestHangHintsAtTheEnd(t *testing.T) {
+	for hint, of := range map[string]func(*job.Failure){
+		hungHints[heartbeat.Absent]: func(f *job.Failure) { f.Hint, f.Echo = "look at the others", true },
+		"use a smaller batch":       func(f *job.Failure) { f.Hint = "use a smaller batch" },
+	} {
+		w := newWorld(t, 2).begin()
+		w.stalls(heartbeat.Hung, job.Culprit{Rank: 2})
+		f := failure(1, 1, job.Exit{Code: 3})
+		of(f.Failure)
+		w.feed(1, f)
+		w.run()
+		if got := w.states[0].Verdict.Hint; got != hint {
+			t.Errorf("%q, want %q", got, hint)
+		}
+	}
+	if got := hungHint(job.Hang{Class: heartbeat.Absent, Culprits: []job.Culprit{{Ended: true}}}); got != unevenHint {
+		t.Error(got)
+	}
 }

@@ -131,6 +131,9 @@ func (s *state) laid(v job.Verdict) {
 		return
 	}
 	m.Class, m.Why = v.Class, v.Sentence
+	if v.Class != job.Hung { // it hung before that, too
+		v.Hang = nil
+	}
 	node, rank := -1, -1
 	switch {
 	case v.First != nil:
