@@ -1015,7 +1015,7 @@ func TestStoodStill(t *testing.T) {
 		}
 	}
 	f.forgive(later, 12*time.Second)
-	if e, _ := absent.judge(later); e.Why.Error() != "it did not join within 30s; this agent itself stood still for 12s before that" {
+	if e, _ := absent.judge(later); e.Why.Error() != "it did not join within 30s; but this agent itself stood still for 12s before that: look at this node first" {
 		t.Error(e.Why)
 	}
 }

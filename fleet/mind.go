@@ -152,7 +152,7 @@ func (f *Fleet) mindful(why error, now time.Time) error {
 	if f.away == 0 || now.Sub(f.woke) > f.NodeTimeout {
 		return why
 	}
-	return fmt.Errorf("%w; this agent itself stood still for %v before that", why, f.away.Round(time.Second))
+	return fmt.Errorf("%w; but this agent itself stood still for %v before that: look at this node first", why, f.away.Round(time.Second))
 }
 
 // mind judges one peer and tells of what it finds: that it is suspect, back or lost is told nowhere else. It reports whether

@@ -51,8 +51,11 @@ func script(path string) error {
 	switch {
 	case err == nil:
 		defer f.Close()
-		if info, err := f.Stat(); err == nil && info.IsDir() {
-			return fail(job.ExitNotExec, "", "script %s is a directory", path)
+		if info, err := f.Stat(); err != nil || !info.IsDir() {
+			return nil
+		}
+		if _, err := os.Stat(filepath.Join(path, "__main__.py")); err != nil { // with one Python runs it
+			return fail(job.ExitNotExec, "", "script %s is a directory without __main__.py", path)
 		}
 		return nil
 	case errors.Is(err, fs.ErrNotExist):

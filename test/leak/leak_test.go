@@ -19,8 +19,9 @@ func TestLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	end := make(chan struct{})
-	go forgotten(end)
+	began, end := make(chan struct{}), make(chan struct{})
+	go forgotten(began, end)
+	<-began
 	left := before.wait(0)
 	if !strings.Contains(left, "/dev/null") || !strings.Contains(left, "leak.forgotten(") {
 		t.Errorf("a goroutine and a file too many, and it says\n%s", left)
@@ -32,7 +33,10 @@ func TestLeft(t *testing.T) {
 	}
 }
 
-func forgotten(end chan struct{}) { <-end }
+func forgotten(began, end chan struct{}) {
+	close(began)
+	<-end
+}
 
 // A descriptor that was closed, and its number taken by another, is another.
 func TestReplaced(t *testing.T) {
