@@ -5,6 +5,7 @@ package job
 import (
 	"cmp"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -91,7 +92,7 @@ type Spec struct {
 	Machine Machine // on which that is
 }
 
-// Terms are what all nodes of a job must have been told alike.
+// Terms are what all nodes of a job must have been told alike, but for the Program.
 type Terms struct {
 	Nodes     int    `json:"nodes"`               // how many nodes make the world, at most
 	Least     int    `json:"least,omitempty"`     // how many make one if need be; 0: all Nodes
@@ -104,6 +105,19 @@ type Terms struct {
 	Servers   int    `json:"servers,omitempty"`   // how many of them, the last ones, are parameter servers
 	Framework string `json:"framework,omitempty"` // of the training; "": PyTorch
 	Token     string `json:"token,omitempty"`     // by what the job's token is recognised; it does not give it away
+	Program   uint64 `json:"program,omitempty"`   // of the command, as ProgramOf: the one thing here that may differ. A world's is that of all its nodes, or Various; 0: not known
+}
+
+// Various is the Program of a world whose nodes do not all run the same command. No command has it.
+const Various = 1 << programBits
+
+// programBits are as many as a number in JSON keeps, whoever reads it (RFC 8259, 6).
+const programBits = 48
+
+// ProgramOf is by what a command is recognised. It does not give away what may stand in it.
+func ProgramOf(argv []string) uint64 {
+	sum := sha256.Sum256([]byte(strings.Join(argv, "\x00")))
+	return binary.BigEndian.Uint64(sum[:8]) >> (64 - programBits)
 }
 
 // Fewest is with how many nodes a world may begin.

@@ -1,6 +1,8 @@
 package job
 
 import (
+	"cmp"
+	"encoding/json"
 	"reflect"
 	"testing"
 	"time"
@@ -108,5 +110,36 @@ func TestNodeTimeout(t *testing.T) {
 	}
 	if (*Rules)(nil).NodeTimeout() != NodeTimeout {
 		t.Error("where nobody tells it is another")
+	}
+}
+
+// Commands are told apart, also those whose words differ in where they end, and JSON keeps what tells them, also through a reader that knows floating point only. Who
+// knows of no command does not say so.
+func TestProgram(t *testing.T) {
+	seen := map[uint64][]string{}
+	for _, argv := range [][]string{{"train.py"}, {"train.py", "--lr", "1"}, {"train.py", "--lr 1"}, {"train.py--lr", "1"}, {"train.py", "--lr", "1", ""}} {
+		p := ProgramOf(argv)
+		if p == 0 || p >= Various || seen[p] != nil {
+			t.Errorf("%q: %d, as of %q", argv, p, seen[p])
+		}
+		seen[p] = argv
+	}
+	if got := ProgramOf([]string{"train.py", "--lr", "1"}); got != 0xeed1f3d8cea1 {
+		t.Errorf("of other releases it is another one: %#x", got)
+	}
+	for _, p := range []uint64{0, 1, Various - 1, Various} {
+		var loose map[string]any
+		var again Terms
+		b, err := json.Marshal(Terms{Nodes: 2, Program: p})
+		if err == nil {
+			err = json.Unmarshal(b, &loose)
+		}
+		if _, told := loose["program"]; told != (p != 0) {
+			t.Errorf("%s", b)
+		}
+		b, _ = json.Marshal(loose)
+		if err := cmp.Or(err, json.Unmarshal(b, &again)); err != nil || again.Program != p {
+			t.Errorf("%d became %d, %v: %s", p, again.Program, err, b)
+		}
 	}
 }

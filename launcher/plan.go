@@ -200,6 +200,7 @@ func planCommand(c Config, found discovery.Finding, p *Plan) (err error) {
 		c.Argv = c.Argv[:n]
 		p.Notes = append(p.Notes, fmt.Sprintf("%q, the last argument, is what %s puts behind an image's entrypoint: it is not handed on; if it is the script's own, give it twice", found.LastArg, found.Rule))
 	}
+	p.Spec.Program = job.ProgramOf(c.Argv)
 	p.Command, err = command(c)
 	switch exe, asked, none := c.python(); {
 	case none != nil || err != nil || asked.python == "" || p.Command[0] != exe:

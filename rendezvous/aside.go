@@ -111,8 +111,10 @@ func (l *leader) unlike(tickets []ticket) error {
 
 // terms are those of a world of these nodes. A leader who takes no part may not know what they train with.
 func (l *leader) terms(tickets []ticket) job.Terms {
-	if l.self.Unfit == "" {
-		return l.spec.Terms
+	terms := l.spec.Terms
+	if l.self.Unfit != "" {
+		terms = tickets[0].Terms
 	}
-	return tickets[0].Terms
+	terms.Program = program(tickets)
+	return terms
 }

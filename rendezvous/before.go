@@ -67,6 +67,9 @@ func (n *node) lookBack(ctx context.Context) (*outcome, error) {
 	switch {
 	case err != nil || end == nil || end.World == nil:
 		return nil, err
+	case n.outlasted != "" && end.World.Nonce == n.outlasted:
+		n.before = past{history: true}
+		return nil, nil
 	case last > n.Seen && end.has(n.spec.Self):
 		n.meeting = at
 		return end, nil
@@ -88,11 +91,17 @@ func (n *node) lookBack(ctx context.Context) (*outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := n.stood(ctx, last, n.before.over.Verdict); err != nil && !told {
+	another := n.runsAnother(end.World)
+	if err := n.stood(ctx, last, n.before.over.Verdict); err != nil && !told && !another {
 		return nil, err
 	}
 	if n.Say != nil && !was.history {
-		n.Say(fmt.Sprintf("this job has ended here, in generation %d: %s; nodes that come now begin it anew", last, plain(n.before.over.Verdict.Sentence, maxReason)))
+		how := plain(n.before.over.Verdict.Sentence, maxReason)
+		said := fmt.Sprintf("this job has ended here, in generation %d: %s; nodes that come now begin it anew", last, how)
+		if another {
+			said = fmt.Sprintf("a job that ran another command has ended here, in generation %d: %s; this one begins when its nodes have met", last, how)
+		}
+		n.Say(said)
 	}
 	if n.before.over.well() {
 		n.well = at
@@ -177,16 +186,22 @@ func (n *node) standBy(ctx context.Context) error {
 // fits refuses a node that could be part of no world of this job: it need not wait for the next one.
 func (n *node) fits() error {
 	own := n.record()
-	if w := n.before.world; w != nil && len(w.Members) > 0 {
-		theirs := record{Protocol: own.Protocol, Terms: w.Terms, Node: w.Members[0].Node}
-		if why := contradiction(theirs, own); why != nil {
-			return &Refusal{Reason: why.Error()}
-		}
+	if why := n.contradicts(own); why != nil {
+		return &Refusal{Reason: why.Error()}
 	}
 	if why := contradiction(own, own); why != nil {
 		return &Refusal{Reason: why.Error()}
 	}
 	return nil
+}
+
+// contradicts says why this node could be in no world like the one before; nil: it could, or there is none.
+func (n *node) contradicts(own record) error {
+	w := n.before.world
+	if w == nil || len(w.Members) == 0 {
+		return nil
+	}
+	return contradiction(record{Protocol: own.Protocol, Terms: w.Terms, Node: w.Members[0].Node}, own)
 }
 
 // ended reports whether the world is over. A store is asked once a beat, and when somebody came.
@@ -399,21 +414,26 @@ const (
 
 // lives asks members of the world before that are not here, the leader first.
 func (l *leader) lives(ctx context.Context) bool {
-	if l.Lives == nil {
-		return false
-	}
 	here := map[string]bool{}
 	for _, g := range l.guests {
 		here[g.Node.Incarnation] = true
+	}
+	return l.answers(ctx, here)
+}
+
+// answers asks members of the world before, but for some, the leader first.
+func (n *node) answers(ctx context.Context, but map[string]bool) bool {
+	if n.Lives == nil {
+		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	answers := make(chan bool, asked)
 	count := 0
-	for _, m := range l.before.world.Members {
-		if !here[m.Incarnation] && count < asked {
+	for _, m := range n.before.world.Members {
+		if !but[m.Incarnation] && count < asked {
 			count++
-			go func() { answers <- l.Lives(ctx, m.Node) }()
+			go func() { answers <- n.Lives(ctx, m.Node) }()
 		}
 	}
 	alive := false

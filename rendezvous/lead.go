@@ -450,9 +450,8 @@ func (l *leader) tick(ctx context.Context) (*outcome, error) {
 }
 
 // forgotten reports whether the store came back empty while we met: those who come now meet under another incarnation of it.
-func (l *leader) forgotten(ctx context.Context) (bool, error) {
-	lives, _ := l.meeting.above()
-	root, life := lives.above()
+func (n *node) forgotten(ctx context.Context) (bool, error) {
+	root, life := n.lives().above()
 	b, _, err := root.peek(ctx, keyIncarnation)
 	return err == nil && string(b) != life, err
 }

@@ -42,6 +42,8 @@ type node struct {
 	well       shelf         // of the world with which the job ended well; the zero value: of none is known
 	sign       string        // of its agents that stay, as it was read last,
 	heard      time.Time     // and when it had moved then
+	apart      bool          // the worlds here are another job's
+	outlasted  string        // nonce of the last one of those, of which nobody is left
 }
 
 // join goes from meeting to meeting until one ends with a world.
@@ -70,6 +72,11 @@ func (n *node) meet(ctx context.Context) (*Session, error) {
 		n.seen = max(n.seen, n.generation, past.Moved-1)
 		n.status.Before = past.Refused
 		return nil, errAgain
+	}
+	if apart, err := n.isApart(ctx); err != nil {
+		return nil, err
+	} else if apart {
+		return nil, n.outlast(ctx)
 	}
 	if n.before.running() > 0 {
 		if err := n.standBy(ctx); err != nil {
@@ -346,6 +353,10 @@ func (n *node) leftOut(w *world) error {
 	if err := w.unpack(); err != nil {
 		return err
 	}
+	if n.runsAnother(w) {
+		n.apart, n.seen = true, max(n.seen, n.generation)
+		return errAgain
+	}
 	for _, m := range w.Members {
 		if n.Unfit != "" || !same(m.Node, n.spec.Self) {
 			continue
@@ -413,7 +424,7 @@ func (n *node) tell(s Status) {
 	if s.Running > 0 {
 		s.World, s.Size = here(n.before.world), n.before.world.size()
 		s.Twin = n.twin()
-		if s.Alive != n.status.Alive && (n.spec.Standby() || s.Running == n.Seen || s.Twin != "") {
+		if s.Alive != n.status.Alive && (n.spec.Standby() || s.Running == n.Seen || s.Twin != "" || s.Another) {
 			n.wait()
 		}
 		if s.Quiet > 0 && s.Count >= s.Fewest { // they are enough, and begin when nobody can have workers any more in a world that is silent

@@ -163,7 +163,7 @@ func (e *Missing) Error() string {
 	if e.Store != "" {
 		text := fmt.Sprintf("gave up after %v: %s", e.After.Round(100*time.Millisecond), e.Store)
 		if e.Status.Running > 0 {
-			text += fmt.Sprintf("; before that, generation %d of this job was running on %s", e.Status.Running, names(e.Status.World, e.Status.Size))
+			text += fmt.Sprintf("; before that, %s was running on %s", e.Status.world(), names(e.Status.World, e.Status.Size))
 		}
 		return text
 	}

@@ -25,6 +25,7 @@ type Status struct {
 	World    []string      // names of its nodes; at most 32
 	Size     int           // how many they are
 	Twin     string        // the node of it that another agent is, in the place of this one; "": none is
+	Another  bool          // it is another job's, which runs another command, and meets here under the same id
 	Beside   bool          // agents stay of the job, which ended well: it begins anew when all nodes have come again
 	Before   string        // why an earlier meeting of this job was refused, if it was
 
@@ -37,16 +38,20 @@ type Status struct {
 // String says it in a line: "3 of 4 nodes here, missing node 2".
 func (s Status) String() string {
 	if s.Running > 0 {
-		text := fmt.Sprintf("generation %d of this job has been running for %v on %s", s.Running, s.Alive, names(s.World, s.Size))
+		world := s.world()
+		text := fmt.Sprintf("%s has been running for %v on %s", world, s.Alive, names(s.World, s.Size))
 		switch {
 		case s.Alive == 0 && s.Quiet == 0:
-			text = fmt.Sprintf("generation %d of this job was begun on %s", s.Running, names(s.World, s.Size))
+			text = fmt.Sprintf("%s was begun on %s", world, names(s.World, s.Size))
 		case s.Alive == 0:
-			text = fmt.Sprintf("generation %d of this job was begun on %s, and nothing was heard of it in the %v since this node looks", s.Running, names(s.World, s.Size), s.Quiet)
+			text = fmt.Sprintf("%s was begun on %s, and nothing was heard of it in the %v since this node looks", world, names(s.World, s.Size), s.Quiet)
 		case s.Quiet > 0:
-			text = fmt.Sprintf("generation %d of this job was last heard of %v ago, when it had been running for %v on %s", s.Running, s.Quiet, s.Alive, names(s.World, s.Size))
+			text = fmt.Sprintf("%s was last heard of %v ago, when it had been running for %v on %s", world, s.Quiet, s.Alive, names(s.World, s.Size))
 		}
 		text += "; waiting for its end"
+		if s.Another {
+			text += ", for it runs another command and has no place for this node: give each job its own --rdzv-id, or another port with --rdzv-endpoint or --master-port"
+		}
 		if s.Twin != "" {
 			text += fmt.Sprintf(", for another agent has the place of %s in it", s.Twin)
 		}
@@ -82,6 +87,14 @@ func (s Status) String() string {
 		text += "; an earlier meeting was refused: " + s.Before
 	}
 	return text
+}
+
+// world is the one that must end first, as people call it.
+func (s Status) world() string {
+	if s.Another {
+		return fmt.Sprintf("generation %d of another job that meets here", s.Running)
+	}
+	return fmt.Sprintf("generation %d of this job", s.Running)
 }
 
 // Timeless is the same without what changes by itself.

@@ -19,6 +19,9 @@ type Standing struct {
 
 // stand notes that this node stands by beside a world. twin is the member of it whose index this node has; "": none is known that lives.
 func (n *node) stand(w *world, twin string) {
+	if n.runsAnother(w) { // how that ends is no end of this node's job
+		return
+	}
 	_, life := n.lives().above()
 	s := Standing{life, w.Generation, w.Nonce, twin}
 	if twin == "" && n.Stood.Generation == s.Generation && n.Stood.Nonce == s.Nonce {

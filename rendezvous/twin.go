@@ -16,23 +16,32 @@ import (
 
 // meetTwin asks the member that has this node's index, if there is one, whether it lives. Once it did, it counts to the end of its world.
 func (n *node) meetTwin(ctx context.Context) error {
-	if n.Stood.Twin != "" || n.Lives == nil || n.spec.Self.Index < 0 || n.Unfit != "" {
+	if n.Stood.Twin != "" || n.spec.Self.Index < 0 || n.Unfit != "" {
 		return nil
 	}
+	m, lives, err := n.incumbent(ctx)
+	if lives {
+		n.stand(n.before.world, m.String())
+	}
+	return err
+}
+
+// incumbent is the member that has this node's place in the world before; nil: none has, or nobody can be asked whether it lives.
+func (n *node) incumbent(ctx context.Context) (m *job.Member, lives bool, err error) {
+	if n.Lives == nil {
+		return nil, false, nil
+	}
 	if err := n.before.unpack(); err != nil {
-		return err
+		return nil, false, err
 	}
 	members := n.before.world.Members
 	i := slices.IndexFunc(members, func(m job.Member) bool { return same(m.Node, n.spec.Self) })
 	if i < 0 {
-		return nil
+		return nil, false, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	if n.Lives(ctx, besides(members[i].Node, n.spec.Self)) {
-		n.stand(n.before.world, members[i].Node.String())
-	}
-	return nil
+	return &members[i], n.Lives(ctx, besides(members[i].Node, n.spec.Self)), nil
 }
 
 // besides is a node without the addresses that it has in common with another one, which listens there now.
