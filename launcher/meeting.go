@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -51,6 +52,7 @@ type meeting struct {
 	out     string              // why this node takes no place for a while
 	lived   bool                // the job had a world, as this node saw while it stood by
 	quits   bool                // this node leaves, and the others meet again
+	various bool                // the nodes of the last world did not all run the same command
 	stood   rendezvous.Standing // beside which world this node stood by, as an agent before this one did
 
 	awaited atomic.Bool   // others meet in the store that this node hosts, for what comes after the world that was decided on
@@ -474,8 +476,56 @@ func (m *meeting) once(ctx context.Context, o rendezvous.Options, met func(Confi
 	}
 	m.succeed()
 	met(m.c, m.session)
+	for _, text := range m.remarks() {
+		m.c.Log.Warn(text)
+	}
 	return m.connect(ctx)
 }
+
+// remarks are what people should know of the world that was met: nodes may be together that should not be, or apart.
+func (m *meeting) remarks() (texts []string) {
+	for _, text := range []string{m.mixed(), m.confined()} {
+		if text != "" {
+			texts = append(texts, text)
+		}
+	}
+	return texts
+}
+
+// mixed says, once, that nodes run different commands: they may be of different jobs.
+func (m *meeting) mixed() string {
+	w, was := m.session.World, m.various
+	if m.various = w.Terms.Program == job.Various; !m.various || was {
+		return ""
+	}
+	return fmt.Sprintf("the nodes do not all run the same command (%s): if that is not meant, several jobs meet here as one; give each its own --rdzv-id, or another port with --rdzv-endpoint or --master-port",
+		listNodes(w.Members))
+}
+
+// confined says that nodes of other machines cannot have come: where each meets at its own loopback address, each machine trains by itself.
+func (m *meeting) confined() string {
+	w, host := m.session.World, hostOf(m.port)
+	if w.Generation > 1 || len(w.Members) == w.Terms.Nodes || m.plan.Etcd != nil || !isLoopback(host) {
+		return ""
+	}
+	return fmt.Sprintf("%d of at most %d nodes, for they meet at %s: agents of other machines cannot reach it, and what they begin there is another training; name one machine for all with --rdzv-endpoint or --master-addr",
+		len(w.Members), w.Terms.Nodes, host)
+}
+
+// listNodes names some of a world's nodes.
+func listNodes(members []job.Member) string {
+	var names []string
+	for _, m := range members[:min(len(members), mostNamed)] {
+		names = append(names, m.String())
+	}
+	if more := len(members) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(names, ", ")
+}
+
+// mostNamed is how many nodes a line names.
+const mostNamed = 8
 
 // tooLate is the exit status when a meeting does not come about in time, and that time: a job that had a world is worth another try.
 func (m *meeting) tooLate(code int) (int, time.Duration) {
@@ -491,6 +541,9 @@ func (m *meeting) tooLate(code int) (int, time.Duration) {
 // missing is the end of a wait for others. Where the store was away to the end of it, that is what they were missing for.
 func (m *meeting) missing(why *rendezvous.Missing) error {
 	code, hint := job.ExitPeers, "did the missing nodes start, and can they reach "+string(m.port)+"?"
+	if why.Status.Another { // it says what to do
+		hint = ""
+	}
 	stood := m.lived && !m.anew
 	if stood {
 		hint = "the job may have ended: see the log of its nodes"
@@ -587,11 +640,11 @@ func (m *meeting) agree(ctx context.Context, o rendezvous.Options) (err error) {
 	o.Progress = func(s rendezvous.Status) {
 		m.back()
 		m.desk.moves(m.patience())
-		if s.Running > 0 && stood.IsZero() {
+		if s.Running > 0 && !s.Another && stood.IsZero() {
 			stood = time.Now()
 			m.c.note(events.Line{Level: events.Info, Event: events.SpareWaits, Message: "this node stands by: " + s.String()})
 		}
-		m.lived = m.lived || s.Running > 0
+		m.lived = m.lived || s.Running > 0 && !s.Another
 		show.turn(s.String(), s.Timeless().String())
 	}
 	m.gone.Store(nil)

@@ -3,15 +3,19 @@ package launcher
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/muster-run/muster/discovery"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/rendezvous"
 	"github.com/muster-run/muster/test/freeport"
@@ -303,6 +307,17 @@ func TestStoreAwayToTheEnd(t *testing.T) {
 	}
 }
 
+// Who gives up while another job has a world knows of no world of its own: the line says what to do.
+func TestGivesUpBesideAnother(t *testing.T) {
+	m := &meeting{port: "h0:1"}
+	s := rendezvous.Status{Running: 1, Another: true, Alive: time.Minute, World: []string{"a", "b"}, Size: 2}
+	err := m.missing(&rendezvous.Missing{Status: s, After: time.Minute})
+	want := "gave up after 1m0s: generation 1 of another job that meets here has been running for 1m0s on a, b; waiting for its end, for it runs another command"
+	if text := err.Error(); ExitCode(err) != job.ExitPeers || !strings.Contains(text, want) || strings.Contains(text, "did the missing nodes start") {
+		t.Errorf("%d, %v", ExitCode(err), err)
+	}
+}
+
 // A store that is away for one reason and then for another is told of once.
 func TestStoreAwayIsNoFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -377,6 +392,113 @@ func TestJobsShareAPort(t *testing.T) {
 	}
 	a = node("a", 0, "a2") // at a port that another job has now
 	met("a", a, node("a", 1, "a3"))
+}
+
+// Two jobs at one endpoint to which nobody gave an id: the second hears why it waits, and meets when the first is over and its agents, who hosted the store, are gone.
+func TestJobsWithoutAnID(t *testing.T) {
+	t.Parallel()
+	at, told := freeEndpoint(t), make(said, 1000)
+	node := func(script string, index int) <-chan gathering {
+		c, p := joiner(at, 2, index, fmt.Sprint(script, index))
+		c.Log, p.Spec.Program = slog.New(slog.NewTextHandler(told, nil)), job.ProgramOf([]string{script})
+		return gather(t, c, p)
+	}
+	both := []<-chan gathering{node("a.py", 0), node("a.py", 1)}
+	first := []gathering{ends(t, both[0]), ends(t, both[1])}
+	second := []<-chan gathering{node("b.py", 0), node("b.py", 1)}
+	for range second {
+		told.wait(t, "generation 1 of another job that meets here ")
+	}
+	for _, e := range first {
+		if e.err != nil {
+			t.Fatal(e.err)
+		}
+		if e.meeting.session.Rank == 0 {
+			if err := e.meeting.session.End(t.Context(), rendezvous.Over{Verdict: &job.Verdict{Sentence: "all ended well"}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, e := range first {
+		e.meeting.close()
+	}
+	for _, end := range second {
+		e := ends(t, end)
+		if e.err != nil {
+			t.Fatal(e.err)
+		}
+		for _, m := range e.meeting.session.World.Members {
+			if !strings.HasPrefix(m.Incarnation, "b.py") {
+				t.Errorf("%v is in its world", m)
+			}
+		}
+		if e.meeting.lived {
+			t.Error("another job's world is taken for its own")
+		}
+	}
+}
+
+// People hear of nodes that are together and may not be meant to be, once, and of those that are apart because each machine has a loopback address of its own.
+func TestRemarks(t *testing.T) {
+	const (
+		mixed    = "the nodes do not all run the same command (a (node 0), b (node 1)): if that is not meant, several jobs meet here as one; give each its own --rdzv-id"
+		confined = "2 of at most 4 nodes, for they meet at "
+	)
+	world := func(generation, most int, program uint64) job.World {
+		return job.World{Generation: generation, Terms: job.Terms{Nodes: most, Least: 1, Program: program}, Members: []job.Member{{Node: job.Node{Name: "a"}}, {Node: job.Node{Name: "b", Index: 1}}}}
+	}
+	for name, c := range map[string]struct {
+		m    *meeting
+		w    job.World
+		want []string
+	}{
+		"one command":                 {&meeting{port: "h0:1"}, world(1, 4, 7), nil},
+		"an older release's":          {&meeting{port: "h0:1"}, world(1, 4, 0), nil},
+		"various":                     {&meeting{port: "h0:1"}, world(1, 2, job.Various), []string{mixed}},
+		"various, later":              {&meeting{port: "h0:1"}, world(3, 2, job.Various), []string{mixed}},
+		"various, again":              {&meeting{port: "h0:1", various: true}, world(3, 2, job.Various), nil},
+		"localhost":                   {&meeting{port: "localhost:1"}, world(1, 4, 7), []string{confined + "localhost: agents of other machines cannot reach it"}},
+		"127.0.0.1":                   {&meeting{port: "127.0.0.1:1"}, world(1, 4, 7), []string{confined + "127.0.0.1"}},
+		"::1":                         {&meeting{port: "[::1]:1"}, world(1, 4, 7), []string{confined + "::1"}},
+		"localhost, and all are here": {&meeting{port: "localhost:1"}, world(1, 2, 7), nil},
+		"localhost, later":            {&meeting{port: "localhost:1"}, world(2, 4, 7), nil},
+		"an etcd at localhost":        {&meeting{port: "localhost:1", plan: Plan{Etcd: []string{"localhost:1"}}}, world(1, 4, 7), nil},
+		"no endpoint":                 {&meeting{}, world(1, 4, 7), nil},
+		"both":                        {&meeting{port: "localhost:1"}, world(1, 4, job.Various), []string{mixed, confined}},
+	} {
+		c.m.session = &rendezvous.Session{World: c.w}
+		got := c.m.remarks()
+		if !slices.EqualFunc(got, c.want, strings.HasPrefix) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+	if got, want := listNodes(make([]job.Member, mostNamed+2)), ", and 2 more"; !strings.HasSuffix(got, want) {
+		t.Errorf("%q does not end with %q", got, want)
+	}
+}
+
+// What a node runs is what its user wrote, whichever Python runs it, and it is kept for who takes over.
+func TestProgramIsPlanned(t *testing.T) {
+	var all []Plan
+	for _, c := range []Config{{Argv: []string{"sh", "-c", "exit"}}, {Argv: []string{"sh", "-c", "exit"}, Debug: "true"}, {Argv: []string{"sh", "-c", "true"}}} {
+		var p Plan
+		c.Environ = []string{"PATH=" + os.Getenv("PATH")}
+		if err := planCommand(c, discovery.Finding{}, &p); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+	if all[0].Spec.Program != job.ProgramOf([]string{"sh", "-c", "exit"}) || all[1].Spec.Program != all[0].Spec.Program || all[2].Spec.Program == all[0].Spec.Program {
+		t.Errorf("%d, %d, %d", all[0].Spec.Program, all[1].Spec.Program, all[2].Spec.Program)
+	}
+	var h heritage
+	b, err := json.Marshal(heritage{Plan: all[0], World: &job.World{Terms: job.Terms{Program: job.Various}}})
+	if err == nil {
+		err = json.Unmarshal(b, &h)
+	}
+	if err != nil || h.Plan.Spec.Program != all[0].Spec.Program || h.World.Terms.Program != job.Various {
+		t.Errorf("%v: %s", err, b)
+	}
 }
 
 // Who connects to a job's claim and says nothing is in the way of nobody.
