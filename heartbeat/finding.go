@@ -174,6 +174,8 @@ func (f Finding) where(w job.World) string {
 		over = "; " + strings.Replace(c.Over, "its", its, 1)
 	}
 	switch {
+	case c.Ended && c.Well:
+		return "; " + it + " has ended with code 0"
 	case c.Ended:
 		return "; " + it + " has done its work and ended"
 	case len(c.Stack) == 0 && c.File == "" && c.Looks == "":

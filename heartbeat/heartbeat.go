@@ -21,6 +21,7 @@ type Limits struct {
 	GPUs    bool          // the nodes have accelerators: who seems idle may wait for one that works
 	Others  []Timeout     // of the framework, as the environment sets them
 	Places  bool          // ranks are asked where they are as soon as somebody is blamed
+	Foreign bool          // ranks are another launcher's: with which code one has ended is not known
 }
 
 const floor = 30 * time.Second
@@ -129,8 +130,8 @@ func (j *Judge) note(beats []job.Beat, passed time.Duration) (progress, counted 
 		if t.second != b.Second && j.worst < Suspect { // else it was told before, or tells of a standstill
 			j.order.note(b, j.clock)
 		}
-		if t.note(b, passed) {
-			progress, counted = true, true
+		if t.note(b, passed) { // who has come to the beginning, and done no more, has not begun to train
+			progress, counted = true, counted || t.sources&^job.Ready != 0 || t.paces > 0
 		}
 		t.look = j.looks
 	}
@@ -178,6 +179,8 @@ func (j *Judge) trains() bool {
 func (j *Judge) limit(v view) time.Duration {
 	t := j.limits.Start
 	switch {
+	case !j.trains() && v.gone: // who has ended is not slow to begin; twice the floor, for nothing is learned yet
+		t = min(2*j.limits.Floor, t)
 	case !j.trains():
 	case v.busy || v.late:
 		t = max(j.busy(), j.learned())

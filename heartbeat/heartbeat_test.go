@@ -369,7 +369,7 @@ func TestClasses(t *testing.T) {
 			w.enter(0, 1, 2)
 			w.beats, w.ended = w.beats[:3], []int{3}
 			w.stand(45, nil)
-		}, "hung: rank 3 (node-1, local 1) has not entered all_reduce #1201 for 32 s; 3 others wait in it; it has done its work and ended"},
+		}, "hung: rank 3 (node-1, local 1) has not entered all_reduce #1201 for 32 s; 3 others wait in it; it has ended with code 0"},
 		{"a rank takes long to end", func(w *world) {
 			w.over("its script is over", 3)
 			w.beats, w.ended = w.beats[3:], []int{0, 1, 2}
@@ -417,7 +417,7 @@ func TestClasses(t *testing.T) {
 			w.enter(0, 1, 2)
 			w.beats, w.ended = w.beats[:3], []int{3}
 			w.stand(45, nil)
-		}, "hung: rank 3 (node-1, local 1) has not entered all_reduce #1201 for 32 s; 3 others wait in it; it has done its work and ended"},
+		}, "hung: rank 3 (node-1, local 1) has not entered all_reduce #1201 for 32 s; 3 others wait in it; it has ended with code 0"},
 		{"a rank has ended, and one waits for it for which the others wait", func(w *world) {
 			for r := range w.beats {
 				w.beats[r].Lanes[0].Members = 4
@@ -429,7 +429,7 @@ func TestClasses(t *testing.T) {
 			w.beats[2].Count++
 			w.beats, w.ended = w.beats[:3], []int{3}
 			w.stand(45, nil)
-		}, "hung: rank 3 (node-1, local 1) has not entered all_gather #6 of group pair for 32 s; 3 others wait in it; it has done its work and ended"},
+		}, "hung: rank 3 (node-1, local 1) has not entered all_gather #6 of group pair for 32 s; 3 others wait in it; it has ended with code 0"},
 		{"a rank that tells nothing may be to blame", func(w *world) {
 			w.beats[3].Sources, w.beats[3].Mute = 0, "python runs with -I"
 			w.enter(0, 1, 2)
@@ -1204,6 +1204,34 @@ func TestBeforeAnythingIsCounted(t *testing.T) {
 				w.beats[r].Sources, w.beats[r].Lanes = job.FromRecorder, []job.Lane{{Group: dp, Name: "0", Op: "all_reduce", Entered: 1, Members: 4}}
 			}
 		}},
+		{"a rank has ended, and does not come to make a group", "hung: rank 3 (node-1, local 1) has not entered init_process_group for 62 s; 3 others wait in it; it has ended with code 0", func(w *world) {
+			w.await("init_process_group", job.Lane{})
+		}},
+		{"two have ended, and do not come to make another group", "hung: rank 2 (node-1, local 0) and rank 3 (node-1, local 1) have not entered new_group for 62 s; 2 others wait in it; rank 2 has ended with code 0", func(w *world) {
+			w.await("new_group", job.Lane{})
+			w.beats, w.ended = w.beats[:2], []int{2, 3}
+		}},
+		{"a rank has ended, and does not come to the first collective", "hung: rank 3 (node-1, local 1) has not entered all_reduce #1 for 62 s; 3 others wait in it; it has ended with code 0", func(w *world) {
+			w.await("all_reduce", job.Lane{Group: dp, Name: "0", Members: 4})
+		}},
+		{"a rank has ended, and little time was asked for", "hung: rank 3 (node-1, local 1) has not entered init_process_group for 42 s; 3 others wait in it; it has ended with code 0", func(w *world) {
+			w.judge.limits.Start = 40 * time.Second
+			w.await("init_process_group", job.Lane{})
+		}},
+		{"a rank of another launcher has ended", "hung: rank 3 (node-1, local 1) has not entered init_process_group for 62 s; 3 others wait in it; it has done its work and ended", func(w *world) {
+			w.judge.limits.Foreign = true
+			w.await("init_process_group", job.Lane{})
+		}},
+		{"a rank has ended, and the others may do without it", "hung: rank 3 (node-1, local 1) has not entered backward for 1202 s; 3 others wait in it; it has ended with code 0", func(w *world) {
+			w.await("backward", job.Lane{})
+			w.busy = 1
+		}},
+		{"a rank is still ending", "hung: rank 3 (node-1, local 1, pid 103) has not entered init_process_group for 1202 s; 4 others wait in it; its script failed: ValueError: 7; it is asleep", func(w *world) {
+			w.await("init_process_group", job.Lane{})
+			w.beats = w.beats[:4]
+			w.beats[3].Lanes = w.beats[2].Lanes
+			w.over("its script failed: ValueError: 7", 3)
+		}},
 		{"all do something else", "unclear: no rank has told of progress for 1200 s; no rank has heartbeats", func(*world) {}},
 		{"a rank stands beside", "unclear: no rank has told of progress for 1200 s; rank 3, which has no heartbeats, may be the one that is waited for", func(w *world) {
 			for r := range 3 {
@@ -1236,6 +1264,19 @@ func TestBeforeAnythingIsCounted(t *testing.T) {
 	}
 }
 
+// await lets the last rank end, before it has counted anything, and the others wait in what the lane has of a group.
+func (w *world) await(op string, in job.Lane) {
+	n := len(w.beats) - 1
+	w.beats, w.ended = w.beats[:n], []int{n}
+	in.Op, in.Entered = op, 1
+	for r := range w.beats {
+		w.beats[r].Lanes = []job.Lane{in}
+		if in.Group != 0 {
+			w.beats[r].Sources = job.FromRecorder
+		}
+	}
+}
+
 // A limit that is shorter than the usual floor is meant.
 func TestShortCeiling(t *testing.T) {
 	for _, c := range []struct{ given, want Limits }{
@@ -1247,5 +1288,21 @@ func TestShortCeiling(t *testing.T) {
 		if got := c.given.withDefaults(); got.Floor != c.want.Floor || got.Ceiling != c.want.Ceiling {
 			t.Errorf("%v and %v of %v and %v", got.Floor, got.Ceiling, c.given.Floor, c.given.Ceiling)
 		}
+	}
+}
+
+// Ranks that come to the beginning one after another do not train by that: one that reads its data for minutes before it comes does not hang.
+func TestComesLate(t *testing.T) {
+	w := newWorld(8, Limits{})
+	for i := range w.beats {
+		w.beats[i].Sources, w.beats[i].Lanes = job.Ready, nil
+	}
+	for i := range w.beats[:7] {
+		w.beats[i].Count, w.beats[i].Lanes = 1, []job.Lane{{Op: "init_process_group", Entered: 1}}
+		w.stand(3, nil)
+	}
+	w.stand(500, nil)
+	if f := w.worst(); f != nil {
+		t.Errorf("%v: %s", f.Stage, f.Sentence(job.World{}))
 	}
 }

@@ -17,6 +17,7 @@ type view struct {
 	busy bool // who is blamed is at work, or may be
 	late bool // it looks the same at the end of a job, or while an accelerator works
 	over bool // the scripts of all who are blamed have ended: what a process does at its end takes as long as it takes
+	gone bool // all who are blamed have ended themselves, and what the others wait in needs them: nobody will come, however long one waits
 }
 
 // key tells views apart that people are to be told of. Why a standstill cannot be judged changes all the time: one reason will do.
@@ -320,6 +321,7 @@ func (j *Judge) absent(c crowd, ended []int) (view, bool) {
 		for _, rank := range ended {
 			v.blame(j.culprit(rank))
 		}
+		v.gone = !slices.ContainsFunc(v.Culprits, func(c job.Culprit) bool { return !c.Ended }) && c.needs(w, len(j.ranks), ended)
 	}
 	return v, len(v.Culprits) > 0
 }
@@ -332,6 +334,10 @@ func (c *crowd) forsaken(run int, ended []int) (wait, bool) {
 	}
 	return c.waits[i], true
 }
+
+// needs reports whether what a rank waits in does not come to an end without those who have ended. Of other calls than those which make a group
+// with all nobody knows: who is inside one may compile there, and need nobody.
+func (c *crowd) needs(w wait, run int, ended []int) bool { return w.joins() || c.left(w, run, ended) }
 
 // missed is what others wait in and a rank that is in no collective has not entered. Calls cannot be matched: who is in none
 // is missing, if those who are in one do nothing but wait.
@@ -595,7 +601,7 @@ func (c *crowd) inside(group uint64) int {
 func (j *Judge) culprit(rank int) job.Culprit {
 	t := j.ranks[rank]
 	if t == nil {
-		return job.Culprit{Rank: rank, Ended: true}
+		return job.Culprit{Rank: rank, Ended: true, Well: !j.limits.Foreign}
 	}
 	c := job.Culprit{Rank: rank, PID: t.beat.PID, Halted: t.halted() != "", Looks: t.appearance(), Stack: t.beat.Stack}
 	if t.beat.Over {

@@ -22,6 +22,7 @@ type Culprit struct {
 	Rank   int      `json:"rank"`
 	PID    int      `json:"pid,omitempty"`
 	Ended  bool     `json:"ended,omitempty"`  // its work was done
+	Well   bool     `json:"well,omitempty"`   // and it is known that it ended with code 0
 	Halted bool     `json:"halted,omitempty"` // it cannot run: stopped, frozen, or in the kernel without end
 	Kernel bool     `json:"kernel,omitempty"` // the kernel does not let it go: state D
 	Queued bool     `json:"queued,omitempty"` // what the others wait in is queued on its accelerator, behind something that does not end

@@ -107,7 +107,7 @@ func newObserver(c Config, first pid1.Told, began time.Time) *observer {
 	machine, _ := topology.Probe(c.Root) // without, there are no accelerators
 	o.pictures.machine = machine
 	gpus := len(machine.Slots())
-	o.limits = heartbeat.Limits{Floor: c.HangFloor, Ceiling: c.HangTimeout, Start: c.HangStart, Busy: c.HangBusyAfter, GPUs: gpus > 0, Places: true, Others: c.ownTimeouts()}
+	o.limits = heartbeat.Limits{Floor: c.HangFloor, Ceiling: c.HangTimeout, Start: c.HangStart, Busy: c.HangBusyAfter, GPUs: gpus > 0, Places: true, Others: c.ownTimeouts(), Foreign: true}
 	if gpus > 0 {
 		given, _ := c.getenv(witness.RASName)
 		o.ras = cmp.Or(given, "localhost:28028")
