@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -488,6 +489,9 @@ func (s *state) settled(p policy) []any {
 	}
 	switch {
 	case s.Asked && s.Own != nil && (goOn || s.mayBeAsked()): // by a signal that came when the failure had stopped all
+		if goOn && s.Own.First == nil {
+			return s.conclude(p, after(*s.Own, job.Round{Message: v.Sentence, First: v.First}))
+		}
 		return s.conclude(p, *s.Own)
 	case !goOn:
 		return append(s.accuseFailed(p, v.First), s.conclude(p, s.inAll(p, v))...)
@@ -622,11 +626,21 @@ func (s *state) judge(p policy, causes []cause) job.Verdict {
 	case len(stopped) == 1:
 		v.Sentence += fmt.Sprintf("; %s had not failed, and was stopped", s.ranked(stopped[0]))
 		v.Hint = "look at that rank first: a handler of its exception may have run for longer than it is waited for"
+	case len(stopped) > 1 && len(stopped) <= maxSuspected:
+		names := []string{}
+		for _, e := range stopped {
+			names = append(names, fmt.Sprintf("%d on %s", e.Rank, s.Nodes[e.Group].Name))
+		}
+		v.Sentence += fmt.Sprintf("; ranks %s had not failed, and were stopped", strings.Join(names, ", "))
+		v.Hint = "look at those ranks first, whose connections to the others had gone: a handler of an exception may have run for longer than it is waited for"
 	}
 	return v
 }
 
 const unevenHint = "see that all ranks take the same number of steps: uneven data, or a return or exit in the middle, leaves the others alone"
+
+// maxSuspected is how many ranks are named of those that were stopped: where there are more, those that failed are what tells something.
+const maxSuspected = 4
 
 // ranked is a worker in a sentence.
 func (s *state) ranked(e job.Ended) string {
@@ -743,7 +757,7 @@ func (s *state) conclude(p policy, v job.Verdict) []any {
 	s.Verdict = &v
 	var todo []any
 	if !v.OK() || s.Left > 0 && !p.leaves() {
-		todo = s.stop(p.stopFor(v, s.Now))
+		todo = s.grant(v, p.stopFor(v, s.Now))
 	}
 	if s.leads() {
 		todo = append([]any{tell{everyone, news{Kind: newsVerdict, Verdict: &v}}}, todo...)
@@ -979,6 +993,9 @@ func (s *state) begun(at start) []any {
 // stopped all before is what the job ended of, unless another round was to follow.
 func (s *state) wanted(p policy, v job.Verdict) []any {
 	if len(s.Causes) == 0 || s.Again {
+		if s.Again {
+			v = after(v, s.Past[len(s.Past)-1])
+		}
 		s.Again = false
 		return s.conclude(p, v)
 	}
@@ -986,6 +1003,12 @@ func (s *state) wanted(p policy, v job.Verdict) []any {
 		s.Asked, s.Own = true, &v
 	}
 	return nil
+}
+
+// after adds to an end that was asked for what had gone wrong before, and would have been made up for.
+func after(v job.Verdict, failed job.Round) job.Verdict {
+	v.Sentence, v.First = v.Sentence+"; before that: "+failed.Message, failed.First
+	return v
 }
 
 // sane is a verdict from another agent, with a code that a process can end with.
@@ -1076,8 +1099,19 @@ func (s *state) ending(p policy, v job.Verdict) []any {
 	}
 	how := p.stopFor(v, s.Now)
 	todo := []any{tell{0, news{Kind: newsEnding, Verdict: &v}}, expire{how.Within + p.leaveTime()}}
-	return append(todo, s.stop(how)...)
+	return append(todo, s.grant(v, how)...)
 }
+
+// grant is stop that says what time workers have where nobody failed, for whoever waits for the end.
+func (s *state) grant(v job.Verdict, how stop) []any {
+	todo := s.stop(how)
+	if len(todo) > 0 && v.Class == job.Preempted {
+		todo = append([]any{say{v.Sentence + granted + how.Within.Round(time.Second).String() + " to end"}}, todo...)
+	}
+	return todo
+}
+
+const granted = "; workers have "
 
 func preemptedVerdict(who, by string, code int) job.Verdict {
 	return job.Verdict{Code: code, Origin: "platform", Class: job.Preempted, Sentence: fmt.Sprintf("%s was told to stop by %s", who, by)}

@@ -590,6 +590,12 @@ func TestDecide(t *testing.T) {
 			w.later(1, echoTime+5*time.Millisecond, finished{Worker: ended(1, 1, job.Exit{Signal: 15, Sent: true})})
 		}, 1, []string{"rank 1 on host-0", "; rank 3 on host-1 (node 1, local rank 1) had not failed, and was stopped; all 2 nodes"}},
 
+		{"only echoes, and several were stopped", 2, func(w *world) {
+			w.feed(0, echoed(0, 1))
+			w.later(0, echoTime+2*time.Millisecond, finished{Worker: ended(0, 0, job.Exit{Signal: 15, Sent: true})})
+			w.later(1, echoTime+5*time.Millisecond, finished{Worker: ended(1, 1, job.Exit{Signal: 15, Sent: true})})
+		}, 1, []string{"rank 1 on host-0", "; ranks 0 on host-0, 3 on host-1 had not failed, and were stopped; all 2 nodes"}},
+
 		{"a lost node, and a failure that does not speak of it", 3, func(w *world) {
 			w.die(1)
 			w.later(2, 200*time.Millisecond, failure(2, 0, job.Exit{Code: 1}))
@@ -1259,5 +1265,41 @@ func TestHeldByAnotherAgent(t *testing.T) {
 			}
 		}
 		w.all(1, "rank 2 on host-1")
+	}
+}
+
+// Who asks for the end while a round that failed is being stopped, and another one would have followed, ends the job; what had failed is told all the same, on all nodes.
+func TestToldToStopAfterAFailure(t *testing.T) {
+	for _, by := range []int{0, 1} {
+		for _, after := range []time.Duration{100 * time.Millisecond, 2 * time.Second} { // before the first cause is known, and when it is
+			for _, f := range []finished{failure(1, 1, job.Exit{Code: 9}), echoed(1, 1)} {
+				w := newWorld(t, 2)
+				w.policy.MaxRestarts, w.deaf[0] = 1, true
+				w.begin()
+				w.feed(1, f)
+				w.later(by, after, signalled{syscall.SIGTERM})
+				w.run()
+				w.all(job.ExitTERM, fmt.Sprintf("node %d (host-%d) was told to stop by SIGTERM; before that: rank 3 on host-1", by, by))
+				for n, s := range w.states {
+					if s.Verdict.First == nil || s.Verdict.First.Rank != 3 || s.Verdict.Class != job.Preempted {
+						t.Errorf("node %d: %+v", n, s.Verdict)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Whoever waits for the end of a job that was told to stop hears at once how long that may take, on each node.
+func TestSaysWhatTimeIsLeft(t *testing.T) {
+	for by := range 2 {
+		w := newWorld(t, 2).begin()
+		w.feed(by, signalled{syscall.SIGINT})
+		w.run()
+		for n := range 2 {
+			if said := fmt.Sprintf("node %d: launcher.say {Text:node %d (host-%d) was told to stop by SIGINT; workers have 25s to end}", n, by, by); strings.Count(strings.Join(w.log, "\n"), said) != 1 {
+				t.Errorf("%s\n%s", said, strings.Join(w.log, "\n"))
+			}
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/muster-run/muster/heartbeat"
@@ -696,6 +697,10 @@ func (j *judged) deed(deed any) {
 		l.Within, l.Policy, l.Message = events.Seconds(d.Within), map[string]any{"stop_timeout_seconds": j.policy.StopTimeout.Seconds()}, "this node's workers are stopped: "+l.Reason
 		if d.Preempt {
 			l.Policy = map[string]any{"grace_seconds": j.policy.Grace.Seconds()}
+		}
+		if len(j.said) > 0 && strings.Contains(j.said[0], granted) {
+			j.saying(l, l.Message)
+			return
 		}
 		j.line(l)
 	case kill:

@@ -185,7 +185,7 @@ func (c Config) watch(over <-chan struct{}, orders <-chan order, when string, ca
 			return nil
 		case o := <-orders:
 			if o.what == orderStop {
-				o.answer <- answer{text: "the job ends"}
+				o.answer <- answer{text: "the job ends on this node; nodes that have not met it do not hear of that: give them the order, too"}
 				stop(byOrder, job.ExitTERM)
 				return ordered{orderStop}
 			}

@@ -3,6 +3,7 @@ package launcher
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/muster-run/muster/job"
 )
@@ -101,6 +102,8 @@ func (s *state) refuses(p policy, what string) string {
 		return "the next round is about to begin already"
 	case s.Next != nil:
 		return "the nodes meet again, for the next world"
+	case s.Again && s.Rest > s.Now:
+		return fmt.Sprintf("after several failures in a row the next round begins in %v; give the order then", (s.Rest - s.Now).Round(time.Second))
 	case s.Stopping, s.Again:
 		return "workers failed, and the round is being stopped"
 	case s.present() < len(s.Nodes) && !p.Regroups:
