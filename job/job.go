@@ -350,4 +350,5 @@ type Ended struct {
 	Exit      Exit `json:"exit"`
 	Over      bool `json:"over,omitempty"`   // its program had come to its end, without an exception, when it was stopped,
 	Raised    bool `json:"raised,omitempty"` // or with one
+	Late      bool `json:"late,omitempty"`   // it ended when its node was to stop its workers, for something had failed
 }

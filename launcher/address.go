@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -59,6 +60,38 @@ func interfaceIPs() []net.IP {
 		}
 	}
 	return append(v4, v6...)
+}
+
+// astray says why agents of other machines may look for the meeting elsewhere than on this one, which hosts it, although they were given the same name
+// for it; "": nothing says so.
+func astray(ctx context.Context, host string) string {
+	ips := []net.IP{net.ParseIP(host)}
+	if ips[0] == nil {
+		ips, _ = net.DefaultResolver.LookupIP(ctx, "ip", host)
+	}
+	return leads(host, ips, interfaceIPs())
+}
+
+// leads is astray of a name that leads to these addresses, on a machine that has those.
+func leads(host string, ips, mine []net.IP) string {
+	own, names := 0, []string{}
+	loops := len(ips) > 0
+	for _, ip := range ips {
+		if slices.ContainsFunc(mine, ip.Equal) || ip.IsLoopback() {
+			own++
+		}
+		loops = loops && ip.IsLoopback()
+		names = append(names, ip.String())
+	}
+	switch {
+	case isLoopback(host):
+		return fmt.Sprintf("for they meet at %s: agents of other machines cannot reach it, and what they begin there is another training", host)
+	case loops:
+		return fmt.Sprintf("and %s is %s here: where it is that on other machines, too, each begins a training of its own", host, names[0])
+	case 0 < own && own < len(ips):
+		return fmt.Sprintf("and %s is %s, not all of them this machine's: where others find themselves behind it, each begins a training of its own", host, strings.Join(names[:min(len(names), mostNamed)], ", "))
+	}
+	return ""
 }
 
 // isMe reports whether host names this machine: by its host name, with or without a domain, or by resolving to

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -173,13 +174,16 @@ func (h *heritage) release() {
 // rank 0's node's as this node reaches it, for nodes may be in several networks. v4 passes over addresses of IPv6, of nodes that have another.
 func hosts(w job.World, leader string, v4, perProcess bool) []string {
 	owners, counted := map[string]int{}, map[[2]string]bool{}
-	for _, m := range w.Members {
-		for _, a := range m.Addrs {
-			at := [2]string{hostOf(a), m.Name}
-			if !perProcess || !counted[at] { // several agents share a machine
+	for i, m := range w.Members {
+		owner := strconv.Itoa(i)
+		if perProcess { // several agents share a machine
+			owner = m.Name
+		}
+		for _, a := range m.Addrs { // that of the endpoint may be there twice
+			if at := [2]string{hostOf(a), owner}; !counted[at] {
 				owners[at[0]]++
+				counted[at] = true
 			}
-			counted[at] = perProcess
 		}
 	}
 	out := make([]string, len(w.Members))

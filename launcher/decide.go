@@ -38,7 +38,8 @@ const (
 	twice      = 250 * time.Millisecond // two signals closer than this are one: a terminal and a parent may both send it
 	// echoTime is for whoever failed first to end, before workers get TERM on account of others who say that it is gone: a handler of
 	// its exception may run, and by TERM it would end without a word.
-	echoTime = 5 * time.Second
+	echoTime  = 5 * time.Second
+	deathTime = time.Second // from KILL to the word that nothing is left
 )
 
 // stopFor is how workers are stopped for a verdict: with time for a checkpoint when nobody failed.
@@ -83,6 +84,7 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 		s.Empty = true
 		todo = s.failed(p, e.Failure)
 	case finished:
+		e.Worker.Late = s.Stopping
 		s.Ranks = append(slices.Clone(s.Ranks), e.Worker)
 		todo = s.finished(p, e)
 	case emptied:
@@ -116,6 +118,7 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 	case lapsed:
 		todo = s.lapsed(p)
 	case woken: // the end of this function looks at the clock
+		todo = s.alarm()
 	case stalled:
 		todo = s.stalled(p, e)
 	case reached:
@@ -197,7 +200,7 @@ func (s *state) newRound(number int) {
 	s.Start, s.Started, s.Left, s.Empty = nil, false, 0, false
 	s.Stopping, s.Causes, s.Own, s.Wanted, s.Again, s.Counted, s.Ranks, s.Fate = false, nil, nil, nil, false, false, nil, 0
 	s.Order, s.Paused, s.Stall, s.Reached = "", false, nil, unheard
-	s.Held, s.Mends, s.Down, s.Mended, s.Stragglers = 0, nil, nil, 0, nil
+	s.Held, s.Vain, s.Slow, s.Mends, s.Down, s.Mended, s.Stragglers = 0, false, 0, nil, nil, 0, nil
 	for i, n := range s.Nodes {
 		if n.Ends || n.Done || n.Clear || n.Ranks != nil { // the leader's: a member hears little of others
 			n = s.edit(i)
@@ -367,6 +370,12 @@ func (s *state) unhold(p policy) []any {
 	if s.Held == 0 || s.echoes() && s.Now < s.Held && !s.Asked && !slices.ContainsFunc(s.Nodes, leaves) {
 		return nil
 	}
+	s.Vain = s.echoes() && s.Now >= s.Held
+	return s.release(p)
+}
+
+// release is the end of a hold.
+func (s *state) release(p policy) []any {
 	todo := append(s.stop(stop{Within: p.StopTimeout}), s.alarm()...)
 	if s.leads() {
 		todo = append([]any{tell{everyone, news{Kind: newsStop}}}, todo...)
@@ -377,7 +386,7 @@ func (s *state) unhold(p policy) []any {
 // alarm wakes the judgement when the first of what it waits for is over.
 func (s *state) alarm() []any {
 	at := time.Duration(0)
-	for _, t := range []time.Duration{s.Held, s.Fate} {
+	for _, t := range []time.Duration{s.Held, s.Fate, s.Slow} {
 		if t > s.Now && (at == 0 || t < at) {
 			at = t
 		}
@@ -522,25 +531,36 @@ func again(why string, number, most int) string {
 	return fmt.Sprintf("%s; restart %d of %d follows", why, number, most)
 }
 
-// undecided reports whether a node is silent whose loss would be the first cause, so that what failed would have followed from it. For a
-// while its fate is waited for. So it is with workers that are being stopped, where all that is known says that it followed from another's end: that one
-// may take its time.
+// undecided reports whether what was first may still turn out to be something else, and is waited for.
 func (s *state) undecided(p policy) (todo []any, must bool) {
+	silent, is := s.awaitsSilent(p)
+	slow, may := s.awaitsFirst(p)
+	return append(silent, slow...), is || may
+}
+
+// awaitsFirst reports whether all that is known says that it followed from another's end, and who that was may still say so: it may take its time, until it is
+// killed, and who counts the dead has told of it.
+func (s *state) awaitsFirst(p policy) (todo []any, must bool) {
+	if first := p.judge(s.Causes, s.Nodes).First; first == nil || !first.Echo || s.allClear() || p.leaves() {
+		return nil, false
+	}
+	if s.Slow == 0 {
+		s.Slow = max(s.Now, s.Held) + p.StopTimeout + deathTime
+		return s.alarm(), true
+	}
+	return nil, s.Now < s.Slow
+}
+
+// awaitsSilent reports whether a node is silent whose loss would be the first cause, so that what failed would have followed from it. For a
+// while its fate is waited for.
+func (s *state) awaitsSilent(p policy) (todo []any, must bool) {
 	causes, names := slices.Clone(s.Causes), []string{}
 	for n, node := range s.Nodes {
 		if node.Mute > 0 && !node.Gone {
 			causes, names = append(causes, cause{At: node.Mute, Node: n}), append(names, fmt.Sprintf("node %d (%s)", n, node.Name))
 		}
 	}
-	first := p.judge(causes, s.Nodes)
-	if first.First != nil && first.First.Echo && !s.allClear() && !p.leaves() {
-		if s.Fate == 0 {
-			s.Fate = max(s.Now, s.Held) + p.StopTimeout
-			return s.alarm(), true
-		}
-		return nil, s.Now < s.Fate
-	}
-	if len(names) == 0 || first.First != nil || first.Hang != nil {
+	if first := p.judge(causes, s.Nodes); len(names) == 0 || first.First != nil || first.Hang != nil {
 		return nil, false
 	}
 	if s.Fate == 0 {
@@ -554,7 +574,7 @@ func (s *state) undecided(p policy) (todo []any, must bool) {
 // weigh looks again when that may be known, and whether workers were left to run for long enough.
 func (s *state) weigh(p policy) []any {
 	todo := s.unhold(p)
-	if s.Fate == 0 {
+	if s.Fate == 0 && s.Slow == 0 {
 		return todo
 	}
 	return append(todo, s.settled(p)...)
@@ -603,15 +623,19 @@ func (s *state) mayGoOn(p policy, v job.Verdict) bool {
 }
 
 // judge names the first cause. Where the first that failed says that another one had gone, it is said who that may have been: somebody who had
-// ended well, for who takes fewer steps than the others leaves them alone, and nobody failed before them; or the only one who was stopped.
+// ended well before, for who takes fewer steps than the others leaves them alone, and nobody failed before them; or the few who were stopped when
+// they had been waited for in vain.
 func (s *state) judge(p policy, causes []cause) job.Verdict {
 	v := p.judge(causes, s.Nodes)
 	if v.First == nil || !v.First.Echo || p.leaves() {
 		return v
 	}
 	all := slices.DeleteFunc(s.ranks(), func(e job.Ended) bool { return e.Rank == v.First.Rank || e.Group < 0 || e.Group >= len(s.Nodes) })
-	well := slices.DeleteFunc(slices.Clone(all), func(e job.Ended) bool { return !e.Over && (e.Exit.Sent || !e.Exit.OK()) })
-	stopped := slices.DeleteFunc(all, func(e job.Ended) bool { return !e.Exit.Sent || e.Raised })
+	well := slices.DeleteFunc(slices.Clone(all), func(e job.Ended) bool { return !e.Over && (e.Late || !e.Exit.OK()) })
+	stopped := slices.DeleteFunc(all, func(e job.Ended) bool { return !e.Exit.Sent || e.Raised || e.Exit.Signal == 0 && e.Exit.Code != 0 })
+	if !s.Vain || !s.allClear() {
+		stopped = nil
+	}
 	switch {
 	case len(well) > 0:
 		e, others, how := well[0], "", "ended with code 0"
@@ -900,8 +924,12 @@ func (s *state) expired(p policy) []any {
 
 // unanswered is a member's verdict when its leader did not say one in time.
 func (s *state) unanswered(p policy) []any {
-	if s.Own != nil && s.Nodes[0].Mute == 0 {
+	switch {
+	case s.Own == nil || s.Nodes[0].Mute > 0:
+	case s.asks() || len(s.Causes) == 0:
 		return s.conclude(p, *s.Own)
+	default:
+		return s.conclude(p, p.judge(s.Causes, s.Nodes))
 	}
 	return s.alone(p, lost{Why: "its agent did not say how the job ended"})
 }
@@ -995,6 +1023,7 @@ func (s *state) wanted(p policy, v job.Verdict) []any {
 	if len(s.Causes) == 0 || s.Again {
 		if s.Again {
 			v = after(v, s.Past[len(s.Past)-1])
+			v.Hang = s.stood(job.Verdict{Code: v.Code}).Hang // which is told there
 		}
 		s.Again = false
 		return s.conclude(p, v)
@@ -1098,6 +1127,9 @@ func (s *state) ending(p policy, v job.Verdict) []any {
 		s.Wanted = &v
 	}
 	how := p.stopFor(v, s.Now)
+	if s.Held > 0 { // something has failed
+		how = stop{Within: p.StopTimeout}
+	}
 	todo := []any{tell{0, news{Kind: newsEnding, Verdict: &v}}, expire{how.Within + p.leaveTime()}}
 	return append(todo, s.grant(v, how)...)
 }
@@ -1105,8 +1137,8 @@ func (s *state) ending(p policy, v job.Verdict) []any {
 // grant is stop that says what time workers have where nobody failed, for whoever waits for the end.
 func (s *state) grant(v job.Verdict, how stop) []any {
 	todo := s.stop(how)
-	if len(todo) > 0 && v.Class == job.Preempted {
-		todo = append([]any{say{v.Sentence + granted + how.Within.Round(time.Second).String() + " to end"}}, todo...)
+	if len(todo) > 0 && v.Class == job.Preempted && how.Preempt {
+		todo = append([]any{say{v.Sentence + granted + how.Within.Round(max(time.Millisecond, min(how.Within, time.Second))).String() + " to end"}}, todo...)
 	}
 	return todo
 }

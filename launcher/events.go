@@ -51,6 +51,7 @@ type state struct {
 	Empty    bool          `json:"empty,omitempty"`   // no worker of this node is left, nor anything that one started
 	Stopping bool          `json:"stopping,omitempty"`
 	Held     time.Duration `json:"held,omitempty"`   // until then workers are left to run all the same, so that who was first can say so; 0: they are not
+	Vain     bool          `json:"vain,omitempty"`   // and nobody did
 	Asked    bool          `json:"asked,omitempty"`  // a signal asked us to stop
 	CtrlC    time.Duration `json:"ctrl_c,omitempty"` // when the first INT came; 0: none did
 	Causes   []cause       `json:"causes,omitempty"`
@@ -76,6 +77,7 @@ type state struct {
 	Flaps      int            `json:"flaps,omitempty"`      // rounds in a row that lost a node soon after they had begun
 	Admit      time.Duration  `json:"admit,omitempty"`      // the leader's: when they are let in; 0: they are not
 	Fate       time.Duration  `json:"fate,omitempty"`       // the leader's: until then it waits to learn what became of silent nodes; 0: it does not
+	Slow       time.Duration  `json:"slow,omitempty"`       // the leader's: until then it waits for who was first to end; 0: it does not
 	Fence      time.Duration  `json:"fence,omitempty"`      // until then workers may live on a lost node
 	Fenced     time.Duration  `json:"fenced,omitempty"`     // the same, as it was said
 	Rest       time.Duration  `json:"rest,omitempty"`       // until then there is no other round, after several that failed

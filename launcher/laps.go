@@ -136,6 +136,7 @@ func (s *state) laid(v job.Verdict) {
 	}
 	node, rank := -1, -1
 	switch {
+	case v.Class == job.Preempted: // nobody is to blame, whatever had failed before
 	case v.First != nil:
 		node, rank = v.First.Group, v.First.Rank
 	case v.Hang != nil && len(v.Hang.Culprits) > 0:

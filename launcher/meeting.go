@@ -391,8 +391,8 @@ func (m *meeting) announce(at net.Addr, only bool, endpoint string) error {
 	for _, h := range hosts {
 		m.spec.Self.Addrs = append(m.spec.Self.Addrs, job.Addr(net.JoinHostPort(string(h), port)))
 	}
-	if endpoint != "" {
-		m.spec.Self.Addrs = append(m.spec.Self.Addrs, job.Addr(net.JoinHostPort(literal(endpoint), port)))
+	if at := job.Addr(net.JoinHostPort(literal(endpoint), port)); endpoint != "" && !slices.Contains(m.spec.Self.Addrs, at) {
+		m.spec.Self.Addrs = append(m.spec.Self.Addrs, at)
 	}
 	if len(m.spec.Self.Addrs) == 0 {
 		return fail(job.ExitSystem, "say --local-addr", "this node has no address at which others could reach it")
@@ -502,15 +502,31 @@ func (m *meeting) mixed() string {
 		listNodes(w.Members))
 }
 
-// confined says that nodes of other machines cannot have come: where each meets at its own loopback address, each machine trains by itself.
+// confined says that nodes of other machines may not have come because the place where they meet leads them to themselves, so that each trains by itself.
 func (m *meeting) confined() string {
-	w, host := m.session.World, hostOf(m.port)
-	if w.Generation > 1 || len(w.Members) == w.Terms.Nodes || m.plan.Etcd != nil || !isLoopback(host) {
+	w := m.session.World
+	if w.Generation > 1 || len(w.Members) == w.Terms.Nodes || len(w.Members) > 1 && !isLoopback(hostOf(m.port)) { // else others have found it
 		return ""
 	}
-	return fmt.Sprintf("%d of at most %d nodes, for they meet at %s: agents of other machines cannot reach it, and what they begin there is another training; name one machine for all with --rdzv-endpoint or --master-addr",
-		len(w.Members), w.Terms.Nodes, host)
+	why := m.astray()
+	if why == "" {
+		return ""
+	}
+	return fmt.Sprintf("%d of at most %d nodes, %s; name one machine for all with --rdzv-endpoint or --master-addr", len(w.Members), w.Terms.Nodes, why)
 }
+
+// astray says why others may not find this node, which hosts the meeting.
+func (m *meeting) astray() string {
+	if m.plan.Etcd != nil || !m.hosting && !isLoopback(hostOf(m.port)) {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
+	defer cancel()
+	return astray(ctx, hostOf(m.port))
+}
+
+// lookTime is how long a name server may take to say where a name leads.
+const lookTime = 2 * time.Second
 
 // listNodes names some of a world's nodes.
 func listNodes(members []job.Member) string {
@@ -548,6 +564,12 @@ func (m *meeting) missing(why *rendezvous.Missing) error {
 	if stood {
 		hint = "the job may have ended: see the log of its nodes"
 	}
+	if m.torchruns() {
+		hint += " A torchrun meets in that store: it and muster do not see each other, so start either on all nodes."
+	}
+	if why := m.astray(); why != "" && !stood && hint != "" {
+		hint += " This node hosts the meeting itself, " + why
+	}
 	gone := m.gone.Load()
 	m.back()
 	switch {
@@ -571,6 +593,21 @@ func (m *meeting) missing(why *rendezvous.Missing) error {
 	}
 	code, _ = m.tooLate(code)
 	return fail(code, hint, "rendezvous: %w", why)
+}
+
+// torchruns reports whether a torchrun keeps its state in the store (C10dRendezvousBackend of torch.distributed.elastic), as where a job is half moved.
+func (m *meeting) torchruns() bool {
+	if m.store == nil || m.plan.Etcd != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
+	defer cancel()
+	for _, id := range []string{m.plan.Called, "none"} {
+		if there, err := m.store.Check(ctx, "torch.rendezvous."+id); there && err == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // awayTime is how long a store must be away, where it was not so from the beginning, to be the reason for which nodes did not meet.

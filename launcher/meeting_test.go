@@ -18,6 +18,7 @@ import (
 	"github.com/muster-run/muster/discovery"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/rendezvous"
+	"github.com/muster-run/muster/rendezvous/store"
 	"github.com/muster-run/muster/test/freeport"
 )
 
@@ -315,6 +316,20 @@ func TestGivesUpBesideAnother(t *testing.T) {
 	want := "gave up after 1m0s: generation 1 of another job that meets here has been running for 1m0s on a, b; waiting for its end, for it runs another command"
 	if text := err.Error(); ExitCode(err) != job.ExitPeers || !strings.Contains(text, want) || strings.Contains(text, "did the missing nodes start") {
 		t.Errorf("%d, %v", ExitCode(err), err)
+	}
+}
+
+// Nodes that torchrun was started on are not missing without a reason.
+func TestGivesUpBesideTorchrun(t *testing.T) {
+	for key, tells := range map[string]bool{"torch.rendezvous.job": true, "torch.rendezvous.none": true, "torch.rendezvous.other": false} {
+		m := &meeting{port: "h0:1", store: &store.Memory{}, plan: Plan{Called: "job"}}
+		if err := m.store.Set(t.Context(), key, []byte("gASVLg==")); err != nil {
+			t.Fatal(err)
+		}
+		err := m.missing(&rendezvous.Missing{After: time.Minute})
+		if why := new(Error); !errors.As(err, &why) || strings.Contains(why.Hint, "A torchrun meets in that store") != tells {
+			t.Errorf("%s: %v", key, err)
+		}
 	}
 }
 

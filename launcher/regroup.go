@@ -160,7 +160,9 @@ func (s *state) hurry(p policy, e lost) []any {
 	if !p.Regroups || e.Certain && s.leads() || !s.Stopping || !s.Started || s.Empty {
 		return nil
 	}
-	s.Held = 0
+	if s.Held > 0 {
+		return s.release(p)
+	}
 	return []any{stop{Within: p.StopTimeout}}
 }
 
@@ -168,7 +170,7 @@ func (s *state) hurry(p policy, e lost) []any {
 // of it now.
 func (s *state) lapsed(p policy) []any {
 	switch {
-	case s.Stopping:
+	case s.Stopping && s.Held == 0:
 		return nil
 	case s.leads():
 		return s.stoodStill(p, s.Self)

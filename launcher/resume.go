@@ -86,7 +86,13 @@ func (s *state) account(say func(news)) {
 	me := s.Nodes[s.Self]
 	switch {
 	case s.Own != nil && s.Own.First != nil:
-		say(news{Kind: newsFailed, Failure: s.Own.First})
+		for _, c := range s.Causes {
+			if f := c.Failure; f != nil && c.Node == s.Self {
+				again := *f
+				again.Ago = s.Now - c.At
+				say(news{Kind: newsFailed, Failure: &again})
+			}
+		}
 	case s.Own != nil:
 		say(news{Kind: newsEnding, Verdict: s.Own})
 	}

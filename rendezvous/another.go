@@ -14,7 +14,8 @@ import (
 // would count it.
 //
 // Nodes of one job may run different commands. So nobody is refused for that, and where the nodes of a world do, or it takes in whoever comes, nobody can tell. Nor is one
-// another job's that comes in the place of a node which died: its command may have the time in it.
+// another job's that comes in the place of a node which died: its command may have the time in it. Who came before that one was known to have died waits all the same, until
+// those whom it would join give up: two jobs in one world would be worse.
 
 // program is what the nodes of a world run.
 func program(tickets []ticket) uint64 {
@@ -65,8 +66,12 @@ func (n *node) outlast(ctx context.Context) error {
 			return err
 		}
 		n.tell(Status{Here: []string{n.spec.Self.String()}, Count: 1, Expected: n.spec.Nodes, Fewest: n.spec.Fewest(),
-			Running: n.before.world.Generation, Another: true, Alive: n.before.alive, Quiet: n.before.quiet()})
+			Running: n.before.world.Generation, Another: true, Meets: n.before.over != nil, Alive: n.before.alive, Quiet: n.before.quiet()})
+		moved := meets.moved
 		left, err := n.left(ctx, &meets)
+		if meets.moved != moved { // they live
+			n.wait()
+		}
 		if err != nil {
 			return err
 		}

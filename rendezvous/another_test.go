@@ -273,3 +273,24 @@ func TestProgram(t *testing.T) {
 		}
 	}
 }
+
+// It waits while the nodes of the first job meet again, too, for as long as that lasts, and hears so.
+func TestAnotherWaitsWhileTheyMeet(t *testing.T) {
+	play(t, func(s *scene) {
+		first, second := others(s, ofJob("a", "a.py"), ofJob("b", "b.py"), answering("a0", "a1"))
+		s.passes(time.Hour)
+		s.ends(first[0], Over{Expect: 1, Lost: []int{1}})
+		a0 := s.back(first[0], true)
+		s.passes(2 * time.Minute) // twice as long as they wait for each other
+		s.waits(append(second, a0)...)
+		const want = "generation 1 of another job that meets here, on a0 (node 0), a1 (node 1), has lost a node, and the others meet again; waiting for its end, for it runs another command"
+		for _, x := range second {
+			if got := x.last().String(); !strings.HasPrefix(got, want) {
+				t.Errorf("it was told %q", got)
+			}
+		}
+		s.dies(a0)
+		s.passes(time.Minute)
+		s.agree([]string{"b0", "b1"}, second...)
+	})
+}

@@ -26,6 +26,7 @@ type Status struct {
 	Size     int           // how many they are
 	Twin     string        // the node of it that another agent is, in the place of this one; "": none is
 	Another  bool          // it is another job's, which runs another command, and meets here under the same id
+	Meets    bool          // that one's nodes meet again
 	Beside   bool          // agents stay of the job, which ended well: it begins anew when all nodes have come again
 	Before   string        // why an earlier meeting of this job was refused, if it was
 
@@ -41,6 +42,8 @@ func (s Status) String() string {
 		world := s.world()
 		text := fmt.Sprintf("%s has been running for %v on %s", world, s.Alive, names(s.World, s.Size))
 		switch {
+		case s.Meets:
+			text = fmt.Sprintf("%s, on %s, has lost a node, and the others meet again", world, names(s.World, s.Size))
 		case s.Alive == 0 && s.Quiet == 0:
 			text = fmt.Sprintf("%s was begun on %s", world, names(s.World, s.Size))
 		case s.Alive == 0:
@@ -51,6 +54,9 @@ func (s Status) String() string {
 		text += "; waiting for its end"
 		if s.Another {
 			text += ", for it runs another command and has no place for this node: give each job its own --rdzv-id, or another port with --rdzv-endpoint or --master-port"
+			if s.Meets {
+				text += "; a node that is to take the place of the lost one runs the same command"
+			}
 		}
 		if s.Twin != "" {
 			text += fmt.Sprintf(", for another agent has the place of %s in it", s.Twin)

@@ -1,0 +1,181 @@
+package launcher
+
+import (
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/muster-run/muster/heartbeat"
+	"github.com/muster-run/muster/job"
+)
+
+// A hold has its time, and who is stopped after it has its own, whatever else is waited for meanwhile: a node that is silent for a moment, in a world where
+// that is given up soon.
+func TestHeldWhileANodeIsSilent(t *testing.T) {
+	late := failure(1, 1, job.Exit{Code: 7, Sent: true})
+	late.Failure.Exception = "ValueError"
+	for name, c := range map[string]struct {
+		timeout  time.Duration
+		restarts int
+		after    time.Duration // of the hold's begin, that the first comes to it; 0: it never does
+	}{
+		"it comes in the hold":                     {5 * time.Second, 0, 4 * time.Second},
+		"and another round follows":                {5 * time.Second, 1, 4 * time.Second},
+		"it comes when it was stopped":             {0, 0, 12 * time.Second},
+		"it never does, and another round follows": {5 * time.Second, 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 3)
+			w.policy.NodeTimeout, w.policy.StopTimeout, w.policy.MaxRestarts, w.deaf[1] = c.timeout, 30*time.Second, c.restarts, true
+			w.begin()
+			began := w.now
+			w.feed(0, echoed(0, 0))
+			w.later(0, 100*time.Millisecond, noticed{Node: 2, What: "silent", Quiet: 3 * time.Second})
+			w.later(0, time.Second, noticed{Node: 2, What: "heard again"})
+			if c.after == 0 { // nor does anybody hear of another's end
+				w.deaf[0], w.deaf[2] = true, true
+			}
+			if c.after > 0 {
+				w.later(1, c.after, late)
+			}
+			w.run()
+			for n, at := range w.stoppedAt() {
+				if held := at - began; held > echoTime+20*time.Millisecond {
+					t.Errorf("node %d stops after %v", n, held)
+				}
+			}
+			if c.restarts == 0 {
+				w.all(7, "rank 3")
+				return
+			}
+			want := map[bool]string{true: "rank 3", false: "rank 0"}[c.after > 0]
+			if past := w.states[0].Past; len(past) != 1 || !strings.HasPrefix(past[0].Message, want) || w.states[0].Round != 1 {
+				t.Errorf("%+v\n%s", past, strings.Join(w.log, "\n"))
+			}
+		})
+	}
+}
+
+// When a node is lost that others can do without, all stop at once.
+func TestHeldWhenANodeIsLost(t *testing.T) {
+	w := elasticWorld(t, 3, 2, 3)
+	w.policy.MaxRestarts = 1
+	began := w.now
+	w.feed(0, echoed(0, 0))
+	w.later(0, time.Second, lost{Node: 2, Why: "silent", Quiet: 10 * time.Second})
+	w.run()
+	for n, at := range w.stoppedAt()[:2] {
+		if held := at - began; held > time.Second+20*time.Millisecond {
+			t.Errorf("node %d stops after %v", n, held)
+		}
+	}
+}
+
+// An agent that stood still in the meantime, whose workers were killed for that, says so, and the round is a free one.
+func TestHeldWhenAnAgentStoodStill(t *testing.T) {
+	for n := range 2 {
+		w := newWorld(t, 2).begin()
+		w.feed(1-n, echoed(1-n, 0))
+		w.later(n, time.Second, lapsed{})
+		for local := range 2 {
+			w.later(n, time.Second, finished{Worker: ended(n, local, job.Exit{Signal: 9, Sent: true})})
+		}
+		w.later(n, time.Second, emptied{})
+		w.run()
+		if s := w.states[0]; s.Round != 1 || s.Free != 1 || !strings.Contains(s.Past[0].Message, "stood still") {
+			t.Errorf("node %d: %+v", n, s.Past)
+		}
+	}
+}
+
+// The failure that counts is the second one that a node tells: it is told again to an agent that takes over from the leader's, and counts where no leader answers.
+func TestHeldAndTheNewsAreLost(t *testing.T) {
+	w := newWorld(t, 2).begin()
+	w.feed(1, echoed(1, 0))
+	w.later(1, time.Second, failure(1, 1, job.Exit{Code: 7}))
+	w.laterDoom(0, time.Second+200*time.Microsecond)
+	w.later(0, time.Second+500*time.Microsecond, queued{0})
+	w.run()
+	w.all(7, "rank 3")
+
+	s := newWorld(t, 2).begin().states[1]
+	for i, e := range []any{echoed(1, 0), failure(1, 1, job.Exit{Code: 7}), emptied{}, expired{}} {
+		s, _ = decide(testPolicy, s, time.Minute+time.Duration(i)*time.Second, e)
+	}
+	if !s.Ended || s.Verdict.Code != 7 {
+		t.Errorf("without a leader: %+v", s.Verdict)
+	}
+}
+
+// Who had not failed is named when it had been waited for in vain, was stopped, and is one of a few; nobody else is.
+func TestHeldInVain(t *testing.T) {
+	sent := job.Exit{Signal: 15, Sent: true}
+	own := failure(1, 1, job.Exit{Code: 1, Sent: true})
+	own.Failure.Exception, own.Failure.Echo = "RuntimeError: Connection reset by peer", true
+	raised := finished{Worker: ended(1, 1, sent)}
+	raised.Worker.Raised = true
+	well := finished{Worker: ended(1, 1, job.Exit{})}
+	killed := finished{Worker: ended(2, 1, job.Exit{Signal: 9, Sent: true})}
+	over := echoTime + 5*time.Millisecond
+	for name, c := range map[string]struct {
+		what  func(w *world)
+		names string // "": nobody
+	}{
+		"stopped":                {func(w *world) { w.later(1, over, finished{Worker: ended(1, 1, sent)}) }, "; rank 3 on host-1 (node 1, local rank 1) had not failed, and was stopped"},
+		"stopped, and killed":    {func(w *world) { w.later(1, over, finished{Worker: ended(1, 1, sent)}); w.later(2, over, killed) }, "; ranks 3 on host-1, 5 on host-2 had not failed, and were stopped"},
+		"its own end, after all": {func(w *world) { w.later(1, over, own) }, ""},
+		"it was at its end":      {func(w *world) { w.later(1, over, raised) }, ""},
+		"it ended well later":    {func(w *world) { w.later(1, 3*time.Second, well) }, ""},
+		"a person was faster": {func(w *world) {
+			w.later(1, time.Second, signalled{syscall.SIGTERM})
+			w.later(1, time.Second+5*time.Millisecond, finished{Worker: ended(1, 1, sent)})
+		}, ""},
+	} {
+		w := newWorld(t, 3).begin()
+		w.deaf[2] = true
+		for n := range 3 {
+			w.feed(n, echoed(n, 0))
+		}
+		c.what(w)
+		w.run()
+		w.all(1, "rank 0 on host-0", c.names)
+		if v := w.states[0].Verdict; c.names == "" && (strings.Contains(v.Sentence, "had ") || v.Hint != "") {
+			t.Errorf("%s: %s; %s", name, v.Sentence, v.Hint)
+		}
+	}
+}
+
+// What had gone wrong before the end that somebody asked for is told once.
+func TestHangBeforeAnEndAfterAFailure(t *testing.T) {
+	for _, after := range []time.Duration{100 * time.Millisecond, 2 * time.Second} {
+		w := newWorld(t, 2)
+		w.policy.MaxRestarts, w.deaf[0] = 1, true
+		w.begin()
+		w.stalls(heartbeat.Hung, job.Culprit{Rank: 2})
+		w.feed(1, failure(1, 1, job.Exit{Code: 3}))
+		w.later(0, after, signalled{syscall.SIGTERM})
+		w.run()
+		for n, s := range w.states {
+			if strings.Count(s.Verdict.Sentence, "hang:") != 1 || s.Verdict.Hang == nil {
+				t.Errorf("%v, node %d: %s", after, n, s.Verdict.Sentence)
+			}
+		}
+	}
+}
+
+// A member that is told to stop in a hold gives its workers no more time than the others give theirs.
+func TestToldToStopInAHold(t *testing.T) {
+	for by := range 2 {
+		w := newWorld(t, 2).begin()
+		w.feed(0, echoed(0, 0))
+		w.later(by, time.Second, signalled{syscall.SIGTERM})
+		w.run()
+		if i := slices.IndexFunc(w.log, func(l string) bool {
+			return strings.Contains(l, "launcher.stop {Within:25s") || strings.Contains(l, granted)
+		}); i >= 0 {
+			t.Errorf("by node %d: %s", by, w.log[i])
+		}
+	}
+}
