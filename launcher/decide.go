@@ -45,9 +45,9 @@ const (
 // stopFor is how workers are stopped for a verdict: with time for a checkpoint when nobody failed.
 func (p policy) stopFor(v job.Verdict, now time.Duration) stop {
 	if v.Class == job.Preempted || v.Class == job.Late {
-		return stop{p.grace(now), true}
+		return stop{Within: p.grace(now), Preempt: true}
 	}
-	return stop{p.StopTimeout, false}
+	return stop{Within: p.StopTimeout}
 }
 
 // grace is what is left for checkpoints. A platform that says when it will end the job may have sent its signal earlier
@@ -1136,14 +1136,11 @@ func (s *state) ending(p policy, v job.Verdict) []any {
 
 // grant is stop that says what time workers have where nobody failed, for whoever waits for the end.
 func (s *state) grant(v job.Verdict, how stop) []any {
-	todo := s.stop(how)
-	if len(todo) > 0 && v.Class == job.Preempted && how.Preempt {
-		todo = append([]any{say{v.Sentence + granted + how.Within.Round(max(time.Millisecond, min(how.Within, time.Second))).String() + " to end"}}, todo...)
+	if v.Class == job.Preempted && how.Preempt {
+		how.Said = fmt.Sprintf("%s; workers have %v to end", v.Sentence, how.Within.Round(max(time.Millisecond, min(how.Within, time.Second))))
 	}
-	return todo
+	return s.stop(how)
 }
-
-const granted = "; workers have "
 
 func preemptedVerdict(who, by string, code int) job.Verdict {
 	return job.Verdict{Code: code, Origin: "platform", Class: job.Preempted, Sentence: fmt.Sprintf("%s was told to stop by %s", who, by)}

@@ -1044,7 +1044,7 @@ func TestToldToStopAlone(t *testing.T) {
 			}
 			w.feed(self, resumed{})
 			w.feed(self, signalled{syscall.SIGTERM})
-			if got := strings.Join(w.log, "\n"); !strings.Contains(got, fmt.Sprintf("node %d: launcher.stop {Within:25s Preempt:true}", self)) {
+			if got := strings.Join(w.log, "\n"); !strings.Contains(got, fmt.Sprintf("node %d: launcher.stop {Within:25s Preempt:true Said:", self)) {
 				t.Errorf("node %d does not stop its workers:\n%s", self, got)
 			}
 			w.run()
@@ -1297,7 +1297,7 @@ func TestSaysWhatTimeIsLeft(t *testing.T) {
 		w.feed(by, signalled{syscall.SIGINT})
 		w.run()
 		for n := range 2 {
-			if said := fmt.Sprintf("node %d: launcher.say {Text:node %d (host-%d) was told to stop by SIGINT; workers have 25s to end}", n, by, by); strings.Count(strings.Join(w.log, "\n"), said) != 1 {
+			if said := fmt.Sprintf("node %d: launcher.stop {Within:25s Preempt:true Said:node %d (host-%d) was told to stop by SIGINT; workers have 25s to end}", n, by, by); strings.Count(strings.Join(w.log, "\n"), said) != 1 {
 				t.Errorf("%s\n%s", said, strings.Join(w.log, "\n"))
 			}
 		}

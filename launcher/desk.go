@@ -211,7 +211,7 @@ func (d *desk) status() report.Status { return d.statusOf(d.now()) }
 
 func (d *desk) statusOf(now standing) report.Status {
 	s := report.Status{
-		Schema: report.StatusSchema, Job: d.plan.Spec.ID, Host: d.c.Host.Hostname, PID: os.Getpid(), Version: d.c.Version, Began: d.began,
+		Schema: report.StatusSchema, Job: d.plan.Spec.ID, Host: d.c.Host.Hostname, PID: os.Getpid(), Life: d.c.First.Life(), Version: d.c.Version, Began: d.began,
 		Phase: now.phase, Since: now.since, Waits: now.waits, MaxRestarts: d.plan.Restarts,
 	}
 	d.mu.Lock()

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/muster-run/muster/heartbeat"
@@ -698,10 +697,7 @@ func (j *judged) deed(deed any) {
 		if d.Preempt {
 			l.Policy = map[string]any{"grace_seconds": j.policy.Grace.Seconds()}
 		}
-		if len(j.said) > 0 && strings.Contains(j.said[0], granted) {
-			j.saying(l, l.Message)
-			return
-		}
+		l.Message = cmp.Or(d.Said, l.Message)
 		j.line(l)
 	case kill:
 		l := j.decision(events.Kill, events.Warn, j.why())

@@ -241,7 +241,8 @@ type (
 	// stop: tell each worker to end, KILL to the rest after this time.
 	stop struct {
 		Within  time.Duration
-		Preempt bool // nobody failed: there is time for a checkpoint
+		Preempt bool   // nobody failed: there is time for a checkpoint
+		Said    string `json:",omitempty"` // to people, with it
 	}
 	// kill: KILL to everything now.
 	kill struct{}

@@ -39,6 +39,7 @@ const (
 	keptState   = "state"   // moment: where the run loop stands
 	keptHeard   = "heard"   // clock, when the peer that has been silent for longest was heard
 	keptNodes   = "nodes/"  // a world's nodes as they were at first, by its generation and mark
+	keptWay     = "way"     // the number of the agent that made way on purpose
 	keptJournal = "journal" // journalHead: the state before the first event that is kept
 	keptEnd     = "end"     // why this node is in no world any more, and only serves the store
 	keptStood   = "stood"   // rendezvous.Standing: beside which world this node stood by
@@ -600,7 +601,7 @@ func (r *round) resume(old *pid1.Legacy) error {
 	}
 	r.restart()
 	r.tellRest()
-	r.c.aloud().Warn(fmt.Sprintf("took over from an agent that died: round %d, %d workers of this node", r.state.Round, inherited))
+	r.c.aloud().Warn(fmt.Sprintf("took over from %s: round %d, %s of this node", r.c.predecessor(), r.state.Round, counted(inherited, "worker")))
 	r.post(resumed{})
 	return nil
 }
@@ -615,7 +616,7 @@ func (r *round) restart() {
 	}
 	r.settle, r.expire, r.wake = at(r.timers.Settle), at(r.timers.Expire), at(r.timers.Wake)
 	if r.timers.Kill != 0 && r.group != nil {
-		r.stop(stop{max(time.Until(r.began.Add(r.timers.Kill)), 0), r.timers.Preempt})
+		r.stop(stop{Within: max(time.Until(r.began.Add(r.timers.Kill)), 0), Preempt: r.timers.Preempt})
 	}
 }
 

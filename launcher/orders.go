@@ -145,7 +145,7 @@ func (s *state) callOff(p policy, what, why, class string) []any {
 func (s *state) halt(p policy, what, why string) []any {
 	s.forgive(p)
 	s.Order, s.Causes, s.Own, s.Wanted, s.Down = what, nil, nil, nil, nil
-	how := stop{p.grace(s.Now), true}
+	how := stop{Within: p.grace(s.Now), Preempt: true}
 	patience := how.Within + p.leaveTime()
 	switch {
 	case s.leads():

@@ -42,7 +42,7 @@ func TestOrders(t *testing.T) {
 			w.feed(from, ordered{orderResume})
 			w.run()
 			w.inRound(2)
-			if got := strings.Join(w.log, "\n"); strings.Count(got, "launcher.stop {Within:25s Preempt:true}") != 2*nodes || strings.Contains(got, "kill") {
+			if got := strings.Join(w.log, "\n"); strings.Count(got, "launcher.stop {Within:25s Preempt:true Said:") != 2*nodes || strings.Contains(got, "kill") {
 				t.Errorf("%d nodes: not all had time for a checkpoint:\n%s", nodes, got)
 			}
 			w.finish()

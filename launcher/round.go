@@ -373,6 +373,9 @@ func (r *round) do(deed any) {
 		if r.state.Next != nil && !r.state.Led && r.session != nil {
 			r.session.Vouch() // we have lost the leader
 		}
+		if d.Said != "" {
+			r.c.aloud().Warn(d.Said)
+		}
 		r.stop(d)
 	case mend:
 		r.mend(d)

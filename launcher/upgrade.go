@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -41,9 +42,18 @@ func (d *desk) upgrade(ctx context.Context, path string) (any, error) {
 	if err := d.c.First.Succeed(file); err != nil {
 		return nil, fmt.Errorf("upgrade to %s: %w", path, err)
 	}
+	d.c.keep(keptWay, d.c.First.Life())
 	d.c.note(events.Line{Level: events.Info, Event: events.UpgradeAccepted, Version: version, Message: "this agent makes way for " + version})
 	time.AfterFunc(answerTime, func() { os.Exit(0) }) // without a goodbye
 	return fmt.Sprintf("this agent makes way for %s; the workers go on", version), nil
+}
+
+// predecessor is the agent from which this one takes over, by what became of it.
+func (c Config) predecessor() string {
+	if c.First.Life() > 0 && string(c.First.Legacy().Blobs[keptWay]) == strconv.Itoa(c.First.Life()-1) {
+		return "the agent that made way"
+	}
+	return "an agent that died"
 }
 
 // tried runs "path version" and returns what it says.

@@ -22,6 +22,7 @@ type Status struct {
 	Job     string    `json:"job"`
 	Host    string    `json:"host"`           // this node's name
 	PID     int       `json:"pid"`            // the agent's
+	Life    int       `json:"life,omitempty"` // agents before it, each of which died or made way
 	HTTP    string    `json:"http,omitempty"` // where its status page is, for people; "": on its socket alone
 	Version string    `json:"muster"`         // of the muster binary
 	Began   time.Time `json:"began_at"`

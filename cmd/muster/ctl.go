@@ -90,7 +90,7 @@ func upgrade(a *agent, path string) error {
 			time.Sleep(insistPause)
 		}
 	}
-	if !strings.Contains(text, " muster "+after.Version+" ") {
+	if other := strings.Contains(text, " muster "+after.Version+" "); !other || after.Version == before.Version && after.Life != before.Life+1 {
 		return &launcher.Error{Code: absent, Err: fmt.Errorf("%s did not begin, or cannot read what the agent left: muster %s goes on, pid %d", path, report.Plain(after.Version), after.PID)}
 	}
 	fmt.Printf("muster %s goes on, pid %d\n", report.Plain(after.Version), after.PID)

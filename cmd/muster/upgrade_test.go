@@ -27,17 +27,19 @@ func TestUpgrade(t *testing.T) {
 	ctl(1, "no such file", "/no/such/file")
 	ctl(1, "it is no muster", "/bin/echo")
 	ctl(1, `"version" exited with 1`, "/bin/false")
-	doomed := filepath.Join(t.TempDir(), "doomed")
-	if err := os.WriteFile(doomed, []byte("#!/bin/sh\n[ $1 = version ] && echo muster v99 && exit 0\nexit 1\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	ctl(1, "doomed did not begin", doomed)
-	p.says("; another one takes over, the workers go on")
-	p.says("took over from an agent that died: round 0, 2 workers of this node")
-
 	newer := filepath.Join(t.TempDir(), "newer")
 	copyFile(t, newer, "/proc/self/exe")
+	for _, version := range []string{"echo muster v99", newer + " version"} { // another one, and the same
+		doomed := filepath.Join(t.TempDir(), "doomed")
+		if err := os.WriteFile(doomed, []byte("#!/bin/sh\n[ $1 = version ] && "+version+" && exit 0\nexit 1\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		ctl(1, "doomed did not begin", doomed)
+		p.says("; another one takes over, the workers go on")
+		p.says("took over from an agent that died: round 0, 2 workers of this node")
+	}
 	q := p.asks("ctl", "upgrade", newer)
+	p.says("took over from the agent that made way: round 0, 2 workers of this node")
 	q.ends(0, "makes way for muster")
 	pid := p.status().PID
 	if exe := agentExe(pid); exe != newer {
