@@ -192,7 +192,7 @@ func (s *Store) run(ctx context.Context, call func(ctx context.Context) error) e
 	defer cancel()
 	err := s.connect(both)
 	if err == nil {
-		err = call(both)
+		err = s.roomy(both, call)
 		if uncertain(err) {
 			s.settle(both)
 		}
@@ -208,6 +208,23 @@ func (s *Store) run(ctx context.Context, call func(ctx context.Context) error) e
 		return fmt.Errorf("etcd: %w: %w", store.ErrUncertain, err)
 	}
 	return fmt.Errorf("etcd: %w", s.explain(err))
+}
+
+// noRoom is told of an etcd whose alarm NOSPACE is on: it takes no more until somebody has made room, and says so.
+const noRoom = "its database is full; etcdctl compact, defrag and alarm disarm make room"
+
+// roomy runs a call until etcd has room for what it writes: somebody may make some, as somebody may start one that is away.
+func (s *Store) roomy(ctx context.Context, call func(ctx context.Context) error) error {
+	for tries := 0; ; tries++ {
+		err := call(ctx)
+		if !errors.Is(err, rpctypes.ErrNoSpace) {
+			return err
+		}
+		s.tell(noRoom)
+		if !pause(ctx, tries) {
+			return err
+		}
+	}
 }
 
 // explain adds to what etcd says why it does not let us do something.

@@ -652,3 +652,62 @@ func TestHalfOfAPair(t *testing.T) {
 		}
 	}
 }
+
+// A full etcd is waited for as one that is away is: whoever keeps it is told what to do.
+func TestWaitsForRoom(t *testing.T) {
+	t.Parallel()
+	e := etcdtest.StartOn(t, "127.0.0.1", "env", "ETCD_QUOTA_BACKEND_BYTES=1000000")
+	full := make(chan string, 1000)
+	o := options(e, "/p/")
+	o.Waiting = func(because string) { full <- because }
+	s := open(t, o)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	filling, enough := context.WithCancel(ctx)
+	defer enough()
+	go func() {
+		for why := range full {
+			if strings.HasPrefix(why, "its database is full; etcdctl") {
+				enough()
+				return
+			}
+		}
+	}()
+	for i := 0; filling.Err() == nil; i++ {
+		if err := s.Set(filling, fmt.Sprint("big", i), make([]byte, 200<<10)); err != nil && filling.Err() == nil {
+			t.Fatal(err)
+		}
+	}
+	if ctx.Err() != nil {
+		t.Fatal("it does not become full")
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.Set(ctx, "key", []byte("value")) }()
+	keys, err := s.ListKeys(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range keys { // which needs no room
+		if _, err := s.Delete(ctx, key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case err := <-done:
+		t.Fatalf("it was set before there was room: %v", err)
+	default:
+	}
+	for set := false; !set; {
+		e.MakeRoom()
+		select {
+		case err := <-done:
+			if set = true; err != nil {
+				t.Fatal(err)
+			}
+		case <-time.After(time.Second):
+		}
+	}
+	if got, err := s.Get(ctx, "key"); err != nil || string(got) != "value" {
+		t.Errorf("%q, %v", got, err)
+	}
+}

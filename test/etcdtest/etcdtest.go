@@ -192,6 +192,21 @@ func (c *Cluster) until(want string, ok func(keys []string) bool) {
 	}
 }
 
+// MakeRoom drops what was deleted, or replaced, and has it take in more again where it was full: etcdctl compact, defrag, alarm disarm. Who asked for room
+// just before may raise the alarm just after.
+func (c *Cluster) MakeRoom() {
+	c.t.Helper()
+	var now struct{ Header struct{ Revision string } }
+	c.Post("kv/range", `{"key":"AA=="}`, &now)
+	c.Post("kv/compaction", fmt.Sprintf(`{"revision":%q,"physical":true}`, now.Header.Revision), nil)
+	c.Post("maintenance/defragment", `{}`, nil)
+	var on struct{ Alarms []struct{ MemberID string } }
+	c.Post("maintenance/alarm", `{"action":"GET"}`, &on)
+	for _, a := range on.Alarms {
+		c.Post("maintenance/alarm", fmt.Sprintf(`{"action":"DEACTIVATE","memberID":%q,"alarm":"NOSPACE"}`, a.MemberID), nil)
+	}
+}
+
 // Lock makes it ask for a password, which the user root has, and others, who may do nothing.
 func (c *Cluster) Lock(password string, others ...string) {
 	c.t.Helper()
