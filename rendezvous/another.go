@@ -36,9 +36,13 @@ func program(tickets []ticket) uint64 {
 	return known
 }
 
-// runsAnother reports whether a world that takes nobody in runs another command than this node, which was in none yet.
+// runsAnother reports whether a world that takes nobody in runs another command than this node, which was in none yet. Of a job of which one did it is every
+// world that does not run this node's: a node that came in the place of another may have changed what is known of that.
 func (n *node) runsAnother(w *world) bool {
 	theirs, own := w.Terms.Program, n.spec.Program
+	if n.apart {
+		return theirs != own
+	}
 	return n.Seen == 0 && !w.Terms.Standby() && theirs != 0 && theirs != job.Various && own != 0 && theirs != own
 }
 
@@ -90,7 +94,15 @@ func (n *node) outlast(ctx context.Context) error {
 func (n *node) left(ctx context.Context, meets *watch) (bool, error) {
 	need := max(silent, n.Fence, n.before.fence())
 	if n.before.over == nil {
-		return n.before.watch.still() >= need && !n.answers(ctx, nil), nil
+		if n.before.watch.still() < need {
+			return false, nil
+		}
+		if n.answers(ctx, nil) {
+			n.before.answered()
+			n.wait()
+			return false, nil
+		}
+		return true, nil
 	}
 	b, _, err := n.meeting.peek(ctx, keySummary)
 	return meets.silent(string(b)) && time.Since(n.before.heard) >= need, err

@@ -294,3 +294,43 @@ func TestAnotherWaitsWhileTheyMeet(t *testing.T) {
 		s.agree([]string{"b0", "b1"}, second...)
 	})
 }
+
+// It stays another job when a node comes in the place of one that died, with another command: what its worlds run is not known any more.
+func TestApartWhateverFollows(t *testing.T) {
+	play(t, func(s *scene) {
+		o := answering("a0", "a1")
+		first, second := others(s, ofJob("a", "a.py", "--out", "1pm"), ofJob("b", "b.py"), o)
+		s.passes(time.Minute)
+		s.dies(first[1])
+		s.ends(first[0], Over{Expect: 1, Lost: []int{1}})
+		a0 := s.back(first[0], true)
+		s.passes(5 * time.Second)
+		a1 := s.comes(running(life(indexed("a1", 1), "a1-life2"), "a.py", "--out", "2pm"), o)
+		s.passes(10 * time.Second)
+		s.agree([]string{"a0", "a1"}, a0, a1)
+		if a0.session.World.Terms.Program != job.Various {
+			t.Fatal("it is known what they run")
+		}
+		s.passes(time.Hour)
+		s.waits(second...)
+		for _, x := range second {
+			if got := x.last().String(); !strings.HasPrefix(got, "generation 2 of another job") {
+				t.Errorf("it was told %q", got)
+			}
+		}
+		s.ends(a0, Over{Verdict: &job.Verdict{Code: 3, Class: job.Failed, Sentence: "rank 0 exited with code 3"}})
+		s.passes(20 * time.Second)
+		s.agree([]string{"b0", "b1"}, second...)
+	})
+}
+
+// A job whose members answer lives, though its leader's sign stands still.
+func TestAnotherWaitsWhileTheyAnswer(t *testing.T) {
+	play(t, func(s *scene) {
+		first, second := others(s, ofJob("a", "a.py"), ofJob("b", "b.py"), answering("a0", "a1"))
+		s.passes(time.Minute)
+		first[0].session.Close()
+		s.passes(time.Hour)
+		s.waits(second...)
+	})
+}

@@ -68,7 +68,7 @@ func (n *node) lookBack(ctx context.Context) (*outcome, error) {
 	case err != nil || end == nil || end.World == nil:
 		return nil, err
 	case n.outlasted != "" && end.World.Nonce == n.outlasted:
-		n.before = past{history: true}
+		n.before, n.apart = past{history: true}, false
 		return nil, nil
 	case last > n.Seen && end.has(n.spec.Self):
 		n.meeting = at
@@ -106,7 +106,7 @@ func (n *node) lookBack(ctx context.Context) (*outcome, error) {
 	if n.before.over.well() {
 		n.well = at
 	}
-	n.before = past{history: true}
+	n.before, n.apart = past{history: true}, false
 	return nil, n.hearStays(ctx)
 }
 
@@ -399,11 +399,16 @@ func (l *leader) free(ctx context.Context, count int) (bool, error) {
 		return false, nil
 	}
 	if l.lives(ctx) {
-		l.before.alive += l.before.watch.still()
-		l.before.watch.moved, l.before.sign = time.Now(), time.Now()
+		l.before.answered()
 		return false, nil
 	}
 	return true, nil
+}
+
+// answered takes a member's answer for a sign of life of its world.
+func (p *past) answered() {
+	p.alive += p.watch.still()
+	p.watch.moved, p.sign = time.Now(), time.Now()
 }
 
 // Who is asked whether the world before lives, and how long the answer may take.
