@@ -42,12 +42,16 @@ const (
 	deathTime = time.Second // from KILL to the word that nothing is left
 )
 
-// stopFor is how workers are stopped for a verdict: with time for a checkpoint when nobody failed.
-func (p policy) stopFor(v job.Verdict, now time.Duration) stop {
-	if v.Class == job.Preempted || v.Class == job.Late {
-		return stop{Within: p.grace(now), Preempt: true}
+// stopFor is how workers are stopped for a verdict: with time for a checkpoint when nobody failed, which a hold says that somebody has.
+func (s *state) stopFor(p policy, v job.Verdict) stop {
+	if s.Held > 0 || v.Class != job.Preempted && v.Class != job.Late {
+		return stop{Within: p.StopTimeout}
 	}
-	return stop{Within: p.StopTimeout}
+	how := stop{Within: p.grace(s.Now), Preempt: true}
+	if v.Class == job.Preempted {
+		how.Said = fmt.Sprintf("%s; workers have %v to end", v.Sentence, how.Within.Round(max(time.Millisecond, min(how.Within, time.Second))))
+	}
+	return how
 }
 
 // grace is what is left for checkpoints. A platform that says when it will end the job may have sent its signal earlier
@@ -118,7 +122,6 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 	case lapsed:
 		todo = s.lapsed(p)
 	case woken: // the end of this function looks at the clock
-		todo = s.alarm()
 	case stalled:
 		todo = s.stalled(p, e)
 	case reached:
@@ -141,6 +144,7 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 	todo = append(todo, s.weigh(p)...)
 	todo = append(todo, s.admit(p)...)
 	todo = append(todo, s.disperse(p)...)
+	todo = append(todo, s.alarm()...)
 	s.maybeEnd()
 	s.mark(event)
 	s.edits = false
@@ -324,11 +328,15 @@ func (s *state) heard(p policy, c cause) []any {
 	if todo, may := s.mend(p, c); may {
 		return todo
 	}
+	first := !c.echo() && s.echoes()
 	s.Causes = append(s.Causes, c)
-	if p.leaves() {
+	switch {
+	case p.leaves():
 		return s.leftRunning(p, c)
-	}
-	if len(s.Causes) > 1 {
+	case len(s.Causes) > 1 && first && !s.Again: // the one that was waited for; news of an older one may still be on their way
+		s.Slow = 0
+		return []any{settle{settleTime}}
+	case len(s.Causes) > 1:
 		return nil
 	}
 	todo := s.stopOrHold(p)
@@ -360,7 +368,7 @@ func (s *state) hold(p policy) []any {
 		return s.stop(stop{Within: p.StopTimeout})
 	}
 	s.Stopping, s.Held = true, s.Now+min(p.StopTimeout, echoTime)
-	return s.alarm()
+	return nil
 }
 
 // unhold stops them where that was held, and there is nothing to wait for any more, or somebody wants this node or another. The leader has all
@@ -376,17 +384,17 @@ func (s *state) unhold(p policy) []any {
 
 // release is the end of a hold.
 func (s *state) release(p policy) []any {
-	todo := append(s.stop(stop{Within: p.StopTimeout}), s.alarm()...)
+	todo := s.stop(stop{Within: p.StopTimeout})
 	if s.leads() {
 		todo = append([]any{tell{everyone, news{Kind: newsStop}}}, todo...)
 	}
 	return todo
 }
 
-// alarm wakes the judgement when the first of what it waits for is over.
+// alarm wakes the judgement when the first of what it waits for is over: there is one clock for all.
 func (s *state) alarm() []any {
 	at := time.Duration(0)
-	for _, t := range []time.Duration{s.Held, s.Fate, s.Slow} {
+	for _, t := range []time.Duration{s.Held, s.Fate, s.Slow, s.Fence, s.Rest, s.Admit} {
 		if t > s.Now && (at == 0 || t < at) {
 			at = t
 		}
@@ -499,7 +507,7 @@ func (s *state) settled(p policy) []any {
 	switch {
 	case s.Asked && s.Own != nil && (goOn || s.mayBeAsked()): // by a signal that came when the failure had stopped all
 		if goOn && s.Own.First == nil {
-			return s.conclude(p, after(*s.Own, job.Round{Message: v.Sentence, First: v.First}))
+			return s.conclude(p, after(*s.Own, v.Sentence, v.First))
 		}
 		return s.conclude(p, *s.Own)
 	case !goOn:
@@ -507,7 +515,7 @@ func (s *state) settled(p policy) []any {
 	}
 	s.laid(v)
 	v.Sentence = s.stood(v).Sentence
-	s.Again, s.Counted = true, true
+	s.Again, s.Counted, s.Held = true, true, 0
 	text, out := v.Sentence+"; the nodes that are left meet again", ""
 	switch {
 	case v.First != nil:
@@ -533,22 +541,20 @@ func again(why string, number, most int) string {
 
 // undecided reports whether what was first may still turn out to be something else, and is waited for.
 func (s *state) undecided(p policy) (todo []any, must bool) {
-	silent, is := s.awaitsSilent(p)
-	slow, may := s.awaitsFirst(p)
-	return append(silent, slow...), is || may
+	todo, must = s.awaitsSilent(p)
+	return todo, s.awaitsFirst(p) || must
 }
 
 // awaitsFirst reports whether all that is known says that it followed from another's end, and who that was may still say so: it may take its time, until it is
 // killed, and who counts the dead has told of it.
-func (s *state) awaitsFirst(p policy) (todo []any, must bool) {
+func (s *state) awaitsFirst(p policy) bool {
 	if first := p.judge(s.Causes, s.Nodes).First; first == nil || !first.Echo || s.allClear() || p.leaves() {
-		return nil, false
+		return false
 	}
 	if s.Slow == 0 {
 		s.Slow = max(s.Now, s.Held) + p.StopTimeout + deathTime
-		return s.alarm(), true
 	}
-	return nil, s.Now < s.Slow
+	return s.Now < s.Slow
 }
 
 // awaitsSilent reports whether a node is silent whose loss would be the first cause, so that what failed would have followed from it. For a
@@ -566,7 +572,7 @@ func (s *state) awaitsSilent(p policy) (todo []any, must bool) {
 	if s.Fate == 0 {
 		s.Fate = s.Now + p.fateTime()
 		text := fmt.Sprintf("%s; what was first is said when %s is heard again, or given up", s.Causes[0].text(s.Nodes), names[0])
-		return append([]any{say{text}}, s.alarm()...), true
+		return []any{say{text}}, true
 	}
 	return nil, s.Now < s.Fate
 }
@@ -622,43 +628,66 @@ func (s *state) mayGoOn(p policy, v job.Verdict) bool {
 	return v.First.PID != 0 && s.last()-s.Free < p.MaxRestarts
 }
 
-// judge names the first cause. Where the first that failed says that another one had gone, it is said who that may have been: somebody who had
-// ended well before, for who takes fewer steps than the others leaves them alone, and nobody failed before them; or the few who were stopped when
-// they had been waited for in vain.
+// judge names the first cause. Where that one says that another had gone, it is said who that may have been.
 func (s *state) judge(p policy, causes []cause) job.Verdict {
 	v := p.judge(causes, s.Nodes)
 	if v.First == nil || !v.First.Echo || p.leaves() {
 		return v
 	}
-	all := slices.DeleteFunc(s.ranks(), func(e job.Ended) bool { return e.Rank == v.First.Rank || e.Group < 0 || e.Group >= len(s.Nodes) })
-	well := slices.DeleteFunc(slices.Clone(all), func(e job.Ended) bool { return !e.Over && (e.Late || !e.Exit.OK()) })
-	stopped := slices.DeleteFunc(all, func(e job.Ended) bool { return !e.Exit.Sent || e.Raised || e.Exit.Signal == 0 && e.Exit.Code != 0 })
-	if !s.Vain || !s.allClear() {
-		stopped = nil
+	if who, hint := s.suspects(v.First.Rank); who != "" {
+		v.Sentence, v.Hint = v.Sentence+"; "+who, hint
+	}
+	return v
+}
+
+// suspects are somebody who had ended well before, for who takes fewer steps than the others leaves them alone, and nobody failed before them; or the few
+// who were stopped when they had been waited for in vain.
+func (s *state) suspects(but int) (who, hint string) {
+	var well, stopped []job.Ended
+	for _, e := range s.ranks() {
+		switch {
+		case e.Rank == but || e.Group < 0 || e.Group >= len(s.Nodes):
+		case endedWell(e):
+			well = append(well, e)
+		case wasStopped(e) && s.Vain && s.allClear():
+			stopped = append(stopped, e)
+		}
 	}
 	switch {
 	case len(well) > 0:
-		e, others, how := well[0], "", "ended with code 0"
-		if e.Over {
-			how = "come to the end of its program"
-		}
-		if more := len(well) - 1; more > 0 {
-			others = fmt.Sprintf(", and so had %d more", more)
-		}
-		v.Sentence += fmt.Sprintf("; %s had %s by then%s", s.ranked(e), how, others)
-		v.Hint = unevenHint
+		return s.hadEnded(well), unevenHint
 	case len(stopped) == 1:
-		v.Sentence += fmt.Sprintf("; %s had not failed, and was stopped", s.ranked(stopped[0]))
-		v.Hint = "look at that rank first: a handler of its exception may have run for longer than it is waited for"
+		return s.ranked(stopped[0]) + " had not failed, and was stopped",
+			"look at that rank first: a handler of its exception may have run for longer than it is waited for"
 	case len(stopped) > 1 && len(stopped) <= maxSuspected:
 		names := []string{}
 		for _, e := range stopped {
 			names = append(names, fmt.Sprintf("%d on %s", e.Rank, s.Nodes[e.Group].Name))
 		}
-		v.Sentence += fmt.Sprintf("; ranks %s had not failed, and were stopped", strings.Join(names, ", "))
-		v.Hint = "look at those ranks first, whose connections to the others had gone: a handler of an exception may have run for longer than it is waited for"
+		return fmt.Sprintf("ranks %s had not failed, and were stopped", strings.Join(names, ", ")),
+			"look at those ranks first, whose connections to the others had gone: a handler of an exception may have run for longer than it is waited for"
 	}
-	return v
+	return "", ""
+}
+
+// endedWell reports whether a worker had come to its end before anybody was stopped, and not because of that. An older release does not say Late.
+func endedWell(e job.Ended) bool { return e.Over || e.Exit.OK() && !e.Late && !e.Exit.Sent }
+
+// wasStopped reports whether a worker ended only because it was told to.
+func wasStopped(e job.Ended) bool {
+	return e.Exit.Sent && !e.Raised && (e.Exit.Signal != 0 || e.Exit.Code == 0)
+}
+
+// hadEnded is what is said of those who had ended well.
+func (s *state) hadEnded(well []job.Ended) string {
+	how, others := "ended with code 0", ""
+	if well[0].Over {
+		how = "come to the end of its program"
+	}
+	if more := len(well) - 1; more > 0 {
+		others = fmt.Sprintf(", and so had %d more", more)
+	}
+	return fmt.Sprintf("%s had %s by then%s", s.ranked(well[0]), how, others)
 }
 
 const unevenHint = "see that all ranks take the same number of steps: uneven data, or a return or exit in the middle, leaves the others alone"
@@ -768,20 +797,22 @@ func (p policy) failedVerdict(f job.Failure) job.Verdict {
 	return job.Verdict{Code: code, Origin: "worker", Class: class, Sentence: f.String(), Hint: f.Hint, First: &f}
 }
 
-// conclude fixes the verdict. The leader tells it to all and then waits for them to leave.
+// conclude fixes this node's own verdict.
 func (s *state) conclude(p policy, v job.Verdict) []any {
+	v.Rounds = nil
+	return s.accept(p, s.stood(v))
+}
+
+// accept fixes the verdict. The leader tells it to all and then waits for them to leave.
+func (s *state) accept(p policy, v job.Verdict) []any {
 	if s.Verdict != nil {
 		return nil
 	}
-	if s.leads() {
-		v.Rounds = nil
-	}
-	v = s.stood(v)
 	v.Rounds = s.rounds(v.Rounds)
 	s.Verdict = &v
 	var todo []any
 	if !v.OK() || s.Left > 0 && !p.leaves() {
-		todo = s.grant(v, p.stopFor(v, s.Now))
+		todo = s.stop(s.stopFor(p, v))
 	}
 	if s.leads() {
 		todo = append([]any{tell{everyone, news{Kind: newsVerdict, Verdict: &v}}}, todo...)
@@ -996,7 +1027,7 @@ func (s *state) learnt(p policy, from int, n news) []any {
 	case from == 0 && n.Kind == newsMeet && n.Past != nil:
 		return s.sent(n)
 	case from == 0 && n.Kind == newsVerdict && n.Verdict != nil:
-		return s.conclude(p, sane(*n.Verdict))
+		return s.accept(p, sane(*n.Verdict))
 	case n.Kind == newsKill && (s.leads() || from == 0):
 		return s.killedToo()
 	}
@@ -1022,8 +1053,9 @@ func (s *state) begun(at start) []any {
 func (s *state) wanted(p policy, v job.Verdict) []any {
 	if len(s.Causes) == 0 || s.Again {
 		if s.Again {
-			v = after(v, s.Past[len(s.Past)-1])
-			v.Hang = s.stood(job.Verdict{Code: v.Code}).Hang // which is told there
+			last := s.Past[len(s.Past)-1]
+			v = after(v, last.Message, last.First)
+			v.Hang, _ = s.hung() // which is told there
 		}
 		s.Again = false
 		return s.conclude(p, v)
@@ -1035,8 +1067,8 @@ func (s *state) wanted(p policy, v job.Verdict) []any {
 }
 
 // after adds to an end that was asked for what had gone wrong before, and would have been made up for.
-func after(v job.Verdict, failed job.Round) job.Verdict {
-	v.Sentence, v.First = v.Sentence+"; before that: "+failed.Message, failed.First
+func after(v job.Verdict, what string, first *job.Failure) job.Verdict {
+	v.Sentence, v.First = v.Sentence+"; before that: "+what, first
 	return v
 }
 
@@ -1126,20 +1158,9 @@ func (s *state) ending(p policy, v job.Verdict) []any {
 	} else {
 		s.Wanted = &v
 	}
-	how := p.stopFor(v, s.Now)
-	if s.Held > 0 { // something has failed
-		how = stop{Within: p.StopTimeout}
-	}
+	how := s.stopFor(p, v)
 	todo := []any{tell{0, news{Kind: newsEnding, Verdict: &v}}, expire{how.Within + p.leaveTime()}}
-	return append(todo, s.grant(v, how)...)
-}
-
-// grant is stop that says what time workers have where nobody failed, for whoever waits for the end.
-func (s *state) grant(v job.Verdict, how stop) []any {
-	if v.Class == job.Preempted && how.Preempt {
-		how.Said = fmt.Sprintf("%s; workers have %v to end", v.Sentence, how.Within.Round(max(time.Millisecond, min(how.Within, time.Second))))
-	}
-	return s.stop(how)
+	return append(todo, s.stop(how)...)
 }
 
 func preemptedVerdict(who, by string, code int) job.Verdict {

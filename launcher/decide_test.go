@@ -1303,3 +1303,16 @@ func TestSaysWhatTimeIsLeft(t *testing.T) {
 		}
 	}
 }
+
+// Whoever asks for the end of a job when it has failed there is heard by the agent, too, that takes over from the leader's.
+func TestToldToStopTwice(t *testing.T) {
+	w := newWorld(t, 2)
+	w.policy.MaxRestarts, w.deaf[0], w.deaf[1] = 1, true, true
+	w.begin()
+	w.feed(1, failure(1, 0, job.Exit{Code: 3}))
+	w.later(1, time.Second, signalled{syscall.SIGTERM})
+	w.laterDoom(0, time.Second+200*time.Microsecond)
+	w.later(0, time.Second+500*time.Microsecond, queued{0})
+	w.run()
+	w.all(job.ExitTERM, "node 1 (host-1) was told to stop by SIGTERM", "before that: rank 2")
+}

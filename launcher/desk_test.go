@@ -10,7 +10,7 @@ import (
 
 // While nodes meet again, which may take half a minute, the status has what ended the round before.
 func TestStatusOfAMeeting(t *testing.T) {
-	d := &desk{last: standing{phase: report.Starting}}
+	d := &desk{c: Config{First: keeper{}}, last: standing{phase: report.Starting}}
 	if s := d.status(); s.Spent != nil || len(s.Rounds) > 0 {
 		t.Errorf("before the first: %+v", s)
 	}
@@ -31,7 +31,7 @@ func TestStatusOfAMeeting(t *testing.T) {
 
 // A parked agent shows the account of the job that is over; without one there is none that goes on, for its time would be that since the year 1.
 func TestStatusWhenParked(t *testing.T) {
-	d := &desk{}
+	d := &desk{c: Config{First: keeper{}}}
 	d.show(standing{phase: report.Parked, state: parked(report.Ending{Verdict: job.Verdict{Sentence: "all workers ended well"}})})
 	if s := d.status(); s.Spent != nil || s.Message != "all workers ended well" {
 		t.Errorf("%+v", s.Spent)

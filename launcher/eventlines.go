@@ -469,7 +469,7 @@ func (j *judged) undecided() {
 		l := j.decision(events.Wait, events.Warn, j.why())
 		l.After, l.Message = events.Seconds(is.Held-is.Now), "this node's workers are left to run for a moment, so that who failed first can say so: "+l.Reason
 		j.line(l)
-	case is.Fate > 0 && was.Fate == 0 && (is.Held == 0 || len(j.said) > 0):
+	case is.Fate > 0 && was.Fate == 0:
 		l := j.decision(events.Wait, events.Warn, is.Causes[0].text(is.Nodes))
 		l.After = events.Seconds(is.Fate - is.Now)
 		j.saying(l, l.Reason)

@@ -133,27 +133,36 @@ func hungHint(h job.Hang) string {
 // stood adds to how a round, or the job, ended that it hung until then: whoever failed of a time-out, or was told to stop by a person or a
 // platform that lost patience, is not what was wrong.
 func (s *state) stood(v job.Verdict) job.Verdict {
-	if v.OK() || v.Hang != nil || s.Stall == nil || s.Stall.Finding.Stage != heartbeat.Hung || s.Order != "" || s.Next != nil {
+	hang, text := s.hung()
+	if v.OK() || v.Hang != nil || hang == nil {
 		return v
+	}
+	v.Sentence, v.Hang = v.Sentence+"; before that: "+text, hang
+	if v.Hint == "" || v.First != nil && v.First.Echo {
+		v.Hint = hungHint(*hang)
+	}
+	return v
+}
+
+// hung is the hang in which this round is until now, and its sentence; nil: it is in none.
+func (s *state) hung() (*job.Hang, string) {
+	if s.Stall == nil || s.Stall.Finding.Stage != heartbeat.Hung || s.Order != "" || s.Next != nil {
+		return nil, ""
 	}
 	hang := s.Stall.Finding.Hang
 	until := s.Now
 	if s.Marks.Told != nil {
 		until = *s.Marks.Told
 	}
-	text := prolonged(s.Stall.line(), hang.Quiet, until-s.Stood)
-	hang.Quiet = max(hang.Quiet, until-s.Stood)
-	v.Sentence, v.Hang = v.Sentence+"; before that: "+text, &hang
-	if v.Hint == "" || v.First != nil && v.First.Echo {
-		v.Hint = hungHint(hang)
-	}
-	return v
+	said := hang.Quiet
+	hang.Quiet = max(said, until-s.Stood)
+	return &hang, prolonged(s.Stall.line(), said, hang.Quiet)
 }
 
 // prolonged is a sentence about a standstill in which it has lasted for longer than when that was said.
 func prolonged(text string, said, lasts time.Duration) string {
 	seconds := func(d time.Duration) string { return fmt.Sprintf(" for %.0f s", d.Round(time.Second).Seconds()) }
-	return strings.Replace(text, seconds(said), seconds(max(said, lasts)), 1)
+	return strings.Replace(text, seconds(said), seconds(lasts), 1)
 }
 
 var hungHints = map[string]string{

@@ -230,6 +230,21 @@ func TestHangBeforeARestart(t *testing.T) {
 	}
 }
 
+// All nodes say the same of it, though the leader has another agent meanwhile.
+func TestHangIsToldByAll(t *testing.T) {
+	w := newWorld(t, 2).begin()
+	w.deaf[1] = true
+	w.stalls(heartbeat.Hung, job.Culprit{Rank: 2})
+	w.later(1, time.Second, failure(1, 1, job.Exit{Code: 3}))
+	w.laterDoom(0, 900*time.Millisecond)
+	w.later(0, 1200*time.Millisecond, queued{0})
+	w.run()
+	w.all(3, "rank 3")
+	if one, other := w.states[0].Verdict, w.states[1].Verdict; one.Sentence != other.Sentence || one.Hang == nil || other.Hang == nil {
+		t.Errorf("%+v\n%+v", one, other)
+	}
+}
+
 // Who failed of a hang's time-out has no better advice than the hang; who failed of itself has. A rank that has ended well comes to nothing any more.
 func TestHangHintsAtTheEnd(t *testing.T) {
 	for hint, of := range map[string]func(*job.Failure){

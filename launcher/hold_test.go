@@ -177,3 +177,82 @@ func TestToldToStopInAHold(t *testing.T) {
 		}
 	}
 }
+
+// Whoever comes to it at last is judged as if there had been no hold: news of somebody who was before may still be on their way.
+func TestOrderInAHold(t *testing.T) {
+	older := failure(2, 1, job.Exit{Code: 7})
+	older.Failure.Ago = 50 * time.Millisecond
+	for name, c := range map[string]struct {
+		event any
+		after time.Duration // of the one that is heard first
+		code  int
+		says  string
+	}{
+		"an older failure": {older, 5 * time.Millisecond, 7, "rank 5"},
+		"a node that died": {death{}, -20 * time.Millisecond, job.ExitRetry, "node 2 (host-2) was lost"},
+	} {
+		for _, held := range []bool{false, true} {
+			w := newWorld(t, 3).begin()
+			w.now = 10 * time.Second
+			if held {
+				w.feed(0, echoed(0, 0))
+			}
+			w.later(1, 2*time.Second, failure(1, 0, job.Exit{Code: 1}))
+			w.later(2, 2*time.Second+c.after, c.event)
+			w.run()
+			if v := w.states[0].Verdict; v.Code != c.code || !strings.HasPrefix(v.Sentence, c.says) {
+				t.Errorf("%s, held %v: %d %s", name, held, v.Code, v.Sentence)
+			}
+		}
+	}
+}
+
+// Who leaves a world in a hold gives its workers no more time than the others wait for.
+func TestQuitsInAHold(t *testing.T) {
+	for wanted := range 2 {
+		w := elasticWorld(t, 3, 2, 3)
+		w.policy.Yields, w.policy.MaxRestarts, w.deaf[wanted] = true, 1, true
+		w.feed(2, echoed(2, 0))
+		w.later(wanted, time.Second, signalled{syscall.SIGTERM})
+		w.run()
+		if s := w.states[2]; s.Round != 1 || s.Verdict != nil {
+			t.Errorf("node %d is wanted: round %d, %+v\n%s", wanted, s.Round, s.Verdict, strings.Join(w.log, "\n"))
+		}
+	}
+}
+
+// A pause before the next round is no longer for a hold that came to its end by itself, whatever happens meanwhile.
+func TestPauseAfterAHold(t *testing.T) {
+	w := newWorld(t, 2)
+	w.policy.MaxRestarts, w.policy.Backoff, w.policy.StopTimeout = 9, 30*time.Second, 30*time.Second
+	w.begin()
+	for range 4 {
+		w.now += time.Second
+		w.feed(0, failure(0, 0, job.Exit{Code: 3}))
+		w.run()
+	}
+	round := w.states[0].Round
+	w.feed(0, echoed(0, 0))
+	w.feed(0, emptied{})
+	w.later(1, time.Second, echoed(1, 1))
+	w.later(1, time.Second, emptied{})
+	w.later(0, 6*time.Second, queued{0})
+	for w.states[0].Round == round && len(w.timers) > 0 {
+		w.step()
+	}
+	if s := w.states[0]; s.Round != round+1 || s.Rest == 0 || w.now-s.Rest > 10*time.Millisecond {
+		t.Errorf("round %d begins at %v, and was to at %v", s.Round, w.now, s.Rest)
+	}
+}
+
+// A worker of an agent of an older release that was stopped, and ended with 0, has not gone first.
+func TestStoppedByAnOlderRelease(t *testing.T) {
+	w := newWorld(t, 2).begin()
+	w.feed(0, echoed(0, 0))
+	w.feed(0, emptied{})
+	w.feed(0, told{1, news{Kind: newsClear, Ranks: []job.Ended{ended(1, 0, job.Exit{Sent: true}), ended(1, 1, job.Exit{Sent: true})}}})
+	w.run()
+	if v := w.states[0].Verdict; strings.Contains(v.Sentence, "code 0") || v.Hint == unevenHint {
+		t.Errorf("%+v", v)
+	}
+}

@@ -556,43 +556,71 @@ func (m *meeting) tooLate(code int) (int, time.Duration) {
 
 // missing is the end of a wait for others. Where the store was away to the end of it, that is what they were missing for.
 func (m *meeting) missing(why *rendezvous.Missing) error {
-	code, hint := job.ExitPeers, "did the missing nodes start, and can they reach "+string(m.port)+"?"
-	if why.Status.Another { // it says what to do
-		hint = ""
-	}
-	stood := m.lived && !m.anew
-	if stood {
-		hint = "the job may have ended: see the log of its nodes"
-	}
-	if m.torchruns() {
-		hint += " A torchrun meets in that store: it and muster do not see each other, so start either on all nodes."
-	}
-	if why := m.astray(); why != "" && !stood && hint != "" {
-		hint += " This node hosts the meeting itself, " + why
-	}
-	gone := m.gone.Load()
+	code, stood, gone := job.ExitPeers, m.lived && !m.anew, m.gone.Load()
 	m.back()
+	var hints []string
 	switch {
 	case gone != nil && time.Since(gone.since) >= min(awayTime, why.After/2):
-		patience := "--join-timeout"
-		if m.anew {
-			patience = "--rdzv-timeout"
-		}
+		code = job.ExitStore
 		why.Store = fmt.Sprintf("the store at %s was away for %v: %s", m.port, time.Since(gone.since).Round(time.Second), gone.because)
-		code, patience = job.ExitStore, patience+" says how long nodes wait for it"
-		if stood {
-			hint += ", and whether the store runs; " + patience
-		} else {
-			hint = "is it running, under the same name or address? " + patience
-		}
+		hints = append(hints, m.awayHint(stood))
 	case m.lapsed >= awayTime:
 		why.Lapse = fmt.Sprintf("the store at %s was away for %v of that", m.port, m.lapsed.Round(time.Second))
+		fallthrough
+	default:
+		hints = m.missingHints(stood, why.Status.Another)
 	}
 	if other := m.beside.Load(); other != nil {
-		hint += fmt.Sprintf(" Job %.100q also meets at that port: were all nodes given the same job id?", *other)
+		hints = append(hints, fmt.Sprintf("Job %.100q also meets at that port: were all nodes given the same job id?", *other))
 	}
 	code, _ = m.tooLate(code)
-	return fail(code, hint, "rendezvous: %w", why)
+	return fail(code, sentences(hints), "rendezvous: %w", why)
+}
+
+// awayHint is what to do about a store that was away to the end; of a node that stood by, which may have been left behind.
+func (m *meeting) awayHint(stood bool) string {
+	patience := "--join-timeout"
+	if m.anew {
+		patience = "--rdzv-timeout"
+	}
+	patience += " says how long nodes wait for it"
+	if stood {
+		return "the job may have ended: see the log of its nodes, and whether the store runs; " + patience
+	}
+	return "is it running, under the same name or address? " + patience
+}
+
+// missingHints is where the others may be; of a node that stood by, or waits for another job, for which the line says it.
+func (m *meeting) missingHints(stood, another bool) (hints []string) {
+	switch {
+	case stood:
+		hints = append(hints, "the job may have ended: see the log of its nodes")
+	case !another:
+		hints = append(hints, "did the missing nodes start, and can they reach "+string(m.port)+"?")
+	}
+	if m.torchruns() {
+		hints = append(hints, "A torchrun meets in that store: it and muster do not see each other, so start either on all nodes.")
+	}
+	if why := m.astray(); why != "" && !stood && !another {
+		hints = append(hints, "This node hosts the meeting itself, "+why)
+	}
+	return hints
+}
+
+// sentences is a text of them.
+func sentences(all []string) string {
+	var b strings.Builder
+	for i, s := range all {
+		switch {
+		case i == 0:
+		case strings.HasSuffix(all[i-1], ".") || strings.HasSuffix(all[i-1], "?"):
+			b.WriteString(" ")
+		default:
+			b.WriteString(". ")
+		}
+		b.WriteString(s)
+	}
+	return b.String()
 }
 
 // torchruns reports whether a torchrun keeps its state in the store (C10dRendezvousBackend of torch.distributed.elastic), as where a job is half moved.

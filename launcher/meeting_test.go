@@ -319,6 +319,23 @@ func TestGivesUpBesideAnother(t *testing.T) {
 	}
 }
 
+// What a node is told to look at are whole sentences, whichever of them there are.
+func TestMissingHints(t *testing.T) {
+	m := &meeting{port: "h0:1", store: &store.Memory{}, plan: Plan{Called: "job"}}
+	if err := m.store.Set(t.Context(), "torch.rendezvous.job", nil); err != nil {
+		t.Fatal(err)
+	}
+	for want, c := range map[string][2]bool{
+		"did the missing nodes start, and can they reach h0:1? A torchrun meets in": {false, false},
+		"A torchrun meets in": {false, true},
+		"the job may have ended: see the log of its nodes. A torchrun meets in": {true, false},
+	} {
+		if got := sentences(m.missingHints(c[0], c[1])); !strings.HasPrefix(got, want) {
+			t.Errorf("%q is not %q", got, want)
+		}
+	}
+}
+
 // Nodes that torchrun was started on are not missing without a reason.
 func TestGivesUpBesideTorchrun(t *testing.T) {
 	for key, tells := range map[string]bool{"torch.rendezvous.job": true, "torch.rendezvous.none": true, "torch.rendezvous.other": false} {

@@ -18,7 +18,7 @@ func leaderOf(nodes int) *desk {
 	for n := range nodes {
 		w.Members = append(w.Members, job.Member{Node: job.Node{Name: s.Nodes[n].Name, Slots: 8}, First: 8 * n})
 	}
-	d := &desk{}
+	d := &desk{c: Config{First: keeper{}}}
 	d.show(standing{phase: report.Running, place: &framework.Place{World: w}, of: &w, state: &s, loop: time.Now()})
 	return d
 }

@@ -78,6 +78,7 @@ type keeper struct {
 
 func (k keeper) Keep(name string, data []byte) error { k.blobs[name] = data; return nil }
 func (k keeper) Drop(name string) error              { delete(k.blobs, name); return nil }
+func (keeper) Life() int                             { return 0 }
 
 // What a member tells again, as it was, is left a little later, with what else comes; what is of this node, or never told again, is not.
 func TestHaste(t *testing.T) {

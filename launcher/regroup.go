@@ -268,7 +268,7 @@ func (s *state) fenced() []any {
 	if wait <= 0 {
 		return nil
 	}
-	todo := []any{expire{0}, wake{wait}}
+	todo := []any{expire{0}}
 	if s.Fence > s.Now && s.Fence != s.Fenced {
 		s.Fenced = s.Fence
 		todo = append(todo, say{fmt.Sprintf("in %v no worker can live any more on a node that was lost; this node begins no round before that", (s.Fence - s.Now).Round(time.Second))})
@@ -353,7 +353,7 @@ func (s *state) admit(p policy) []any {
 	}
 	if wait := s.bide(p); s.Admit == 0 && wait > 0 {
 		s.Admit = s.Now + wait
-		return []any{wake{wait}}
+		return nil
 	} else if wait > 0 && s.Now < s.Admit {
 		return nil
 	}

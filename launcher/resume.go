@@ -25,9 +25,10 @@ func (s *state) resumed(p policy) []any {
 }
 
 // forgotten takes back what the agent that died had said of a standstill: the next begins to watch anew, and says so again if it lasts. A
-// member hears from its leader, which tells what it has said when it sees the member again.
+// member hears from its leader, which tells what it has said when it sees the member again. Where workers are being stopped nobody judges it any
+// more, and it is what the round ended of.
 func (s *state) forgotten(p policy) []any {
-	if s.Stall == nil {
+	if s.Stall == nil || s.Stopping {
 		return nil
 	}
 	if !s.leads() {
@@ -95,6 +96,9 @@ func (s *state) account(say func(news)) {
 		}
 	case s.Own != nil:
 		say(news{Kind: newsEnding, Verdict: s.Own})
+	}
+	if s.Wanted != nil {
+		say(news{Kind: newsEnding, Verdict: s.Wanted})
 	}
 	for _, f := range s.Down {
 		say(news{Kind: newsFailed, Failure: &f})
