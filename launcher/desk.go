@@ -270,6 +270,8 @@ func (s *state) phase() (phase, waits string) {
 		return report.Stopping, "the end of workers that may live on a node that was lost"
 	case s.Again && s.Rest > s.Now:
 		return report.Stopping, "the end of the pause after several failures in a row"
+	case s.Held > s.Now:
+		return report.Stopping, "whoever failed first to say so; no worker is stopped yet"
 	case s.Stopping:
 		return report.Stopping, s.unfinished()
 	case s.Started:

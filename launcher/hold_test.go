@@ -9,6 +9,7 @@ import (
 
 	"github.com/muster-run/muster/heartbeat"
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/report"
 )
 
 // A hold has its time, and who is stopped after it has its own, whatever else is waited for meanwhile: a node that is silent for a moment, in a world where
@@ -55,6 +56,20 @@ func TestHeldWhileANodeIsSilent(t *testing.T) {
 				t.Errorf("%+v\n%s", past, strings.Join(w.log, "\n"))
 			}
 		})
+	}
+}
+
+// Who asks meanwhile is told what is waited for.
+func TestStatusInAHold(t *testing.T) {
+	w := newWorld(t, 2).begin()
+	w.feed(0, echoed(0, 0))
+	for !w.states[1].Stopping && len(w.timers) > 0 {
+		w.step()
+	}
+	for n, s := range w.states {
+		if phase, waits := s.phase(); phase != report.Stopping || !strings.HasPrefix(waits, "whoever failed first") {
+			t.Errorf("node %d: %s, %q", n, phase, waits)
+		}
 	}
 }
 
