@@ -15,6 +15,7 @@ import (
 // Seen is what was found around the end of a worker. Its zero value is of a machine that shows nothing.
 type Seen struct {
 	Tail   []string // the worker's last lines, as many as are kept; the failure itself carries fewer
+	Ended  string   // the exception that ended its program, or the begin of its line; "": that is not known
 	OOM    OOM      // since the worker was started
 	Shared Space    // /dev/shm, right after the worker's end
 	Full   []Space  // what Disk found
@@ -30,7 +31,7 @@ func Explain(f job.Failure, s Seen) (found job.Evidence, hint string) {
 	if len(tail) == 0 {
 		tail = f.Tail
 	}
-	sig, known := Recognise(f.Exception, tail)
+	sig, known := Recognise(f.Exception, s.Ended, tail)
 	switch n := signal(f.Exit); {
 	case n == unix.SIGKILL:
 		return killed(s.OOM)

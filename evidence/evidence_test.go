@@ -322,7 +322,7 @@ func TestLinker(t *testing.T) {
 			t.Fatal(err)
 		}
 		out, err := exec.Command(path, "/dev/null").CombinedOutput()
-		if s, _ := Recognise("", tail(string(out))); err == nil || s.Kind != c.kind {
+		if s, _ := Recognise("", "", tail(string(out))); err == nil || s.Kind != c.kind {
 			t.Errorf("%s: %v, %s: %+v", c.kind, err, out, s)
 		}
 	}

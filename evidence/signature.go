@@ -20,9 +20,13 @@ type Signature struct {
 
 // Recognise looks for a known error in what a worker died of: its exception and its last lines, of which two hundred
 // are a good number, for C++ prints long stacks. What a process printed while it still ran well counts less than
-// what it died of, and a text that harmless lines have too counts in the latter alone.
-func Recognise(exception string, tail []string) (Signature, bool) {
+// what it died of, and a text that harmless lines have too counts in the latter alone. So does what it printed after the
+// exception that ended its program, where that is known: "": it is not.
+func Recognise(exception, ended string, tail []string) (Signature, bool) {
 	before, death, raised := split(tail)
+	if ended != "" {
+		before, death, raised = around(ended, tail)
+	}
 	death = append(death, strings.Split(exception, "\n")...)
 	if s, ok := search(death, func(r row) bool { return r.weight != wrapper }); ok {
 		return s, true
@@ -91,6 +95,27 @@ func split(tail []string) (before, death []string, raised bool) {
 	}
 	return lines[:at:at], code(lines[at:], raised), raised
 }
+
+// around is split where it is known what ended the program, by the begin of its line: libraries that are taken apart after that, and handlers of
+// atexit, print of what has become of others by then, with tracebacks of their own.
+func around(ended string, tail []string) (others, death []string, raised bool) {
+	for at := len(tail) - 1; at >= 0; at-- {
+		if !strings.HasPrefix(rankPrefix().ReplaceAllString(tail[at], ""), ended) {
+			continue
+		}
+		before, death, _ := split(tail[:at+1])
+		end := at + 1
+		for end < len(tail) && !logged().MatchString(rankPrefix().ReplaceAllString(tail[end], "")) {
+			end++
+		}
+		return append(before, tail[end:]...), append(death, tail[at+1:end]...), true
+	}
+	return tail, []string{ended}, true
+}
+
+// logged is how lines begin that are not of a message of several lines: those of glog, of c10's log (c10/util/Logging.cpp), with a date, of NCCL, of the C++
+// runtime, and what Python tells after the exception that ended a program (CPython Lib/traceback.py, Python/pylifecycle.c, Python/errors.c, Modules/atexitmodule.c).
+var logged = lazy.Regexp(`^(\[[A-Z]\d*[ \]]|[A-Z]\d{4,8} \d\d:|\d{4}-\d\d-\d\d[ T]\d\d:|\S+:\d+:\d+ \[\d+\] |terminate called|Fatal Python error|Traceback \(most recent call last\):|Exception ignored |Exception in thread|Error in )`)
 
 // rankPrefix is what torch puts before each line of a traceback: torch/distributed/distributed_c10d.py,
 // _get_exception_handler.

@@ -48,7 +48,7 @@ func tail(text string) []string {
 
 func TestRecogniseDeaths(t *testing.T) {
 	for name, d := range deaths(t) {
-		s, ok := Recognise("", tail(d[1]))
+		s, ok := Recognise("", "", tail(d[1]))
 		if !ok || s.Kind != d[0] {
 			t.Errorf("%s: %q by %q, want %q", name, s.Kind, s.Line, d[0])
 		}
@@ -106,20 +106,20 @@ func TestRecogniseNothingElse(t *testing.T) {
 		if filepath.Base(path) == "lines.txt" {
 			continue
 		}
-		if s, ok := Recognise("", tail(text(t, path))); ok {
+		if s, ok := Recognise("", "", tail(text(t, path))); ok {
 			t.Errorf("%s: %+v", path, s)
 		}
 	}
 	lines := tail(text(t, "testdata/none/lines.txt"))
 	for _, line := range lines {
-		if s, ok := Recognise(line, []string{line}); ok {
+		if s, ok := Recognise(line, "", []string{line}); ok {
 			t.Errorf("%q: %+v", line, s)
 		}
 	}
-	if s, ok := Recognise("", lines); ok {
+	if s, ok := Recognise("", "", lines); ok {
 		t.Errorf("all lines: %+v", s)
 	}
-	if s, ok := Recognise("", nil); ok {
+	if s, ok := Recognise("", "", nil); ok {
 		t.Errorf("nothing at all: %+v", s)
 	}
 }
@@ -155,7 +155,32 @@ func TestRecogniseInContext(t *testing.T) {
 		if c.tail != "" {
 			lines = tail(c.tail)
 		}
-		if s, _ := Recognise(c.exception, lines); s.Kind != c.want {
+		if s, _ := Recognise(c.exception, "", lines); s.Kind != c.want {
+			t.Errorf("%s: %q by %q, want %q", name, s.Kind, s.Line, c.want)
+		}
+	}
+}
+
+// What a program printed after the exception that ended it, of what became of the others by then, does not explain that exception, unless it says the same itself.
+func TestRecogniseAfterItsEnd(t *testing.T) {
+	const (
+		bug  = "[rank1]: Traceback (most recent call last):\n[rank1]:   File \"t.py\", line 7\n[rank1]: ValueError: the real bug"
+		jax  = "\nE1128 16:00:01.123456  812 coordination_service_agent.cc:410] Polled an error from coordination service (this can be an error from this or another task).\nF1128 16:00:01.123456  812 client.h:80] Terminating process because the JAX distributed service detected fatal errors."
+		nccl = "\n[rank1]:[E1128 16:00:01.1 ProcessGroupNCCL.cpp:607] NCCL communicator was aborted on rank 1."
+		exit = "\nException ignored in atexit callback <function destroy>:\nTraceback (most recent call last):\n  File \"t.py\", line 9\nRuntimeError: [./gloo/transport/tcp/pair.cc:589] Connection closed by peer [10.0.0.1]:54445"
+		peer = "Traceback (most recent call last):\n  File \"t.py\", line 7\ntorch.distributed.DistBackendError: NCCL error in: x.cpp:1, unhandled system error, NCCL version 2.29\nncclSystemError: System call failed.\nLast error:\nsocketProgress: Connection closed by remote peer n1<41670>"
+	)
+	for name, c := range map[string]struct{ ended, tail, want string }{
+		"the coordination service's abort": {"ValueError: the real bug", bug + jax, ""},
+		"and nobody knows what ended it":   {"", bug + jax, "peer-gone"},
+		"a communicator's":                 {"ValueError: the real bug", bug + nccl, ""},
+		"a handler of atexit":              {"ValueError: the real bug", bug + exit, ""},
+		"its line is cut":                  {"ValueError: the re", bug + nccl, ""},
+		"its lines are lost":               {"ValueError: the real bug", strings.TrimPrefix(nccl, "\n"), ""},
+		"a peer's end in several lines":    {"torch.distributed.DistBackendError: NCCL error in: x.cpp:1", peer + nccl, "peer-gone"},
+		"and a crash in its own":           {"ValueError: the real bug", bug + "\ndouble free or corruption (!prev)", "heap"},
+	} {
+		if s, _ := Recognise("", c.ended, tail(c.tail)); s.Kind != c.want {
 			t.Errorf("%s: %q by %q, want %q", name, s.Kind, s.Line, c.want)
 		}
 	}
@@ -178,7 +203,7 @@ func TestFits(t *testing.T) {
 func BenchmarkRecognise(b *testing.B) {
 	lines := strings.Split(strings.Repeat("step 12 of 400: loss 1.234, 812 samples per second, all is well\n", 200), "\n")
 	for b.Loop() {
-		Recognise("ValueError: bad batch", lines)
+		Recognise("ValueError: bad batch", "", lines)
 	}
 }
 

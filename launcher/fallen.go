@@ -136,7 +136,7 @@ func (o *observer) fell(e fell) {
 		Node: o.c.Host.Hostname, Group: o.node, Rank: e.rank, LocalRank: e.rank - o.firstRank(e.rank), Restarts: e.life, PID: e.pid, Exit: exit,
 		At: at.Round(0), Exception: o.falls.scene.hidden().Line(cmp.Or(recorded, said.Raised), exceptionText), Step: max(said.Steps, said.Optimizer),
 	}
-	o.falls.scene.explain(&f, nil)
+	o.falls.scene.explain(&f, said.Raised, nil)
 	f.Echo = f.Echo || toldToStop(exit)
 	o.blame(cause{At: at.Sub(o.began), Node: o.node, Failure: &f})
 	o.tellFailure(f, at)

@@ -42,15 +42,15 @@ func (r *round) untrained(e worker.Exit) job.Exit {
 	return job.Exit{Code: job.ExitUsage}
 }
 
-// exception is what a worker failed of, as far as it said so, in a file or by its last lines.
-func (r *round) exception(e worker.Exit, life int) string {
+// exception is what a worker failed of, as far as it said so, in a file, on its page or by its last lines.
+func (r *round) exception(e worker.Exit, ended string, life int) string {
 	if why := r.refusal(e.Task.Rank, e.Task.LocalRank); why != "" {
 		return why
 	}
 	how, dir := r.plan.Framework, r.roundDir(life)
-	text, ok := reachFor(r.scene.files, func() string { return how.Exception(dir, e.Task.LocalRank, e.Tail) })
+	text, ok := reachFor(r.scene.files, func() string { return how.Exception(dir, e.Task.LocalRank, ended, e.Tail) })
 	if !ok {
-		return how.Exception("", e.Task.LocalRank, e.Tail)
+		return how.Exception("", e.Task.LocalRank, ended, e.Tail)
 	}
 	return text
 }

@@ -645,18 +645,17 @@ func (r *round) failure(e worker.Exit) *job.Failure {
 	f := r.blame(e.Task.Rank, e.Task.LocalRank)
 	hidden := r.scene.hidden()
 	f.PID, f.Exit, f.At, f.Ago, f.Tail = e.PID, e.Exit, e.At, time.Since(e.At), lastLines(hidden, e.Tail)
-	f.Exception = hidden.Line(r.exception(e, f.Restarts), exceptionText)
-	if ago := r.watch.program(e.Task.LocalRank).ago; ago > f.Ago { // when it failed counts, and not how long Python took to end
-		f.At, f.Ago = f.At.Add(f.Ago-ago), ago
+	end := r.watch.program(e.Task.LocalRank)
+	f.Exception = hidden.Line(r.exception(e, end.raised, f.Restarts), exceptionText)
+	if end.ago > f.Ago { // when it failed counts, and not how long Python took to end
+		f.At, f.Ago = f.At.Add(f.Ago-end.ago), end.ago
 	}
-	raised := r.programs[e.Task.LocalRank].raised
-	doomed := e.Exit.Sent && e.Exit.Signal != 0 && raised != ""
+	doomed := e.Exit.Sent && e.Exit.Signal != 0 && r.programs[e.Task.LocalRank].raised != ""
 	if doomed {
 		f.Exit = job.Exit{Code: 1} // as it was about to
-		f.Exception = cmp.Or(f.Exception, hidden.Line(raised, exceptionText))
 	}
 	f.Step = r.watch.step(e.Task.LocalRank)
-	r.scene.explain(f, e.Tail)
+	r.scene.explain(f, end.raised, e.Tail)
 	r.pmi.explain(f, e)
 	if doomed && f.Echo {
 		f.Exit = e.Exit

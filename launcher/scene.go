@@ -31,14 +31,15 @@ func openScene(c Config) scene {
 	return scene{memory, before, disks, sync.OnceValue(func() report.Mask { return report.NewMask(c.Environ) }), new(reach)}
 }
 
-// explain adds to a failure what its end means, as far as the worker's last lines and this machine tell, and hides secrets in it.
-func (s scene) explain(f *job.Failure, tail []string) {
-	sig, _ := evidence.Recognise(f.Exception, tail)
+// explain adds to a failure what its end means, as far as the worker's last lines and this machine tell, and hides secrets in it. ended is the exception that ended
+// its program, as its page tells; "": of none, or that is not known.
+func (s scene) explain(f *job.Failure, ended string, tail []string) {
+	sig, _ := evidence.Recognise(f.Exception, ended, tail)
 	f.Echo = sig.Consequence
 	after, _ := s.memory.Read()
 	full, _ := reachFor(s.files, func() []evidence.Space { return evidence.Disk(s.disks...) })
 	found, hint := evidence.Explain(*f, evidence.Seen{
-		Tail: tail, OOM: after.Since(s.before), Shared: evidence.SharedMemory(), Full: full,
+		Tail: tail, Ended: ended, OOM: after.Since(s.before), Shared: evidence.SharedMemory(), Full: full,
 	})
 	if found.Kind == sig.Kind && f.Exception == "" && sig.Line != "" { // which library, which argument
 		found.Text += ": " + s.hidden().Line(sig.Line, exceptionText)
