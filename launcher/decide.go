@@ -10,6 +10,7 @@ import (
 
 	"github.com/muster-run/muster/heartbeat"
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/lazy"
 )
 
 // This file is the judgement of the run loop. It is pure: what happened comes in as an event with its time, what
@@ -39,7 +40,8 @@ const (
 	// echoTime is for whoever failed first to end, before workers get TERM on account of others who say that it is gone: a handler of
 	// its exception may run, and by TERM it would end without a word.
 	echoTime  = 5 * time.Second
-	deathTime = time.Second // from KILL to the word that nothing is left
+	deathTime = time.Second     // from KILL to the word that nothing is left
+	hushTime  = 4 * time.Second // from a node's last word to the word that it is silent, of whose end all may speak
 )
 
 // stopFor is how workers are stopped for a verdict: with time for a checkpoint when nobody failed, which a hold says that somebody has.
@@ -296,7 +298,7 @@ func (s *state) success(p policy) string {
 // failed notes a worker of this node that ended badly. A worker that we stopped ended as it should, unless it had an
 // error of its own: a rank whose peers notice first that it is gone may take its time to end.
 func (s *state) failed(p policy, f job.Failure) []any {
-	stopped := f.Exit.Sent && (f.Exit.Signal != 0 || f.Exception == "" || f.Echo)
+	stopped := f.Exit.Sent && (f.Exit.Signal != 0 || f.Exception == "" || f.Echo || ofSignal().MatchString(f.Exception))
 	if stopped || s.Verdict != nil || s.Order != "" || s.Next != nil {
 		return nil
 	}
@@ -318,6 +320,9 @@ func (s *state) failed(p policy, f job.Failure) []any {
 	}
 	return append(todo, s.stopOrHold(p)...)
 }
+
+// ofSignal is how an exception looks that a handler of the signal raised with which workers are told to end.
+var ofSignal = lazy.Regexp(`(?i)\bSIG(TERM|INT)\b|signals?:? ?(15|2)\b|^KeyboardInterrupt`)
 
 // heard is the leader's: something went wrong somewhere. All are stopped at once; who is to blame is said when
 // older news had the time to arrive, for one rank that fails makes the others fail a moment later, and louder.
@@ -378,7 +383,7 @@ func (s *state) unhold(p policy) []any {
 	if s.Held == 0 || s.echoes() && s.Now < s.Held && !s.Asked && !slices.ContainsFunc(s.Nodes, leaves) {
 		return nil
 	}
-	s.Vain = s.echoes() && s.Now >= s.Held
+	s.Vain = s.echoes() && s.Now >= s.Held && p.StopTimeout > 0
 	return s.release(p)
 }
 
@@ -511,6 +516,9 @@ func (s *state) settled(p policy) []any {
 		}
 		return s.conclude(p, *s.Own)
 	case !goOn:
+		if s.Asked && s.Own != nil && v.First != nil && v.First.Echo {
+			v.Sentence += "; before it was known which, " + s.Own.Sentence
+		}
 		return append(s.accuseFailed(p, v.First), s.conclude(p, s.inAll(p, v))...)
 	}
 	s.laid(v)
@@ -552,7 +560,7 @@ func (s *state) awaitsFirst(p policy) bool {
 		return false
 	}
 	if s.Slow == 0 {
-		s.Slow = max(s.Now, s.Held) + p.StopTimeout + deathTime
+		s.Slow = max(s.Now, s.Held) + max(p.StopTimeout+deathTime, hushTime)
 	}
 	return s.Now < s.Slow
 }
@@ -644,7 +652,7 @@ func (s *state) judge(p policy, causes []cause) job.Verdict {
 // who were stopped when they had been waited for in vain.
 func (s *state) suspects(but int) (who, hint string) {
 	var well, stopped []job.Ended
-	for _, e := range s.ranks() {
+	for _, e := range slices.SortedFunc(slices.Values(s.ranks()), func(a, b job.Ended) int { return cmp.Compare(a.Rank, b.Rank) }) {
 		switch {
 		case e.Rank == but || e.Group < 0 || e.Group >= len(s.Nodes):
 		case endedWell(e):
@@ -675,7 +683,7 @@ func endedWell(e job.Ended) bool { return e.Over || e.Exit.OK() && !e.Late && !e
 
 // wasStopped reports whether a worker ended only because it was told to.
 func wasStopped(e job.Ended) bool {
-	return e.Exit.Sent && !e.Raised && (e.Exit.Signal != 0 || e.Exit.Code == 0)
+	return e.Exit.Sent && !e.Raised && (e.Exit.Signal != 0 || e.Exit.Code == 0 || e.Exit.Code == job.ExitTERM)
 }
 
 // hadEnded is what is said of those who had ended well.

@@ -271,3 +271,54 @@ func TestStoppedByAnOlderRelease(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 }
+
+// What a handler of the signal does with which workers are stopped is no failure: who was first is still whoever had to be stopped without one.
+func TestHandlersInVain(t *testing.T) {
+	for what, exit := range map[string]job.Exit{"Term: got SIGTERM": {Code: 1, Sent: true}, "torch.SignalException: Process 7 got signal: 15": {Code: 1, Sent: true}, "KeyboardInterrupt": {Code: 130, Sent: true}, "": {Code: job.ExitTERM, Sent: true}} {
+		w := newWorld(t, 2).begin()
+		w.deaf[0], w.deaf[1] = true, true
+		w.feed(0, echoed(0, 0))
+		handled := failure(1, 0, exit)
+		handled.Failure.Exception = what
+		handled.Worker.Exit = exit
+		w.later(1, 5100*time.Millisecond, handled)
+		w.later(0, 5200*time.Millisecond, finished{Worker: ended(0, 1, job.Exit{Signal: 15, Sent: true})})
+		w.later(0, 5300*time.Millisecond, emptied{})
+		w.later(1, 5300*time.Millisecond, emptied{})
+		w.run()
+		who := "rank 1 on host-0 (node 0, local rank 1) had not failed, and was stopped"
+		if what == "" {
+			who = "ranks 1 on host-0, 2 on host-1 had not failed, and were stopped"
+		}
+		w.all(1, "rank 0", who)
+	}
+}
+
+// A job that is told to stop while it is not known who was first says so.
+func TestToldToStopBeforeItIsKnown(t *testing.T) {
+	w := newWorld(t, 2).begin()
+	w.feed(0, echoed(0, 0))
+	w.later(1, time.Second, signalled{syscall.SIGTERM})
+	w.run()
+	w.all(1, "rank 0", "; before it was known which, node 1 (host-1) was told to stop by SIGTERM; all 2 nodes stopped")
+}
+
+// Nobody was waited for where workers get no time, so nobody is named for that; and a node of whose end the others may speak is waited for until its silence shows.
+func TestNoHoldWithoutTime(t *testing.T) {
+	for _, silent := range []bool{false, true} {
+		w := newWorld(t, 3)
+		w.policy.StopTimeout = 0
+		w.begin()
+		w.feed(0, echoed(0, 0))
+		if silent {
+			w.cutOff(2, false)
+			w.later(0, 3*time.Second, noticed{Node: 2, What: "silent", Quiet: 3 * time.Second})
+			w.later(0, 10*time.Second, lost{Node: 2, Why: "silent", Quiet: 10 * time.Second})
+		}
+		w.run()
+		v := w.states[0].Verdict
+		if lost := v.Class == job.Lost; lost != silent || strings.Contains(v.Sentence, "had not failed") {
+			t.Errorf("silent %v: %+v", silent, v)
+		}
+	}
+}
