@@ -24,6 +24,9 @@ type Signature struct {
 // exception that ended its program, where that is known: "": it is not.
 func Recognise(exception, ended string, tail []string) (Signature, bool) {
 	before, death, raised := split(tail)
+	if ended == "" {
+		ended = lastRaised(tail)
+	}
 	if ended != "" {
 		before, death, raised = around(ended, tail)
 	}
@@ -112,6 +115,28 @@ func around(ended string, tail []string) (others, death []string, raised bool) {
 	}
 	return tail, []string{ended}, true
 }
+
+// lastRaised is the line of the last exception, where a native library's log goes on right below it: it ended the program, most likely, and no Python has run since.
+// It is not taken where it may be how a collective tells of others' end, whatever its words.
+func lastRaised(tail []string) string {
+	line := func(i int) string { return rankPrefix().ReplaceAllString(tail[i], "") }
+	for i := len(tail) - 2; i > 0 && !begins(line(i)); i-- {
+		if below := strings.HasPrefix(line(i-1), "    "); !below || !raisedLine().MatchString(line(i)) { // a frame's source, or its marks
+			continue
+		}
+		if native().MatchString(line(i+1)) && !ofCollective().MatchString(line(i)) {
+			return line(i)
+		}
+		break
+	}
+	return ""
+}
+
+var (
+	native       = lazy.Regexp(`^([A-Z]\d{4,8} \d\d:|\[[A-Z]\d* |\[[A-Z]\]|terminate called|Fatal Python error)`)
+	raisedLine   = lazy.Regexp(`^[A-Za-z_][A-Za-z0-9_.]*(: |$)`)
+	ofCollective = lazy.Regexp(`^(RuntimeError|[^:]*(XlaRuntimeError|JaxRuntimeError|Dist\w*Error|UnavailableError|AbortedError|InternalError|CancelledError|ConnectionError|ConnectionResetError|BrokenPipeError))\b`)
+)
 
 // logged is how lines begin that are not of a message of several lines: those of glog, of c10's log (c10/util/Logging.cpp), with a date, of NCCL, of the C++
 // runtime, and what Python tells after the exception that ended a program (CPython Lib/traceback.py, Python/pylifecycle.c, Python/errors.c, Modules/atexitmodule.c).

@@ -164,15 +164,19 @@ func TestRecogniseInContext(t *testing.T) {
 // What a program printed after the exception that ended it, of what became of the others by then, does not explain that exception, unless it says the same itself.
 func TestRecogniseAfterItsEnd(t *testing.T) {
 	const (
-		bug  = "[rank1]: Traceback (most recent call last):\n[rank1]:   File \"t.py\", line 7\n[rank1]: ValueError: the real bug"
-		jax  = "\nE1128 16:00:01.123456  812 coordination_service_agent.cc:410] Polled an error from coordination service (this can be an error from this or another task).\nF1128 16:00:01.123456  812 client.h:80] Terminating process because the JAX distributed service detected fatal errors."
-		nccl = "\n[rank1]:[E1128 16:00:01.1 ProcessGroupNCCL.cpp:607] NCCL communicator was aborted on rank 1."
-		exit = "\nException ignored in atexit callback <function destroy>:\nTraceback (most recent call last):\n  File \"t.py\", line 9\nRuntimeError: [./gloo/transport/tcp/pair.cc:589] Connection closed by peer [10.0.0.1]:54445"
-		peer = "Traceback (most recent call last):\n  File \"t.py\", line 7\ntorch.distributed.DistBackendError: NCCL error in: x.cpp:1, unhandled system error, NCCL version 2.29\nncclSystemError: System call failed.\nLast error:\nsocketProgress: Connection closed by remote peer n1<41670>"
+		bug    = "[rank1]: Traceback (most recent call last):\n[rank1]:   File \"t.py\", line 7\n[rank1]: ValueError: the real bug"
+		source = "Traceback (most recent call last):\n  File \"t.py\", line 7, in <module>\n    f()\nValueError: the real bug"
+		jax    = "\nE1128 16:00:01.123456  812 coordination_service_agent.cc:410] Polled an error from coordination service (this can be an error from this or another task).\nF1128 16:00:01.123456  812 client.h:80] Terminating process because the JAX distributed service detected fatal errors."
+		nccl   = "\n[rank1]:[E1128 16:00:01.1 ProcessGroupNCCL.cpp:607] NCCL communicator was aborted on rank 1."
+		exit   = "\nException ignored in atexit callback <function destroy>:\nTraceback (most recent call last):\n  File \"t.py\", line 9\nRuntimeError: [./gloo/transport/tcp/pair.cc:589] Connection closed by peer [10.0.0.1]:54445"
+		peer   = "Traceback (most recent call last):\n  File \"t.py\", line 7\ntorch.distributed.DistBackendError: NCCL error in: x.cpp:1, unhandled system error, NCCL version 2.29\nncclSystemError: System call failed.\nLast error:\nsocketProgress: Connection closed by remote peer n1<41670>"
 	)
 	for name, c := range map[string]struct{ ended, tail, want string }{
 		"the coordination service's abort": {"ValueError: the real bug", bug + jax, ""},
-		"and nobody knows what ended it":   {"", bug + jax, "peer-gone"},
+		"and nobody knows what ended it":   {"", bug + jax, "peer-gone"}, // its source was not to be had: it may stand anywhere
+		"but the end of its traceback":     {"", source + jax, ""},
+		"and went on":                      {"", source + "\nstep 7" + jax, "peer-gone"},
+		"and a collective's exception":     {"", strings.Replace(source, "ValueError", "jaxlib.XlaRuntimeError", 1) + jax, "peer-gone"},
 		"a communicator's":                 {"ValueError: the real bug", bug + nccl, ""},
 		"a handler of atexit":              {"ValueError: the real bug", bug + exit, ""},
 		"its line is cut":                  {"ValueError: the re", bug + nccl, ""},

@@ -71,6 +71,7 @@ type watch struct {
 	apart    apart      // what was said of workers that are not in this world
 	arrivals *arrivals  // at Horovod's rendezvous; nil: there is none, or another node knows
 	nested   nested     // real launchers below workers
+	departs  departing  // workers that have failed and do not end
 	foreign  bool       // they are another launcher's, and their world is what they say
 	lags     lags       // of whom it was said that the others wait for it
 	lagged   bool       // they waited for somebody when that was last looked at
@@ -423,6 +424,9 @@ func (w *watch) own(now time.Time) (beats []job.Beat, ended []int) {
 		w.had(local, s)
 		w.does.note(local, s)
 		pages = append(pages, s)
+		if text := w.departs.note(first+local, s, now); text != "" {
+			w.c.Log.Warn(text)
+		}
 		b := beatOf(first+local, local, pid, s, clock)
 		b.Stack, b.Second = stacks[local], second(s, clock, now)
 		if said != nil {
