@@ -56,11 +56,17 @@ func (d *desk) inside(rank *int) (any, error) {
 func notHere(w job.World, group, rank int) error {
 	at, ok := w.MemberOf(rank)
 	if !ok {
-		return fmt.Errorf("rank %d: the world has ranks 0 to %d", rank, w.Size()-1)
+		return fmt.Errorf("rank %d: the world has %s", rank, ranksFrom(0, w.Size()))
 	}
 	me := w.Members[group]
-	return fmt.Errorf("rank %d runs on node %d (%s); this is node %d (%s), with ranks %d to %d", rank, at, w.Members[at].Name,
-		group, me.Name, me.First, me.First+me.Slots-1)
+	return fmt.Errorf("rank %d runs on node %d (%s); this is node %d (%s), with %s", rank, at, w.Members[at].Name, group, me.Name, ranksFrom(me.First, me.Slots))
+}
+
+func ranksFrom(first, count int) string {
+	if count == 1 {
+		return fmt.Sprintf("rank %d alone", first)
+	}
+	return fmt.Sprintf("ranks %d to %d", first, first+count-1)
 }
 
 // debug shows what each worker is given, where that is what the run is for: all of the first one's, and of the others
