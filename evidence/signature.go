@@ -23,13 +23,10 @@ type Signature struct {
 // what it died of, and a text that harmless lines have too counts in the latter alone. So does what it printed after the
 // exception that ended its program, where that is known: "": it is not.
 func Recognise(exception, ended string, tail []string) (Signature, bool) {
-	before, death, raised := split(tail)
-	if ended == "" {
-		ended = lastRaised(tail)
-	}
-	if ended != "" {
-		before, death, raised = around(ended, tail)
-	}
+	lines := stripped(tail)
+	end, known := ownEnd(ended, lines)
+	before, death, raised := split(lines[:end])
+	before, raised = append(before, lines[end:]...), raised || known
 	death = append(death, strings.Split(exception, "\n")...)
 	if s, ok := search(death, func(r row) bool { return r.weight != wrapper }); ok {
 		return s, true
@@ -78,12 +75,14 @@ const shortDeath = 5
 
 // split parts the last lines of a process in those of its life and those of its death: from the traceback that
 // began its end, with those that led to it. Lines of source code are left out: they say what may be raised.
-func split(tail []string) (before, death []string, raised bool) {
-	lines := make([]string, len(tail))
-	for i, line := range tail {
-		lines[i] = rankPrefix().ReplaceAllString(line, "")
-	}
-	at := len(lines)
+func split(lines []string) (before, death []string, raised bool) {
+	at, raised := deathAt(lines)
+	return lines[:at:at], code(lines[at:], raised), raised
+}
+
+// deathAt is where that is.
+func deathAt(lines []string) (at int, raised bool) {
+	at = max(0, len(lines)-shortDeath)
 	for i := len(lines) - 1; i >= 0; i-- {
 		if !begins(lines[i]) {
 			continue
@@ -93,57 +92,19 @@ func split(tail []string) (before, death []string, raised bool) {
 			break
 		}
 	}
-	if !raised {
-		at = max(0, len(lines)-shortDeath)
-	}
-	return lines[:at:at], code(lines[at:], raised), raised
+	return at, raised
 }
 
-// around is split where it is known what ended the program, by the begin of its line: libraries that are taken apart after that, and handlers of
-// atexit, print of what has become of others by then, with tracebacks of their own.
-func around(ended string, tail []string) (others, death []string, raised bool) {
-	for at := len(tail) - 1; at >= 0; at-- {
-		if !strings.HasPrefix(rankPrefix().ReplaceAllString(tail[at], ""), ended) {
-			continue
-		}
-		before, death, _ := split(tail[:at+1])
-		end := at + 1
-		for end < len(tail) && !logged().MatchString(rankPrefix().ReplaceAllString(tail[end], "")) {
-			end++
-		}
-		return append(before, tail[end:]...), append(death, tail[at+1:end]...), true
-	}
-	return tail, []string{ended}, true
-}
-
-// lastRaised is the line of the last exception, where a native library's log goes on right below it: it ended the program, most likely, and no Python has run since.
-// It is not taken where it may be how a collective tells of others' end, whatever its words.
-func lastRaised(tail []string) string {
-	line := func(i int) string { return rankPrefix().ReplaceAllString(tail[i], "") }
-	for i := len(tail) - 2; i > 0 && !begins(line(i)); i-- {
-		if below := strings.HasPrefix(line(i-1), "    "); !below || !raisedLine().MatchString(line(i)) { // a frame's source, or its marks
-			continue
-		}
-		if native().MatchString(line(i+1)) && !ofCollective().MatchString(line(i)) {
-			return line(i)
-		}
-		break
-	}
-	return ""
-}
-
-var (
-	native       = lazy.Regexp(`^([A-Z]\d{4,8} \d\d:|\[[A-Z]\d* |\[[A-Z]\]|terminate called|Fatal Python error)`)
-	raisedLine   = lazy.Regexp(`^[A-Za-z_][A-Za-z0-9_.]*(: |$)`)
-	ofCollective = lazy.Regexp(`^(RuntimeError|[^:]*(XlaRuntimeError|JaxRuntimeError|Dist\w*Error|UnavailableError|AbortedError|InternalError|CancelledError|ConnectionError|ConnectionResetError|BrokenPipeError))\b`)
-)
-
-// logged is how lines begin that are not of a message of several lines: those of glog, of c10's log (c10/util/Logging.cpp), with a date, of NCCL, of the C++
-// runtime, and what Python tells after the exception that ended a program (CPython Lib/traceback.py, Python/pylifecycle.c, Python/errors.c, Modules/atexitmodule.c).
-var logged = lazy.Regexp(`^(\[[A-Z]\d*[ \]]|[A-Z]\d{4,8} \d\d:|\d{4}-\d\d-\d\d[ T]\d\d:|\S+:\d+:\d+ \[\d+\] |terminate called|Fatal Python error|Traceback \(most recent call last\):|Exception ignored |Exception in thread|Error in )`)
-
-// rankPrefix is what torch puts before each line of a traceback: torch/distributed/distributed_c10d.py,
+// stripped is lines without what torch puts before each one of a traceback: torch/distributed/distributed_c10d.py,
 // _get_exception_handler.
+func stripped(tail []string) []string {
+	lines := make([]string, len(tail))
+	for i, line := range tail {
+		lines[i] = rankPrefix().ReplaceAllString(line, "")
+	}
+	return lines
+}
+
 var rankPrefix = lazy.Regexp(`^\[rank\d+\]: ?`)
 
 func begins(line string) bool {

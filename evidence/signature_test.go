@@ -168,6 +168,7 @@ func TestRecogniseAfterItsEnd(t *testing.T) {
 		source = "Traceback (most recent call last):\n  File \"t.py\", line 7, in <module>\n    f()\nValueError: the real bug"
 		jax    = "\nE1128 16:00:01.123456  812 coordination_service_agent.cc:410] Polled an error from coordination service (this can be an error from this or another task).\nF1128 16:00:01.123456  812 client.h:80] Terminating process because the JAX distributed service detected fatal errors."
 		nccl   = "\n[rank1]:[E1128 16:00:01.1 ProcessGroupNCCL.cpp:607] NCCL communicator was aborted on rank 1."
+		spawn  = "Traceback (most recent call last):\n  File \"t.py\", line 7\ntorch.multiprocessing.spawn.ProcessRaisedException: \n\n-- Process 1 terminated with the following error:\nTraceback (most recent call last):\n  File \"t.py\", line 9\n"
 		exit   = "\nException ignored in atexit callback <function destroy>:\nTraceback (most recent call last):\n  File \"t.py\", line 9\nRuntimeError: [./gloo/transport/tcp/pair.cc:589] Connection closed by peer [10.0.0.1]:54445"
 		peer   = "Traceback (most recent call last):\n  File \"t.py\", line 7\ntorch.distributed.DistBackendError: NCCL error in: x.cpp:1, unhandled system error, NCCL version 2.29\nncclSystemError: System call failed.\nLast error:\nsocketProgress: Connection closed by remote peer n1<41670>"
 	)
@@ -182,6 +183,14 @@ func TestRecogniseAfterItsEnd(t *testing.T) {
 		"its line is cut":                  {"ValueError: the re", bug + nccl, ""},
 		"its lines are lost":               {"ValueError: the real bug", strings.TrimPrefix(nccl, "\n"), ""},
 		"a peer's end in several lines":    {"torch.distributed.DistBackendError: NCCL error in: x.cpp:1", peer + nccl, "peer-gone"},
+		"another process's traceback":      {"torch.multiprocessing.spawn.ProcessRaisedException: ", spawn + "RuntimeError: [./gloo/transport/tcp/pair.cc:589] Connection closed by peer [10.0.0.1]:54445", "peer-gone"},
+		"and its full GPU":                 {"torch.multiprocessing.spawn.ProcessRaisedException: ", spawn + "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "gpu-memory"},
+		"a line of another thread's in it": {"torch.distributed.DistBackendError: NCCL error in: x.cpp:1", strings.Replace(peer, "\nLast", "\nn0:12:34 [0] NCCL INFO comm 0x1 rank 0\nLast", 1), "peer-gone"},
+		"JAX's, in whatever words":         {"jaxlib.xla_extension.XlaRuntimeError: INTERNAL: Failed to complete all kernels", strings.Replace(source, "ValueError: the real bug", "jaxlib.xla_extension.XlaRuntimeError: INTERNAL: Failed to complete all kernels", 1) + jax, "peer-gone"},
+		"a TimeoutError, and no page":      {"", strings.Replace(source, "ValueError", "TimeoutError", 1) + jax, "peer-gone"},
+		"its RuntimeError":                 {"RuntimeError: the real bug", strings.Replace(bug, "ValueError", "RuntimeError", 1) + jax, ""},
+		"without its module":               {"torch.own.Error: the", strings.Replace(bug, "ValueError", "Error", 1) + exit, ""},
+		"with a tab":                       {"ValueError: the?real bug?", strings.Replace(bug, "the real", "the\treal", 1) + exit, ""},
 		"and a crash in its own":           {"ValueError: the real bug", bug + "\ndouble free or corruption (!prev)", "heap"},
 	} {
 		if s, _ := Recognise("", c.ended, tail(c.tail)); s.Kind != c.want {
@@ -221,5 +230,15 @@ func TestCausesAreDocumented(t *testing.T) {
 	}
 	if rows := strings.Count(doc, "\n| `"); rows != len(kinds) {
 		t.Errorf("docs/causes.md has %d kinds, there are %d", rows, len(kinds))
+	}
+}
+
+// What it says it failed of is in those lines alone.
+func TestOwn(t *testing.T) {
+	lines := strings.Split("Traceback (most recent call last):\n  a\n[rank0]: ValueError: bad batch\nof two lines\nException ignored in atexit callback:\nTraceback (most recent call last):\n  b\nRuntimeError: y", "\n")
+	for ended, want := range map[string]int{"": 8, "ValueError: bad": 4, "ValueError?bad batch?": 4, "KeyError: 1": 8} {
+		if own, known := Own(ended, lines); len(own) != want || known != (want == 4) {
+			t.Errorf("%q: %q, %v", ended, own, known)
+		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -16,28 +15,14 @@ import (
 const maxErrorFile = 1 << 20
 
 // Exception says in a line what a worker's script failed of, as far as it said so: in its error file, else in the
-// Python traceback among its last lines of output. errorDir is that of its Place; "": there is none. ended is the begin of the line of the exception that
-// ended its program, after which others may have come; "": that is not known.
-func (f Framework) Exception(errorDir string, local int, ended string, tail []string) string {
+// Python traceback among its last lines of output. errorDir is that of its Place; "": there is none.
+func (f Framework) Exception(errorDir string, local int, tail []string) string {
 	if errorDir != "" {
 		if text := Recorded(errorFile(errorDir, local)); text != "" {
 			return text
 		}
 	}
-	if ended != "" {
-		return whole(ended, tail)
-	}
 	return traceback(tail)
-}
-
-// whole is the line among the last ones that begins so: the begin, where it is not there.
-func whole(begin string, lines []string) string {
-	for _, text := range slices.Backward(lines) {
-		if text = prefixed().ReplaceAllString(text, ""); strings.HasPrefix(text, begin) {
-			return text
-		}
-	}
-	return begin
 }
 
 // errorFile is where torch's @record leaves the exception of the worker with this local rank, under torchrun's name.

@@ -23,16 +23,6 @@ func TestTraceback(t *testing.T) {
 	}
 }
 
-// What ended a program is known to its page, in the first 128 bytes.
-func TestEnded(t *testing.T) {
-	lines := strings.Split("Traceback (most recent call last):\n  a\n[rank0]: ValueError: bad batch\nException ignored in atexit callback:\nTraceback (most recent call last):\n  b\nRuntimeError: y", "\n")
-	for ended, want := range map[string]string{"": "RuntimeError: y", "ValueError: bad": "ValueError: bad batch", "KeyError: 1": "KeyError: 1"} {
-		if got := torch.Exception("", 0, ended, lines); got != want {
-			t.Errorf("%q: %q, want %q", ended, got, want)
-		}
-	}
-}
-
 // What torch's @record writes, and what some plugins write instead.
 func TestRecorded(t *testing.T) {
 	dir := t.TempDir()
@@ -49,7 +39,7 @@ func TestRecorded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := torch.Exception(dir, 0, "", nil); got != want {
+		if got := torch.Exception(dir, 0, nil); got != want {
 			t.Errorf("%s: %q, want %q", text, got, want)
 		}
 	}

@@ -206,7 +206,7 @@ func (s *state) newRound(number int) {
 	s.Start, s.Started, s.Left, s.Empty = nil, false, 0, false
 	s.Stopping, s.Causes, s.Own, s.Wanted, s.Again, s.Counted, s.Ranks, s.Fate = false, nil, nil, nil, false, false, nil, 0
 	s.Order, s.Paused, s.Stall, s.Reached = "", false, nil, unheard
-	s.Held, s.Vain, s.Slow, s.Mends, s.Down, s.Mended, s.Stragglers = 0, false, 0, nil, nil, 0, nil
+	s.Held, s.Vain, s.Slow, s.Settle, s.Mends, s.Down, s.Mended, s.Stragglers = 0, false, 0, 0, nil, nil, 0, nil
 	for i, n := range s.Nodes {
 		if n.Ends || n.Done || n.Clear || n.Ranks != nil { // the leader's: a member hears little of others
 			n = s.edit(i)
@@ -339,8 +339,8 @@ func (s *state) heard(p policy, c cause) []any {
 	case p.leaves():
 		return s.leftRunning(p, c)
 	case len(s.Causes) > 1 && first && !s.Again: // the one that was waited for; news of an older one may still be on their way
-		s.Slow = 0
-		return []any{settle{settleTime}}
+		s.Slow, s.Settle = 0, s.Now+settleTime
+		return nil
 	case len(s.Causes) > 1:
 		return nil
 	}
@@ -399,7 +399,7 @@ func (s *state) release(p policy) []any {
 // alarm wakes the judgement when the first of what it waits for is over: there is one clock for all.
 func (s *state) alarm() []any {
 	at := time.Duration(0)
-	for _, t := range []time.Duration{s.Held, s.Fate, s.Slow, s.Fence, s.Rest, s.Admit} {
+	for _, t := range []time.Duration{s.Held, s.Fate, s.Slow, s.Settle, s.Fence, s.Rest, s.Admit} {
 		if t > s.Now && (at == 0 || t < at) {
 			at = t
 		}
@@ -549,8 +549,12 @@ func again(why string, number, most int) string {
 
 // undecided reports whether what was first may still turn out to be something else, and is waited for.
 func (s *state) undecided(p policy) (todo []any, must bool) {
+	if s.Now < s.Settle && !s.allClear() {
+		return nil, true
+	}
+	slow := s.awaitsFirst(p)
 	todo, must = s.awaitsSilent(p)
-	return todo, s.awaitsFirst(p) || must
+	return todo, must || slow
 }
 
 // awaitsFirst reports whether all that is known says that it followed from another's end, and who that was may still say so: it may take its time, until it is
@@ -588,7 +592,7 @@ func (s *state) awaitsSilent(p policy) (todo []any, must bool) {
 // weigh looks again when that may be known, and whether workers were left to run for long enough.
 func (s *state) weigh(p policy) []any {
 	todo := s.unhold(p)
-	if s.Fate == 0 && s.Slow == 0 {
+	if s.Fate == 0 && s.Slow == 0 && s.Settle == 0 {
 		return todo
 	}
 	return append(todo, s.settled(p)...)

@@ -78,6 +78,7 @@ type state struct {
 	Admit      time.Duration  `json:"admit,omitempty"`      // the leader's: when they are let in; 0: they are not
 	Fate       time.Duration  `json:"fate,omitempty"`       // the leader's: until then it waits to learn what became of silent nodes; 0: it does not
 	Slow       time.Duration  `json:"slow,omitempty"`       // the leader's: until then it waits for who was first to end; 0: it does not
+	Settle     time.Duration  `json:"settle,omitempty"`     // the leader's: until then news may come of an older cause than the one that was waited for; 0: it was not
 	Fence      time.Duration  `json:"fence,omitempty"`      // until then workers may live on a lost node
 	Fenced     time.Duration  `json:"fenced,omitempty"`     // the same, as it was said
 	Rest       time.Duration  `json:"rest,omitempty"`       // until then there is no other round, after several that failed

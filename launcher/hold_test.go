@@ -206,11 +206,15 @@ func TestOrderInAHold(t *testing.T) {
 		"an older failure": {older, 5 * time.Millisecond, 7, "rank 5"},
 		"a node that died": {death{}, -20 * time.Millisecond, job.ExitRetry, "node 2 (host-2) was lost"},
 	} {
-		for _, held := range []bool{false, true} {
-			w := newWorld(t, 3).begin()
+		for held := range 3 { // and 2: a node is silent for a moment meanwhile
+			w := newWorld(t, 4).begin()
 			w.now = 10 * time.Second
-			if held {
+			if held > 0 {
 				w.feed(0, echoed(0, 0))
+			}
+			if held > 1 {
+				w.later(0, 100*time.Millisecond, noticed{Node: 3, What: "silent", Quiet: 3 * time.Second})
+				w.later(0, time.Second, noticed{Node: 3, What: "heard again"})
 			}
 			w.later(1, 2*time.Second, failure(1, 0, job.Exit{Code: 1}))
 			w.later(2, 2*time.Second+c.after, c.event)

@@ -278,7 +278,7 @@ func (o *observer) sit() {
 		asking: make(chan struct{}, 1), clashed: map[string]bool{},
 		c: o.c, workers: func() []int { return slices.Clone(pids) }, world: job.World{ID: o.plan.Spec.ID, Members: []job.Member{{Node: o.plan.Spec.Self}}},
 		foreign: true, pages: pages, judge: o.judge, does: &together{}, tail: func(int) []string { return nil }, ras: o.ras, began: time.Now(),
-		dirs: o.c.evidenceDir(o.out.Dir), spare: filepath.Join(o.out.Dir, "evidence"),
+		departs: departing{}, hidden: o.falls.scene.hidden, dirs: o.c.evidenceDir(o.out.Dir), spare: filepath.Join(o.out.Dir, "evidence"),
 		over: make([]exited, slots), stacks: make([][]string, slots), counts: make([]uint64, slots),
 	}
 	if o.with != nil {

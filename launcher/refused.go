@@ -1,11 +1,13 @@
 package launcher
 
 import (
+	"cmp"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"strconv"
 
+	"github.com/muster-run/muster/evidence"
 	"github.com/muster-run/muster/framework"
 	"github.com/muster-run/muster/job"
 	"github.com/muster-run/muster/worker"
@@ -47,10 +49,14 @@ func (r *round) exception(e worker.Exit, ended string, life int) string {
 	if why := r.refusal(e.Task.Rank, e.Task.LocalRank); why != "" {
 		return why
 	}
-	how, dir := r.plan.Framework, r.roundDir(life)
-	text, ok := reachFor(r.scene.files, func() string { return how.Exception(dir, e.Task.LocalRank, ended, e.Tail) })
-	if !ok {
-		return how.Exception("", e.Task.LocalRank, ended, e.Tail)
+	tail, known := evidence.Own(ended, e.Tail)
+	if ended != "" && !known { // its lines are elsewhere, and these of something else
+		tail = nil
 	}
-	return text
+	how, dir := r.plan.Framework, r.roundDir(life)
+	text, ok := reachFor(r.scene.files, func() string { return how.Exception(dir, e.Task.LocalRank, tail) })
+	if !ok {
+		text = how.Exception("", e.Task.LocalRank, tail)
+	}
+	return cmp.Or(text, ended)
 }

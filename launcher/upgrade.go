@@ -2,12 +2,12 @@ package launcher
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -50,7 +50,8 @@ func (d *desk) upgrade(ctx context.Context, path string) (any, error) {
 
 // predecessor is the agent from which this one takes over, by what became of it.
 func (c Config) predecessor() string {
-	if c.First.Life() > 0 && string(c.First.Legacy().Blobs[keptWay]) == strconv.Itoa(c.First.Life()-1) {
+	var who int
+	if json.Unmarshal(c.First.Legacy().Blobs[keptWay], &who) == nil && who == c.First.Life()-1 {
 		return "the agent that made way"
 	}
 	return "an agent that died"

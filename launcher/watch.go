@@ -20,6 +20,7 @@ import (
 	"github.com/muster-run/muster/launcher/gpus"
 	"github.com/muster-run/muster/output"
 	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/report"
 	"github.com/muster-run/muster/witness"
 )
 
@@ -43,9 +44,10 @@ type watch struct {
 	health  *health                  // nil: nothing of this machine is looked at
 	tail    func(local int) []string // a worker's last lines
 	rhythms func(context.Context, []bool) ([]output.Rhythm, error)
-	dirs    string // where evidence is written,
-	spare   string // or, if it cannot be, in the run's private directory, which goes with the run
-	ras     string // where NCCL's own watch answers; "": there is none
+	dirs    string             // where evidence is written,
+	hidden  func() report.Mask // of the environment's secrets
+	spare   string             // or, if it cannot be, in the run's private directory, which goes with the run
+	ras     string             // where NCCL's own watch answers; "": there is none
 	began   time.Time
 	found   chan any // what follows from a look, for the run loop
 
@@ -125,7 +127,7 @@ func (r *round) newWatch() *watch {
 	slots := len(r.group.PIDs())
 	w := &watch{
 		c: r.c, workers: r.group.PIDs, world: r.session.World, group: r.session.Rank, round: r.state.Round, before: r.state.Marks.Before, pages: r.pages, pulse: r.line.pulse, does: r.line.does, fleet: r.line.fleet,
-		tail: r.group.Tail, rhythms: r.group.Rhythms, unsaid: make([]bool, slots), dirs: r.c.evidenceDir(r.run), spare: filepath.Join(r.run, "evidence"), ras: r.h.RAS, began: time.Now(), found: make(chan any),
+		tail: r.group.Tail, departs: departing{}, hidden: r.scene.hidden, rhythms: r.group.Rhythms, unsaid: make([]bool, slots), dirs: r.c.evidenceDir(r.run), spare: filepath.Join(r.run, "evidence"), ras: r.h.RAS, began: time.Now(), found: make(chan any),
 		asking: make(chan struct{}, 1), clashed: map[string]bool{}, over: make([]exited, slots), stacks: make([][]string, slots), counts: make([]uint64, slots),
 	}
 	w.pmi, w.arrivals, w.apart.elsewhere = r.pmi, r.arrivals, r.plan.Framework.PMI || r.plan.Framework.Rendezvous
@@ -425,7 +427,7 @@ func (w *watch) own(now time.Time) (beats []job.Beat, ended []int) {
 		w.does.note(local, s)
 		pages = append(pages, s)
 		if text := w.departs.note(first+local, s, now); text != "" {
-			w.c.Log.Warn(text)
+			w.c.Log.Warn(w.hidden().Line(text, exceptionText))
 		}
 		b := beatOf(first+local, local, pid, s, clock)
 		b.Stack, b.Second = stacks[local], second(s, clock, now)

@@ -90,7 +90,9 @@ func upgrade(a *agent, path string) error {
 			time.Sleep(insistPause)
 		}
 	}
-	if other := strings.Contains(text, " muster "+after.Version+" "); !other || after.Version == before.Version && after.Life != before.Life+1 {
+	asked := strings.Contains(text, " muster "+after.Version+" ")
+	old := after.Version == before.Version && after.Life != before.Life+1 // the same again, after another one that did not begin
+	if !asked || old {
 		return &launcher.Error{Code: absent, Err: fmt.Errorf("%s did not begin, or cannot read what the agent left: muster %s goes on, pid %d", path, report.Plain(after.Version), after.PID)}
 	}
 	fmt.Printf("muster %s goes on, pid %d\n", report.Plain(after.Version), after.PID)
