@@ -62,6 +62,10 @@ var prefixed = lazy.Regexp(`^\[rank\d+\]: ?`)
 // Lib/traceback.py, TracebackException).
 var unparsed = lazy.Regexp(`^  File ".*", line \d+$`)
 
+// original begins a traceback in the message of an exception: that of a process which loaded data, or of a thread, where the other was raised anew
+// (torch/_utils.py, ExceptionWrapper).
+const original = "Original Traceback (most recent call last):"
+
 // traceback returns the line that ends the last Python traceback among lines. Lines of standard output may stand
 // anywhere between those of the traceback.
 func traceback(lines []string) string {
@@ -69,7 +73,7 @@ func traceback(lines []string) string {
 	for _, text := range lines {
 		text = prefixed().ReplaceAllString(text, "")
 		switch {
-		case strings.HasPrefix(text, "Traceback (most recent call last):"), unparsed().MatchString(text):
+		case strings.HasPrefix(text, "Traceback (most recent call last):"), strings.HasPrefix(text, original), unparsed().MatchString(text):
 			inside = true
 		case inside && exceptionLine().MatchString(text):
 			found, inside = text, false

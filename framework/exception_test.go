@@ -15,7 +15,8 @@ func TestTraceback(t *testing.T) {
 		"[rank1]: Traceback (most recent call last):\n[rank1]:   File \"x\"\n[rank1]: ValueError: bad batch": "ValueError: bad batch",
 		"Traceback (most recent call last):\n  a\nKeyError: 'x'\n\nDuring handling of the above exception, another exception occurred:\n\n" +
 			"Traceback (most recent call last):\n  b\nRuntimeError: y": "RuntimeError: y",
-		"  File \"/job/train.py\", line 9\n    print((1\n         ^\nSyntaxError: '(' was never closed": "SyntaxError: '(' was never closed",
+		"Traceback (most recent call last):\n  File \"x\"\nKeyError: Caught KeyError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n  File \"y\"\n    f()\nKeyError: 'bad-sample-26'\n": "KeyError: 'bad-sample-26'",
+		"  File \"/job/train.py\", line 9\n    print((1\n         ^\nSyntaxError: '(' was never closed":                                                                                                                "SyntaxError: '(' was never closed",
 	} {
 		if got := traceback(strings.Split(text, "\n")); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)

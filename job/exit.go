@@ -181,7 +181,11 @@ func (f Failure) String() string {
 		fmt.Fprintf(&b, ", pid %d", f.PID)
 	}
 	fmt.Fprintf(&b, ") %s", f.Exit)
-	if f.Exception != "" {
+	switch {
+	case f.Exception == "":
+	case f.Caught:
+		b.WriteString(" after it had caught " + f.Exception)
+	default:
 		b.WriteString(": " + f.Exception)
 	}
 	for _, e := range f.Evidence {

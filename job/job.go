@@ -328,6 +328,7 @@ type Failure struct {
 	Ago       time.Duration `json:"ago"`                 // between its end and the telling, by the teller's own clock
 	At        time.Time     `json:"at"`                  // of its end, by its own node's clock, which other nodes do not share
 	Exception string        `json:"exception,omitempty"` // what the script said it failed of, in a line
+	Caught    bool          `json:"caught,omitempty"`    // it went on from that, and ended in another way
 	Tail      []string      `json:"tail,omitempty"`      // its last lines of output
 	Evidence  []Evidence    `json:"evidence,omitempty"`  // what else was found
 	Hint      string        `json:"hint,omitempty"`      // what to do

@@ -3,8 +3,10 @@ package launcher
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"slices"
 	"strings"
 
@@ -112,7 +114,8 @@ func (m *meeting) openEtcd(ctx context.Context, members []string) error {
 		return fail(code, "does it run, and is the endpoint right?",
 			"no etcd at %s within %v: %s", m.port, within, cmp.Or(show.state(), "no answer"))
 	default:
-		return fail(job.ExitStore, "--etcd-cacert, --etcd-cert, --etcd-key and --etcd-user say how it is entered, or etcdctl's variables",
+		code, _ := m.tooLate(job.ExitStore)
+		return fail(code, "--etcd-cacert, --etcd-cert, --etcd-key and --etcd-user say how it is entered, or etcdctl's variables",
 			"etcd at %s: %w", m.port, err)
 	}
 	if m.c.LocalAddr == "" {
@@ -134,6 +137,10 @@ func (m *meeting) useEtcd(members []string, waiting func(because string)) (err e
 	m.store, err = m.c.OpenEtcd(EtcdJob{
 		Etcd: m.c.etcd(), Members: members, ID: m.spec.ID, Agent: m.spec.Self.Incarnation, Again: m.c.takesOver(), Log: m.c.Log, Waiting: waiting,
 	})
+	if err != nil && m.c.upgraded() {
+		m.c.Log.Error(fmt.Sprintf("cannot take over: %v", err))
+		os.Exit(job.ExitInternal) // without a goodbye
+	}
 	return err
 }
 

@@ -44,19 +44,17 @@ func (r *round) untrained(e worker.Exit) job.Exit {
 	return job.Exit{Code: job.ExitUsage}
 }
 
-// exception is what a worker failed of, as far as it said so, in a file, on its page or by its last lines.
-func (r *round) exception(e worker.Exit, ended string, life int) string {
+// exception is what a worker failed of, as far as it said so, in a file, on its page or by its last lines; told: not by those alone.
+func (r *round) exception(e worker.Exit, ended string, life int) (text string, told bool) {
 	if why := r.refusal(e.Task.Rank, e.Task.LocalRank); why != "" {
-		return why
+		return why, true
 	}
 	tail, known := evidence.Own(ended, e.Tail)
 	if ended != "" && !known { // its lines are elsewhere, and these of something else
 		tail = nil
 	}
 	how, dir := r.plan.Framework, r.roundDir(life)
-	text, ok := reachFor(r.scene.files, func() string { return how.Exception(dir, e.Task.LocalRank, tail) })
-	if !ok {
-		text = how.Exception("", e.Task.LocalRank, tail)
-	}
-	return cmp.Or(text, ended)
+	recorded, _ := reachFor(r.scene.files, func() string { return how.Exception(dir, e.Task.LocalRank, nil) })
+	text = cmp.Or(recorded, how.Exception("", e.Task.LocalRank, tail), ended)
+	return text, recorded != "" || ended != ""
 }

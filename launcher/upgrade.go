@@ -50,11 +50,17 @@ func (d *desk) upgrade(ctx context.Context, path string) (any, error) {
 
 // predecessor is the agent from which this one takes over, by what became of it.
 func (c Config) predecessor() string {
-	var who int
-	if json.Unmarshal(c.First.Legacy().Blobs[keptWay], &who) == nil && who == c.First.Life()-1 {
+	if c.upgraded() {
 		return "the agent that made way"
 	}
 	return "an agent that died"
+}
+
+// upgraded reports whether this agent is the first of the program for which another one made way. Where it finds that it cannot go on, the first process has that one.
+func (c Config) upgraded() bool {
+	var who int
+	old := c.First.Legacy()
+	return old != nil && json.Unmarshal(old.Blobs[keptWay], &who) == nil && who == c.First.Life()-1
 }
 
 // tried runs "path version" and returns what it says.

@@ -332,6 +332,7 @@ func (w *watch) peak() uint64 {
 type programEnd struct {
 	over   bool
 	raised string        // the exception of which it has ended; "": of none
+	caught bool          // of none, which is known: whatever it told of, it went on from that
 	ago    time.Duration // for how long its interpreter has been about to end since; 0 without an exception
 }
 
@@ -340,10 +341,10 @@ func (w *watch) program(local int) programEnd {
 		return programEnd{}
 	}
 	s := w.read(local)
-	if !s.Over {
-		return programEnd{}
+	end := programEnd{over: s.Over, caught: s.PID != 0 && s.Raised == ""}
+	if s.Over || s.Exiting {
+		end.raised = s.Raised
 	}
-	end := programEnd{over: true, raised: s.Raised}
 	if s.Exiting && s.Raised != "" {
 		end.ago = max(w.senses.clock()-s.Helper, 0)
 	}

@@ -17,12 +17,12 @@ func etcdOpener() func(launcher.EtcdJob) (store.Store, error) { return openEtcd 
 
 func openEtcd(j launcher.EtcdJob) (store.Store, error) {
 	o := etcdstore.Options{
-		Endpoints: j.Members, User: j.User, Password: j.Password, Prefix: j.Prefix + "/" + url.PathEscape(j.ID) + "/", Name: j.Agent, Again: j.Again, CertFile: j.Cert,
+		Endpoints: j.Members, User: j.User, Password: j.Password, Prefix: j.Prefix + "/" + url.PathEscape(j.ID) + "/", Name: j.Agent, Again: j.Again,
 		Log: j.Log, Waiting: j.Waiting,
 	}
 	if j.TLS || strings.HasPrefix(j.Members[0], "https://") || j.CACert+j.Cert+j.Key != "" {
-		var err error
-		if o.TLS, err = etcdstore.TLS(j.CACert, j.Cert, j.Key); err != nil {
+		o.TLS = &etcdstore.Files{Authorities: j.CACert, Cert: j.Cert, Key: j.Key}
+		if _, err := o.TLS.Config(); err != nil && !j.Again { // a world that runs needs no etcd
 			return nil, &launcher.Error{Code: job.ExitUsage, Err: err, Hint: "see --etcd-cacert, --etcd-cert and --etcd-key, or etcdctl's variables"}
 		}
 	}

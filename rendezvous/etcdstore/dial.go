@@ -3,10 +3,8 @@ package etcdstore
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -24,6 +22,7 @@ const (
 	tryTime   = 2 * time.Second  // for an answer to the first request
 	loginTime = 5 * time.Second  // for user and password
 	pingTime  = 10 * time.Second // without a word until a member is asked for one,
+	whyTime   = 5 * time.Second  // until it is asked again why none is reached
 	pongTime  = 5 * time.Second  // and until another one is used instead
 )
 
@@ -42,16 +41,21 @@ func (s *Store) connect(ctx context.Context) (err error) {
 	return err
 }
 
-// watch tells why when no member can be reached any more.
+// watch tells why when no member can be reached any more, and again every whyTime, for the reason may change while that lasts.
 func (s *Store) watch() {
 	conn := s.client.ActiveConnection()
-	for state := conn.GetState(); conn.WaitForStateChange(s.closing, state); {
-		if state = conn.GetState(); state != connectivity.TransientFailure {
+	for s.closing.Err() == nil {
+		state := conn.GetState()
+		if state != connectivity.TransientFailure {
+			conn.WaitForStateChange(s.closing, state)
 			continue
 		}
 		if err := s.try(s.closing, s.client); uncertain(err) {
 			s.tell(because(err))
 		}
+		ctx, cancel := context.WithTimeout(s.closing, whyTime)
+		conn.WaitForStateChange(ctx, state)
+		cancel()
 	}
 }
 
@@ -69,8 +73,12 @@ func (s *Store) unlock() { <-s.turn }
 
 // dial waits until etcd answers, or says that it never will.
 func (s *Store) dial(ctx context.Context) (*clientv3.Client, error) {
+	conf, err := s.secure(ctx)
+	if err != nil {
+		return nil, err
+	}
 	c := clientv3.Config{
-		Endpoints: s.Endpoints, TLS: s.TLS, MaxCallRecvMsgSize: maxAnswer, Logger: zap.NewNop(),
+		Endpoints: s.Endpoints, TLS: conf, MaxCallRecvMsgSize: maxAnswer, Logger: zap.NewNop(),
 		DialKeepAliveTime: pingTime, DialKeepAliveTimeout: pongTime,
 		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{BaseDelay: firstPause, Multiplier: 2, Jitter: 0.5, MaxDelay: lastPause}, MinConnectTimeout: pongTime,
@@ -89,6 +97,23 @@ func (s *Store) dial(ctx context.Context) (*clientv3.Client, error) {
 	client.Close() // one that knows of a user waits for its login without a word of what it waits for
 	c.Username, c.Password, c.DialTimeout = s.User, s.Password, loginTime
 	return s.login(ctx, c)
+}
+
+// secure reads how TLS is spoken. Who takes over from somebody that could waits until it can be read: it may be being written.
+func (s *Store) secure(ctx context.Context) (*tls.Config, error) {
+	if s.TLS == nil {
+		return nil, nil
+	}
+	for tries := 0; ; tries++ {
+		conf, err := s.TLS.Config()
+		if err == nil || !s.Again {
+			return conf, err
+		}
+		s.tell(err.Error())
+		if !pause(ctx, tries) {
+			return nil, ctx.Err()
+		}
+	}
 }
 
 // login waits until etcd has an answer to user and password: it is slow with them when many come at once, and has none without a leader.
@@ -149,7 +174,7 @@ func (s *Store) asked(err error) string {
 	switch {
 	case strings.HasPrefix(why, "remote error: tls: ") && s.outOfDate() != "":
 		return fmt.Sprintf("%s (%s)", why, s.outOfDate())
-	case strings.HasPrefix(why, "remote error: tls: ") && s.TLS != nil && len(s.TLS.Certificates) > 0:
+	case strings.HasPrefix(why, "remote error: tls: ") && s.TLS != nil && s.TLS.Cert != "":
 		return why + " (does it trust the authority of this node's certificate?)"
 	case strings.HasPrefix(why, "remote error: tls: "):
 		return why + " (does it ask for a certificate of this node's?)"
@@ -163,15 +188,19 @@ func (s *Store) asked(err error) string {
 
 // outOfDate says when the certificate of this node is valid that is not so now; "": it is, or there is none.
 func (s *Store) outOfDate() string {
-	if s.TLS == nil || len(s.TLS.Certificates) == 0 || s.TLS.Certificates[0].Leaf == nil {
+	if s.TLS == nil || s.TLS.Cert == "" {
 		return ""
 	}
-	c, now := s.TLS.Certificates[0].Leaf, time.Now()
+	pair, err := s.TLS.pair()
+	if err != nil || pair.Leaf == nil {
+		return ""
+	}
+	c, now := pair.Leaf, time.Now()
 	switch {
 	case now.After(c.NotAfter):
-		return fmt.Sprintf("the certificate in %s ran out at %s", s.CertFile, c.NotAfter.Format(time.RFC3339))
+		return fmt.Sprintf("the certificate in %s ran out at %s", s.TLS.Cert, c.NotAfter.Format(time.RFC3339))
 	case now.Before(c.NotBefore):
-		return fmt.Sprintf("the certificate in %s is valid from %s", s.CertFile, c.NotBefore.Format(time.RFC3339))
+		return fmt.Sprintf("the certificate in %s is valid from %s", s.TLS.Cert, c.NotBefore.Format(time.RFC3339))
 	}
 	return ""
 }
@@ -234,33 +263,4 @@ func silent(cause string) bool {
 // hopeless reports whether the two sides of TLS do not go together, which time does not change.
 func hopeless(why string) bool {
 	return strings.Contains(why, "tls: ") || strings.Contains(why, "x509: ")
-}
-
-// TLS is how an etcd is spoken to that speaks TLS: files of the authorities that may vouch for it ("": the system's), and of the
-// certificate and key with which we show who we are ("": we need not).
-func TLS(authorities, cert, key string) (*tls.Config, error) {
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
-	if authorities != "" {
-		pem, err := os.ReadFile(authorities)
-		if err != nil {
-			return nil, fmt.Errorf("authorities: %w", err)
-		}
-		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s holds no certificate in PEM", authorities)
-		}
-	}
-	switch {
-	case cert == "" && key == "":
-		return c, nil
-	case key == "":
-		return nil, fmt.Errorf("certificate %q without its key", cert)
-	case cert == "":
-		return nil, fmt.Errorf("key %q without its certificate", key)
-	}
-	pair, err := tls.LoadX509KeyPair(cert, key)
-	if err != nil {
-		return nil, fmt.Errorf("certificate %q and its key %q: %w", cert, key, err)
-	}
-	c.Certificates = []tls.Certificate{pair}
-	return c, nil
 }

@@ -16,7 +16,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -48,10 +47,9 @@ const (
 
 // Options say which etcd it is, and whose store in it.
 type Options struct {
-	Endpoints      []string    // HOST:PORT of its members; some are enough
-	TLS            *tls.Config // nil: plain text
-	CertFile       string      // where its certificate is from, for people
-	User, Password string      // "": none are asked for
+	Endpoints      []string // HOST:PORT of its members; some are enough
+	TLS            *Files   // nil: plain text
+	User, Password string   // "": none are asked for
 
 	Prefix string        // of all the store's keys, for instance "/muster/job7/"
 	Name   string        // of this user among those of the store; "": a random one
@@ -213,14 +211,18 @@ func (s *Store) run(ctx context.Context, call func(ctx context.Context) error) e
 // noRoom is told of an etcd whose alarm NOSPACE is on: it takes no more until somebody has made room, and says so.
 const noRoom = "its database is full; etcdctl compact, defrag and alarm disarm make room"
 
-// roomy runs a call until etcd has room for what it writes: somebody may make some, as somebody may start one that is away.
+// roomy runs a call until etcd has room for it: somebody may make some, as somebody may start one that is away, and who asked too much of it may go.
 func (s *Store) roomy(ctx context.Context, call func(ctx context.Context) error) error {
 	for tries := 0; ; tries++ {
 		err := call(ctx)
-		if !errors.Is(err, rpctypes.ErrNoSpace) {
+		switch {
+		case errors.Is(err, rpctypes.ErrNoSpace):
+			s.tell(noRoom)
+		case errors.Is(err, rpctypes.ErrTooManyRequests):
+			s.tell(because(err))
+		default:
 			return err
 		}
-		s.tell(noRoom)
 		if !pause(ctx, tries) {
 			return err
 		}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -472,12 +474,8 @@ func TestRefused(t *testing.T) {
 				}
 			}
 			if c.tls[0] != "" {
-				var err error
-				if o.TLS, err = TLS(c.tls[0], c.tls[1], c.tls[2]); err != nil {
-					t.Fatal(err)
-				}
+				o.TLS = &Files{c.tls[0], c.tls[1], c.tls[2]}
 			}
-			o.CertFile = c.tls[1]
 			s := New(o)
 			defer s.Close()
 			err := s.Set(ctx, "k", nil)
@@ -647,7 +645,7 @@ func TestHalfOfAPair(t *testing.T) {
 		{"", "/tls.crt", "", `certificate "/tls.crt" without its key`},
 		{"", "", "/tls.key", `key "/tls.key" without its certificate`},
 	} {
-		if _, err := TLS(c.authorities, c.cert, c.key); err == nil || err.Error() != c.want {
+		if _, err := (Files{c.authorities, c.cert, c.key}).Config(); err == nil || err.Error() != c.want {
 			t.Errorf("%v, want %s", err, c.want)
 		}
 	}
@@ -709,5 +707,62 @@ func TestWaitsForRoom(t *testing.T) {
 	}
 	if got, err := s.Get(ctx, "key"); err != nil || string(got) != "value" {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// Certificates are replaced while a job runs: each connection shows the one that is there by then, and who takes over waits for one.
+func TestCertificateIsReplaced(t *testing.T) {
+	t.Parallel()
+	e, certs := etcdtest.StartTLS(t)
+	dir := t.TempDir()
+	files := Files{certs.CA, filepath.Join(dir, "cert"), filepath.Join(dir, "key")}
+	put := func(cert, key string) {
+		for to, from := range map[string]string{files.Cert: cert, files.Key: key} {
+			b, err := os.ReadFile(from)
+			if err == nil {
+				err = os.WriteFile(to, b, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	told := make(chan string, 1000)
+	hears := func(words ...string) {
+		t.Helper()
+		for late := time.After(patience); ; {
+			select {
+			case text := <-told:
+				if slices.ContainsFunc(words, func(word string) bool { return strings.Contains(text, word) }) {
+					return
+				}
+			case <-late:
+				t.Fatalf("%q is not told", words)
+			}
+		}
+	}
+	o := options(e, "/p/")
+	o.TLS, o.Again, o.Waiting = &files, true, func(because string) { told <- because }
+	s := open(t, o)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	done := make(chan error, 1)
+	set := func() { done <- s.Set(ctx, "k", nil) }
+	go set()
+	hears("no such file")
+	for range 2 {
+		put(certs.Cert, certs.Key)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		put(certs.OldCert, certs.OldKey)
+		e.Members[0].Kill()
+		e.Members[0].Start()
+		go set()
+		hears("tls: bad certificate", "broken pipe", "reset by peer", "connection closed") // it hangs up when it has looked at ours
+	}
+	put(certs.Cert, certs.Key)
+	if err := <-done; err != nil {
+		t.Fatal(err)
 	}
 }
