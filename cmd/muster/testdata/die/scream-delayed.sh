@@ -9,5 +9,5 @@
 # python: debian
 # delay: 100ms
 # exception: ValueError: bad sample 4711
-# says: exited with code 1: ValueError: bad sample 4711; all 2 nodes stopped; exit 1
+# says: exited with code 1 after it had caught ValueError: bad sample 4711; all 2 nodes stopped; exit 1
 CULPRIT=2 exec nsenter --net="$OUTSIDE" "$PYTHON_EXEC" -u "$DIE/scream.py"

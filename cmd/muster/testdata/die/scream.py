@@ -5,7 +5,7 @@
 # exit: 1
 # python: debian newest
 # exception: ValueError: bad sample 4711
-# says: exited with code 1: ValueError: bad sample 4711; all 2 nodes stopped; exit 1
+# says: exited with code 1 after it had caught ValueError: bad sample 4711; all 2 nodes stopped; exit 1
 import os
 import sys
 import traceback
