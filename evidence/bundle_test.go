@@ -234,20 +234,19 @@ func TestWriteBesideLinks(t *testing.T) {
 
 // The evidence is to be kept where the job's data is, and that file system is dead.
 func TestWriteToTheDead(t *testing.T) {
-	dir, err := os.MkdirTemp("", "dead")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := t.TempDir()
+	var done <-chan error
 	t.Cleanup(func() {
-		for end := time.Now().Add(time.Minute); os.RemoveAll(dir) != nil && time.Now().Before(end); { // what was given up may still write
-			time.Sleep(time.Millisecond)
+		if done != nil {
+			<-done // what was given up is let go, and writes no more
 		}
 	})
 	dead(t, filepath.Join(dir, "a/round-0-20261122T001502Z/n/x"))
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err = Bundle{Job: "a", Node: "n", At: at, Pieces: []Piece{{Name: "x", Text: "y"}}}.Write(ctx, dir)
-	if err == nil || !strings.Contains(err.Error(), "the file system may be dead") {
+	var to string
+	to, done = Bundle{Job: "a", Node: "n", At: at, Pieces: []Piece{{Name: "x", Text: "y"}}}.begin(ctx, dir)
+	if err := await(ctx, to, done); err == nil || !strings.Contains(err.Error(), "the file system may be dead") {
 		t.Error(err)
 	}
 	if _, err := (Bundle{Job: "a"}).Write(t.Context(), "/proc/no"); err == nil || !strings.HasPrefix(err.Error(), "write evidence: mkdir /proc/no") {

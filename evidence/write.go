@@ -21,15 +21,25 @@ const writeLimit = 5 * time.Second
 func (b Bundle) Write(ctx context.Context, dir string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeLimit)
 	defer cancel()
+	to, done := b.begin(ctx, dir)
+	return to, await(ctx, to, done)
+}
+
+// begin writes in a goroutine of its own, which a dead file system may hold for ever.
+func (b Bundle) begin(ctx context.Context, dir string) (to string, done <-chan error) {
 	below := filepath.Join(plain(b.Job), fmt.Sprintf("round-%d-%s", b.Round, b.At.UTC().Format("20060102T150405Z")), plain(b.Node))
-	to := filepath.Join(dir, below)
-	done := make(chan error, 1)
-	go func() { done <- b.write(ctx, dir, below) }()
+	ended := make(chan error, 1)
+	go func() { ended <- b.write(ctx, dir, below) }()
+	return filepath.Join(dir, below), ended
+}
+
+// await is the end of that, or of ctx.
+func await(ctx context.Context, to string, done <-chan error) error {
 	select {
 	case err := <-done:
-		return to, err
+		return err
 	case <-ctx.Done():
-		return to, fmt.Errorf("write evidence to %s: it takes too long, the file system may be dead: %w", to, context.Cause(ctx))
+		return fmt.Errorf("write evidence to %s: it takes too long, the file system may be dead: %w", to, context.Cause(ctx))
 	}
 }
 

@@ -647,13 +647,11 @@ func (r *round) failure(e worker.Exit) *job.Failure {
 	f.PID, f.Exit, f.At, f.Ago, f.Tail = e.PID, e.Exit, e.At, time.Since(e.At), lastLines(hidden, e.Tail)
 	end := r.watch.program(e.Task.LocalRank)
 	exception, told := r.exception(e, end.raised, f.Restarts)
-	switch {
-	case told:
-	case e.Exit.Killed() && e.Exit.Signal != int(syscall.SIGABRT): // no exception ends a process so: it went on from what its last lines have
+	struck := !told && e.Exit.Killed() && e.Exit.Signal != int(syscall.SIGABRT) // no exception ends a process so: it went on from what its last lines have
+	if struck {
 		exception = ""
-	default:
-		f.Caught = exception != "" && end.caught
 	}
+	f.Caught = !told && exception != "" && end.caught
 	f.Exception = hidden.Line(exception, exceptionText)
 	if end.ago > f.Ago { // when it failed counts, and not how long Python took to end
 		f.At, f.Ago = f.At.Add(f.Ago-end.ago), end.ago
@@ -664,7 +662,7 @@ func (r *round) failure(e worker.Exit) *job.Failure {
 	}
 	f.Step = r.watch.step(e.Task.LocalRank)
 	r.scene.explain(f, end.raised, e.Tail)
-	f.Echo = f.Echo && (exception != "" || !e.Exit.Killed() || e.Exit.Sent || e.Exit.Signal == int(syscall.SIGABRT))
+	f.Echo = f.Echo && !struck
 	r.pmi.explain(f, e)
 	if doomed && f.Echo {
 		f.Exit = e.Exit
