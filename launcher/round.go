@@ -647,7 +647,7 @@ func (r *round) failure(e worker.Exit) *job.Failure {
 	f.PID, f.Exit, f.At, f.Ago, f.Tail = e.PID, e.Exit, e.At, time.Since(e.At), lastLines(hidden, e.Tail)
 	end := r.watch.program(e.Task.LocalRank)
 	exception, told := r.exception(e, end.raised, f.Restarts)
-	struck := !told && e.Exit.Killed() && e.Exit.Signal != int(syscall.SIGABRT) // no exception ends a process so: it went on from what its last lines have
+	struck := !told && e.Exit.Signal != 0 && e.Exit.Signal != int(syscall.SIGABRT) // no exception ends a process so: it went on from what its last lines have
 	if struck {
 		exception = ""
 	}
