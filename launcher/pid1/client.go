@@ -35,8 +35,9 @@ type Client struct {
 	closing chan struct{}  // closed by Close
 	warm    chan struct{}  // closed when this process has all threads that it may need
 
-	legacy *Legacy
-	life   int // agents before this one
+	legacy   *Legacy
+	life     int                  // agents before this one
+	boottime func() time.Duration // CLOCK_BOOTTIME
 
 	running sync.WaitGroup
 	sending sync.Mutex // around link.send
@@ -112,7 +113,7 @@ func (c *Client) begin(before int) error {
 
 func newClient(l *link) *Client {
 	c := &Client{
-		link: l, signals: make(chan os.Signal, 64), direct: make(chan os.Signal, 64),
+		link: l, boottime: boottime, signals: make(chan os.Signal, 64), direct: make(chan os.Signal, 64),
 		lost: make(chan struct{}), closing: make(chan struct{}), warm: make(chan struct{}),
 		waiting: map[uint64]chan message{}, children: map[int]chan<- proc.Exit{}, tails: map[int]chan<- []string{}, tags: map[int]string{},
 	}

@@ -21,16 +21,16 @@ var ErrLapsed = errors.New("the lease ran out before the worker was started")
 // while machines are suspended, the first process kills all workers (who has a tag, with all they started) at once; their ends have
 // proc.Exit.Lapsed, for this agent and for one that takes over. The lease is then over until the next call.
 //
-// What the agent asked for before it could know of that does not count: a call in the first process's socket renews nothing, and
-// Start in it returns ErrLapsed. A lease goes on while another agent takes over, which has to renew it. 0 takes it back, as is
-// due when no worker lives.
+// What the agent asked for before it could know of that does not count: a call in the first process's socket that came after the lease's
+// end renews nothing, and Start in it returns ErrLapsed. One that came in time does, whenever the first process reads it: it may have stood
+// still itself. A lease goes on while another agent takes over, which has to renew it. 0 takes it back, as is due when no worker lives.
 //
 // It costs one small message without an answer. A first process of an older version does not know leases and kills nobody.
 func (c *Client) Lease(within time.Duration) error {
 	if within < 0 {
 		return fmt.Errorf("lease: a time of %v is not possible; 0 takes the lease back", within)
 	}
-	return c.send(message{Kind: tellLease, Within: within, Lapses: c.known()})
+	return c.send(message{Kind: tellLease, Within: within, Lapses: c.known(), At: c.boottime()})
 }
 
 // known returns how many leases ran out that this agent knows of.
@@ -64,33 +64,37 @@ func (l *lease) greet(m message) {
 
 const lapsedTime = defaultKillTime // for workers to die
 
-// renew takes the agent's word, unless it was given before the agent knew that the last lease had run out.
+// renew takes the agent's word, unless it was given before the agent knew that the last lease had run out. It counts from when it was given.
 func (f *first) renew(m message) {
 	l := &f.lease
 	if m.Lapses != l.lapses {
 		return
 	}
+	now := f.cfg.boottime()
 	l.within, l.until = m.Within, 0
-	if m.Within > 0 {
-		l.until = f.cfg.boottime() + m.Within
-	}
 	if l.alarm == nil {
 		l.alarm = newAlarm()
 	}
-	l.alarm.set(m.Within)
+	if m.Within == 0 {
+		l.alarm.set(0)
+		return
+	}
+	given := now
+	if m.At > 0 { // an agent of an older version does not say
+		given = min(m.At, now)
+	}
+	l.until = given + m.Within
+	l.alarm.set(max(l.until-now, 1))
 }
 
-// fence ends the workers when the lease has run out. It comes before anything that an agent wants: when this process itself stood
-// still, renewals may have come meanwhile, and whom they were for is gone.
+// fence ends the workers when the lease has run out. It comes before anything that an agent wants: when all of this machine stood
+// still, renewals may have come since it goes on, and whom they were for is gone.
 func (f *first) fence() {
 	l := &f.lease
-	if l.until == 0 {
+	if !f.overdue() || f.catchUp() {
 		return
 	}
 	late := f.cfg.boottime() - l.until
-	if late < 0 {
-		return
-	}
 	l.until = 0
 	l.lapses++
 	f.reap() // who ended before did so by itself
@@ -105,6 +109,37 @@ func (f *first) fence() {
 		}
 	}
 	f.lapse(pids)
+}
+
+// overdue reports whether there is a lease, and its time is over.
+func (f *first) overdue() bool { return f.lease.until != 0 && f.cfg.boottime() >= f.lease.until }
+
+// catchUpTime is how long nothing may come from the agent until all that it had sent is here.
+const catchUpTime = 50 * time.Millisecond
+
+// catchUp reads what the agent sent while this process alone stood still, and reports whether the lease was renewed by that before its time was
+// over. All else has to wait for its turn.
+func (f *first) catchUp() bool {
+	for quiet := time.After(catchUpTime); f.inbox != nil; quiet = time.After(catchUpTime) {
+		select {
+		case m, open := <-f.inbox:
+			switch {
+			case !open:
+				f.inbox = nil
+			case m.Kind != tellLease:
+				f.late = append(f.late, m)
+			case m.At == 0 || m.At > f.lease.until: // given when it was over, or nobody knows when
+				return false
+			default:
+				if f.renew(m); !f.overdue() {
+					return true
+				}
+			}
+		case <-quiet:
+			return false
+		}
+	}
+	return false
 }
 
 // lapse kills workers whose lease ran out: they themselves now, before anybody else runs, then all that they started.

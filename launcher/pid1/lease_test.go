@@ -39,6 +39,9 @@ func testClock() func() time.Duration {
 
 // lesseeMain is an agent that does what it reads, line by line, and tells how workers end, also those of an agent before it.
 func lesseeMain(c *Client) int {
+	if clock := testClock(); clock != nil {
+		c.boottime = clock
+	}
 	if _, err := c.OpenConsole(1, os.Stdout, os.Stderr, output.Style{}); err != nil {
 		panic(err)
 	}
@@ -275,6 +278,53 @@ func TestLeaseOfAStoppedFirstProcess(t *testing.T) {
 	out := strings.Join(l.seen, "\n")
 	if !strings.Contains(out, "not started: the lease ran out before the worker was started (true)") || strings.Contains(out, "\nup after all") || strings.Count(out, "killed 1 workers") != 1 {
 		t.Errorf("%s", out)
+	}
+}
+
+// What the agent said in time counts, however late the first process reads it, which alone stood still: the others have heard that agent all
+// the while. All else keeps its turn. What it said when the lease was over counts nothing, for then the agent had stood still, too.
+func TestLeaseIsReadLate(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		given  []string // when
+		now    string
+		killed bool
+	}{
+		{"in time", []string{"19s", "38s", "57s"}, "76s", false},
+		{"with a gap", []string{"19s", "40s", "57s"}, "59s", true},
+		{"not of late", []string{"19s"}, "40s", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := startLessee(t, worlds[0])
+			number := l.worker(t)
+			l.set(t, "1ms")
+			l.do("lease 20s")
+			l.kill(t, l.PID, unix.SIGSTOP)
+			l.do("post echo up after all")
+			for _, at := range c.given {
+				l.set(t, at)
+				l.do("murmur 20s")
+			}
+			l.set(t, c.now)
+			l.kill(t, l.PID, unix.SIGCONT)
+			if c.killed {
+				l.await(lapseTold)
+				gone(t, number)
+				l.in.Close()
+				if code, out := l.end(); code != 5 || !strings.Contains(out, "killed 1 workers") || strings.Contains(out, "\nup after all") {
+					t.Errorf("exit %d\n%s", code, out)
+				}
+				return
+			}
+			l.await("up after all")
+			l.do("ask")
+			if n := len(having(t, "sleep "+number)); n < 2 || strings.Contains(strings.Join(l.seen, "\n"), "killed") {
+				t.Errorf("%d of two processes live\n%s", n, strings.Join(l.seen, "\n"))
+			}
+			l.set(t, "78s") // the last lease ends as any
+			l.await("the agent did not answer for 21s: killed 1 workers")
+			gone(t, number)
+		})
 	}
 }
 

@@ -95,6 +95,7 @@ type first struct {
 	queue    []spawn
 	forking  bool // a spawn is with the spawner
 	inbox    chan message
+	late     []message // read from it before their turn
 	outbox   []message
 	sending  chan message
 	signals  chan os.Signal
@@ -250,8 +251,14 @@ func (f *first) loop(until func() bool, stop <-chan time.Time) bool {
 	tick := time.NewTicker(time.Second) // should a SIGCHLD be lost, the child is not
 	defer tick.Stop()
 	f.reap()
-	for !until() {
+	for len(f.late) > 0 || !until() {
 		f.fence()
+		if len(f.late) > 0 {
+			m := f.late[0]
+			f.late = f.late[1:]
+			f.serve(m)
+			continue
+		}
 		work, spawn := f.nextSpawn()
 		sending, out := f.nextMessage()
 		select {

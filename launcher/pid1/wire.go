@@ -70,7 +70,8 @@ type message struct {
 	Carried bool
 	// Lapses: how often a lease ran out, as far as the sender knows. Of an answer to askStart: that is why it was refused.
 	Lapses int
-	Leases bool // of a hello: the agent renews leases
+	Leases bool          // of a hello: the agent renews leases
+	At     time.Duration // of a lease: when it was given, by CLOCK_BOOTTIME
 
 	Console int
 	Stream  int
@@ -114,6 +115,7 @@ func (m *message) fields(c *coder) {
 	booleans(c, 22, &m.Looks)
 	parts(c, 23, &m.Rhythms, rhythmFields)
 	part(c, 24, &m.Counts, countsFields)
+	integer(c, 25, &m.At)
 }
 
 // spawnSpec is proc.Spec without its files, which travel beside it.
