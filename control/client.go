@@ -136,16 +136,17 @@ func (c Client) dial() (*net.UnixConn, error) {
 	return Named(c.Path, func(at *net.UnixAddr) (*net.UnixConn, error) { return net.DialUnix("unix", nil, at) })
 }
 
-// Find returns the agents of this user that listen: those whose private directory is in one of dirs; if there is none, those
-// that the kernel's list names (proc_net_unix(5)), for an agent may have been started with another TMPDIR.
+// Find returns the agents of this user that listen, and have their private directory in one of dirs.
 func Find(dirs ...string) []Client {
 	var paths []string
 	for _, dir := range dirs {
 		paths = append(paths, below(dir)...)
 	}
-	if found := alive(paths); len(found) > 0 {
-		return found
-	}
+	return alive(paths)
+}
+
+// FindAnywhere returns those that the kernel's list names (proc_net_unix(5)): an agent may have been started with another TMPDIR.
+func FindAnywhere() []Client {
 	list, _ := os.ReadFile("/proc/net/unix") // without it nobody else is found
 	return alive(listed(string(list)))
 }

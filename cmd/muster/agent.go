@@ -21,6 +21,7 @@ import (
 type agent struct {
 	socket, job string
 	own         bool // it must be this user's
+	acts        bool // something is done to its job, not only looked at
 }
 
 func (a *agent) flags() []cli.Flag {
@@ -63,6 +64,22 @@ func (a *agent) left(err error) bool {
 	return errors.Is(err, control.ErrGone) || errors.Is(err, fs.ErrNotExist)
 }
 
+// order asks the agent to do something to its job, and says in the answer which that is.
+func (a *agent) order(within time.Duration, r control.Request, answer any) error {
+	a.acts = true
+	if err := a.stick(); err != nil {
+		return err
+	}
+	var s report.Status
+	if err := a.ask(within, control.Request{Do: "status"}, &s); err != nil {
+		return err
+	}
+	var text string
+	err := a.ask(within, r, &text)
+	*answer.(*string) = fmt.Sprintf("job %s: %s", s.Job, text)
+	return err
+}
+
 // stick finds the agent, once and for all: of its run, whichever process that is.
 func (a *agent) stick() error {
 	ctx, cancel := context.WithTimeout(context.Background(), askTime)
@@ -90,14 +107,18 @@ func (a *agent) await(r control.Request) (tell func(ctx context.Context, result 
 
 const insistPause = 20 * time.Millisecond
 
-// find returns the agent that was named, or the only one that runs here.
+// find returns the agent that was named, or the only one that runs here: for what acts on a job, the only one in the directories where ours would be.
 func (a *agent) find(ctx context.Context) (control.Client, error) {
 	if a.socket != "" {
 		return control.Client{Path: a.socket}, nil
 	}
 	dirs := slices.DeleteFunc([]string{os.Getenv("XDG_RUNTIME_DIR"), os.TempDir()}, func(dir string) bool { return dir == "" })
 	found := control.Find(dirs...)
-	if len(found) == 1 && a.job == "" {
+	sure := len(found) > 0 || !a.acts || a.job != "" // that one which is alone is meant
+	if len(found) == 0 {
+		found = control.FindAnywhere()
+	}
+	if len(found) == 1 && a.job == "" && sure {
 		return found[0], nil
 	}
 	var all []string
@@ -121,14 +142,17 @@ func (a *agent) find(ctx context.Context) (control.Client, error) {
 	if len(exact) == 1 { // the others are attempts at it, or in a namespace
 		return exact[0], nil
 	}
-	switch len(found) {
-	case 0:
+	switch {
+	case len(found) == 0:
 		return control.Client{}, a.none(dirs)
-	case 1:
+	case len(found) == 1 && sure:
 		return found[0], nil
 	}
-	return control.Client{}, &launcher.Error{Code: absent, Err: fmt.Errorf("%d agents run here: %s", len(found), strings.Join(all, "; ")),
-		Hint: "say which one with --socket, or with --job"}
+	err := fmt.Errorf("%d agents run here: %s", len(found), strings.Join(all, "; "))
+	if len(found) == 1 {
+		err = fmt.Errorf("no muster run has its directory in %s; the one that runs here may be another job: %s", strings.Join(dirs, ", "), all[0])
+	}
+	return control.Client{}, &launcher.Error{Code: absent, Err: err, Hint: "say which one with --socket, or with --job"}
 }
 
 func (a *agent) none(dirs []string) error {

@@ -338,3 +338,18 @@ func TestProbesOfAnAgent(t *testing.T) {
 		}
 	}
 }
+
+// Of an agent that has its directory elsewhere, and may be another job's, a status is shown, but nothing is done to it unless it is named. Answers
+// say to which job.
+func TestActsOnWhoIsMeant(t *testing.T) {
+	t.Parallel()
+	p := muster(t, t.TempDir(), nil, "run", "--nnodes", "1", "--rdzv-id", "theirs", "--nproc-per-node", "1", "--", "sh", "-c", "echo up; sleep 1000")
+	p.says("up")
+	elsewhere := []string{"TMPDIR=" + t.TempDir(), "XDG_RUNTIME_DIR="}
+	for _, verb := range []string{"stop", "restart", "pause"} {
+		muster(t, t.TempDir(), elsewhere, "ctl", verb).ends(absent, "job theirs", "--job")
+	}
+	muster(t, t.TempDir(), elsewhere, "ctl", "pause", "--job", "mine").ends(absent, "no muster run for job \"mine\"")
+	muster(t, t.TempDir(), elsewhere, "ctl", "stop", "--job", "theirs").ends(0, "job theirs: the job ends")
+	p.ends(143)
+}

@@ -70,6 +70,7 @@ const followTime = time.Minute
 
 // upgrade returns when the agent that follows answers. It may be the old program again.
 func upgrade(a *agent, path string) error {
+	a.acts = true
 	if err := a.stick(); err != nil {
 		return err
 	}
@@ -81,7 +82,7 @@ func upgrade(a *agent, path string) error {
 	if err := a.ask(orderTime, control.Request{Do: "upgrade", File: path}, &text); err != nil {
 		return err
 	}
-	answered(text)
+	answered(fmt.Sprintf("job %s: %s", before.Job, text))
 	for late := time.Now().Add(followTime); after.PID == 0 || after.PID == before.PID; {
 		switch err := a.insist(time.Until(late), control.Request{Do: "status"}, &after); {
 		case err != nil:
@@ -111,7 +112,7 @@ const orderTime = 15 * time.Second
 
 // simple is a command that asks for one thing by its own name, and shows the answer.
 func simple(name, usage string, within time.Duration) *cli.Command {
-	return asking(name, usage, within, (*agent).ask)
+	return asking(name, usage, within, (*agent).order)
 }
 
 // asking is simple with another way to ask.
