@@ -397,6 +397,9 @@ func (s *simulation) strikes() bool {
 	lost := 0
 	if f.loses {
 		lost++
+		if len(s.members(t.round)) == 1 { // the next world knows how many rounds there were, and not of what they failed
+			s.failures = 0
+		}
 	}
 	if i.hurried {
 		lost++
