@@ -58,6 +58,7 @@ type Request struct {
 	Meet   string // what says where the nodes meet, in the launcher's words; "": as muster's do
 	Hint   string // what to do where the platform says another number of nodes
 	Help   bool   // only how to use it is asked for
+	PerCPU bool   // auto means a worker for each CPU where there is no GPU
 }
 
 // A Flag is a flag of muster run that a word of the other launcher means.

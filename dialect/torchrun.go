@@ -73,7 +73,7 @@ func parseTorchrun(_ job.Host, as string, args []string) (r Request, err error) 
 	if s, ok := l.last("logs_specs"); ok && s.value != "default" {
 		return r, fmt.Errorf("%s is not in muster: leave it out: only default can be, for others are classes of Python's that lay out log files; --log-dir, --tee and --redirects are understood", s.as)
 	}
-	r.Command, r.Template, r.Binds = l.rest, true, true
+	r.Command, r.Template, r.Binds, r.PerCPU = l.rest, true, true, true
 	r.Script = !l.has("module") && !l.has("no_python")
 	if s, ok := l.last("numa_binding"); ok {
 		r.Cores = Cores{Asked: true, Near: s.value, From: s.as}

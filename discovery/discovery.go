@@ -120,6 +120,16 @@ func Detect(h job.Host) Finding {
 	return alone(h, halves, warnings)
 }
 
+// Standalone is a node that is alone whatever its platform says. What torchrun's variables say of its workers counts, as it does for torchrun.
+func Standalone(h job.Host) Finding {
+	r := &reader{host: h}
+	f := unsaid("standalone")
+	f.Nodes = 1
+	f.Problem = petWorkers(r, &f)
+	f.Evidence, f.Warnings = r.evidence, r.warnings
+	return f
+}
+
 // read is what a platform says; r is nil if it left nothing.
 func (p platform) read(h job.Host) (f Finding, r *reader, err error) {
 	r = &reader{host: h}

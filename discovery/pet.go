@@ -59,11 +59,16 @@ func addPET(r *reader, f *Finding) error {
 	default:
 		return fmt.Errorf("PET_RDZV_BACKEND=%s is not in this version, which knows c10d and etcd", v)
 	}
-	if v := r.text("PET_NPROC_PER_NODE"); v != "" {
-		f.NProc, f.NProcBy = v, "PET_NPROC_PER_NODE"
-	}
 	if v := r.text("PET_RDZV_ID"); v != "" && v != "none" { // torchrun's word for no id
 		f.JobID, f.JobIDBy = v, "PET_RDZV_ID"
+	}
+	return petWorkers(r, f)
+}
+
+// petWorkers reads what they say of this node's workers.
+func petWorkers(r *reader, f *Finding) error {
+	if v := r.text("PET_NPROC_PER_NODE"); v != "" {
+		f.NProc, f.NProcBy = v, "PET_NPROC_PER_NODE"
 	}
 	restarts, err := r.number("PET_MAX_RESTARTS", 0)
 	if f.Restarts, err = optional(restarts, err, -1); err != nil {

@@ -351,5 +351,6 @@ type Ended struct {
 	Exit      Exit `json:"exit"`
 	Over      bool `json:"over,omitempty"`   // its program had come to its end, without an exception, when it was stopped,
 	Raised    bool `json:"raised,omitempty"` // or with one
-	Late      bool `json:"late,omitempty"`   // it ended when its node was to stop its workers, for something had failed
+	Late      bool `json:"late,omitempty"`   // it ended when its node was to stop its workers, for something had failed,
+	Held      bool `json:"held,omitempty"`   // or when that was only held, for it was not known what had failed first
 }

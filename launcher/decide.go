@@ -90,7 +90,7 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 		s.Empty = true
 		todo = s.failed(p, e.Failure)
 	case finished:
-		e.Worker.Late = s.Stopping
+		e.Worker.Late, e.Worker.Held = s.Stopping, s.Held > 0
 		s.Ranks = append(slices.Clone(s.Ranks), e.Worker)
 		todo = s.finished(p, e)
 	case emptied:
@@ -653,9 +653,10 @@ func (s *state) judge(p policy, causes []cause) job.Verdict {
 }
 
 // suspects are somebody who had ended well before, for who takes fewer steps than the others leaves them alone, and nobody failed before them; or the few
-// who were stopped when they had been waited for in vain.
+// who were stopped when they had been waited for in vain; or somebody who ended well while it was waited for others: its peers lose a rank when it
+// takes its process group apart, which may be a while before.
 func (s *state) suspects(but int) (who, hint string) {
-	var well, stopped []job.Ended
+	var well, stopped, meanwhile []job.Ended
 	for _, e := range slices.SortedFunc(slices.Values(s.ranks()), func(a, b job.Ended) int { return cmp.Compare(a.Rank, b.Rank) }) {
 		switch {
 		case e.Rank == but || e.Group < 0 || e.Group >= len(s.Nodes):
@@ -663,6 +664,8 @@ func (s *state) suspects(but int) (who, hint string) {
 			well = append(well, e)
 		case wasStopped(e) && s.Vain && s.allClear():
 			stopped = append(stopped, e)
+		case e.Held && e.Exit.OK() && !e.Exit.Sent:
+			meanwhile = append(meanwhile, e)
 		}
 	}
 	switch {
@@ -678,6 +681,8 @@ func (s *state) suspects(but int) (who, hint string) {
 		}
 		return fmt.Sprintf("ranks %s had not failed, and were stopped", strings.Join(names, ", ")),
 			"look at those ranks first, whose connections to the others had gone: a handler of an exception may have run for longer than it is waited for"
+	case len(meanwhile) > 0:
+		return s.hadEnded(meanwhile), unevenHint
 	}
 	return "", ""
 }

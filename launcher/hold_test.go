@@ -142,7 +142,10 @@ func TestHeldInVain(t *testing.T) {
 		"stopped, and killed":    {func(w *world) { w.later(1, over, finished{Worker: ended(1, 1, sent)}); w.later(2, over, killed) }, "; ranks 3 on host-1, 5 on host-2 had not failed, and were stopped"},
 		"its own end, after all": {func(w *world) { w.later(1, over, own) }, ""},
 		"it was at its end":      {func(w *world) { w.later(1, over, raised) }, ""},
-		"it ended well later":    {func(w *world) { w.later(1, 3*time.Second, well) }, ""},
+		"it ended well later":    {func(w *world) { w.later(1, 3*time.Second, well) }, "; rank 3 on host-1 (node 1, local rank 1) had ended with code 0 by then"},
+		"when it was stopped":    {func(w *world) { w.later(1, over, well) }, ""},
+		"it ended well, and another was stopped": {func(w *world) { w.later(1, 3*time.Second, well); w.later(2, over, killed) },
+			"; rank 5 on host-2 (node 2, local rank 1) had not failed, and was stopped"},
 		"a person was faster": {func(w *world) {
 			w.later(1, time.Second, signalled{syscall.SIGTERM})
 			w.later(1, time.Second+5*time.Millisecond, finished{Worker: ended(1, 1, sent)})

@@ -92,7 +92,11 @@ func planned(c Config) (p Plan, err error) {
 // find asks the platform, unless the user said that it does not matter.
 func find(c Config) (discovery.Finding, error) {
 	if c.Standalone {
-		return discovery.Finding{Rule: "standalone", Nodes: 1, Rank: -1, Prefer: -1, Restarts: -1}, nil
+		found := discovery.Standalone(c.Host)
+		if found.Problem != nil {
+			return found, &Error{Code: job.ExitUsage, Err: found.Problem}
+		}
+		return found, nil
 	}
 	found := discovery.Detect(c.sized())
 	if errors.Is(found.Problem, discovery.ErrNowhere) && (c.Endpoint != "" || c.MasterAddr != "") {
@@ -379,7 +383,11 @@ func planSlots(c Config, found discovery.Finding, p *Plan) error {
 		return p.bars(fail(job.ExitSystem, "", "count the GPUs: %w", err))
 	}
 	p.machine = machine
-	slots, err := slots(asked, machine, c.getenv)
+	bare := 1
+	if c.Dialect.PerCPU {
+		bare = runtime.NumCPU()
+	}
+	slots, err := slots(asked, machine, bare, c.getenv)
 	if errors.Is(err, errSlots) {
 		said := found.NProcBy + "=" + asked
 		if c.NProc != "" {
@@ -400,7 +408,11 @@ func planSlots(c Config, found discovery.Finding, p *Plan) error {
 			p.Devices = append(p.Devices, g.Device)
 		}
 	}
-	if asked == "auto" && len(gpus) == 0 {
+	switch {
+	case asked != "auto" || len(gpus) > 0:
+	case c.Dialect.PerCPU:
+		p.Notes = append(p.Notes, fmt.Sprintf("no GPU on this node: one worker for each of %d CPUs, as %s has it", slots, c.said("nproc-per-node", asked)))
+	default:
 		p.Notes = append(p.Notes, "no GPU on this node: one worker on the CPU (--nproc-per-node says otherwise)")
 	}
 	p.set(c, "nproc-per-node", fmt.Sprintf("%d (%s)", slots, asked), from)
@@ -412,7 +424,8 @@ const maxSlots = 4096
 
 var errSlots = fmt.Errorf("is no number of workers: give one from 1 to %d, or gpu, cpu, auto", maxSlots)
 
-func slots(asked string, m topology.Machine, getenv func(string) (string, bool)) (int, error) {
+// slots is the number that was asked for; bare is that of auto on a machine without GPUs.
+func slots(asked string, m topology.Machine, bare int, getenv func(string) (string, bool)) (int, error) {
 	gpus, why := m.Visible(getenv)
 	switch asked {
 	case "gpu", "auto":
@@ -420,7 +433,7 @@ func slots(asked string, m topology.Machine, getenv func(string) (string, bool))
 			return gpus, nil
 		}
 		if asked == "auto" && len(m.Slots()) == 0 && m.Hidden == "" {
-			return 1, nil
+			return bare, nil
 		}
 		return 0, noGPU(m, why)
 	case "cpu":

@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -52,6 +54,18 @@ func TestTorchrunWords(t *testing.T) {
 				"[rank 0] rank 0 of 2 trainer ['--x', '0', '$$5']\n", "[rank 1] rank 1 of 2 trainer ['--x', '1', '$$5']\n")
 		})
 	}
+}
+
+// torchrun's auto is a worker for each CPU where there is no GPU; muster's own is one worker.
+func TestTorchrunAuto(t *testing.T) {
+	t.Parallel()
+	dir, n := places(t), runtime.NumCPU()
+	muster(t, dir, nil, "torchrun", "--standalone", "--nproc-per-node", "auto", "train").
+		ends(0, fmt.Sprintf("[rank %d] rank %d of %d default", n-1, n-1, n), fmt.Sprintf("one worker for each of %d CPUs, as --nproc-per-node auto has it", n))
+	muster(t, dir, []string{"PET_NPROC_PER_NODE=auto"}, "torchrun", "--standalone", "train").ends(0, fmt.Sprintf("of %d default", n))
+	muster(t, dir, []string{"PET_NPROC_PER_NODE=3", "PET_MAX_RESTARTS=x"}, "torchrun", "--standalone", "train").ends(2, "PET_MAX_RESTARTS")
+	muster(t, dir, []string{"PET_NPROC_PER_NODE=3", "ROLE_NAME=x"}, "run", "--standalone", "--", "python3", "train").ends(0, "[rank 2] rank 2 of 3 ")
+	muster(t, dir, []string{"ROLE_NAME=x"}, "run", "--standalone", "--nproc-per-node", "auto", "--", "python3", "train").ends(0, "of 1 ", "one worker on the CPU")
 }
 
 // Workers run under the Python of the launcher's own first line, however it is called, unless PYTHON_EXEC or a virtual environment says otherwise.

@@ -27,6 +27,8 @@ const (
 	lanesAt  = 768
 	lane     = 104 // bytes of one
 	maxLane  = (Size - lanesAt) / lane
+
+	moreLanes = 2
 )
 
 // Where things stand in the part of the program's own beats, and in the hook's.
@@ -50,8 +52,9 @@ const (
 	hookSpent  = 64
 	hookMoment = 72
 	hookCalls  = 128
-	hookMute   = 256 // its length in a byte, and up to 127 more
-	hookRaised = 384 // the same
+	hookMute   = 256                                         // its length in a byte, and up to 127 more
+	hookRaised = 384                                         // the same,
+	hookMore   = lanesAt - hookAt + (maxLane-moreLanes)*lane // and what of it is longer, where the last lanes are not needed
 	hookSize   = Size - hookAt
 )
 
@@ -209,8 +212,14 @@ func (s *Snapshot) hook(b []byte) {
 	s.Over = flags&(flagOver|flagExiting) != 0
 	s.Optimizer, s.Helper, s.Limit = order.Uint64(b[hookSteps:]), instant(b[hookHelper:]), instant(b[hookLimit:])
 	s.Spent, s.Moment = instant(b[hookSpent:]), instant(b[hookMoment:])
-	s.Calls, s.Mute, s.Raised = laneFrom(b[hookCalls:]), text(b[hookMute:hookMute+128]), text(b[hookRaised:hookRaised+128])
-	for i := range min(int(order.Uint32(b[hookLanes:])), maxLane) {
+	s.Calls, s.Mute = laneFrom(b[hookCalls:]), text(b[hookMute:hookMute+128])
+	lanes := min(int(order.Uint32(b[hookLanes:])), maxLane)
+	raised := [][]byte{b[hookRaised : hookRaised+128]}
+	if lanes <= maxLane-moreLanes {
+		raised = append(raised, b[hookMore:hookMore+moreLanes*lane])
+	}
+	s.Raised = text(raised...)
+	for i := range lanes {
 		s.Lanes = append(s.Lanes, laneFrom(b[lanesAt-hookAt+i*lane:]))
 	}
 }
@@ -227,9 +236,12 @@ func laneFrom(b []byte) Lane {
 // instant reads a time or a length of time in nanoseconds. One beyond what we can hold was never written by us.
 func instant(b []byte) time.Duration { return max(time.Duration(order.Uint64(b)), 0) }
 
-// text reads a length and what follows, as far as it can be shown in one line.
-func text(b []byte) string {
-	raw := b[1 : 1+min(int(b[0]), len(b)-1)]
+// text reads a length and what follows, as far as it can be shown in one line; more parts go on where the one before ends.
+func text(parts ...[]byte) string {
+	var raw []byte
+	for _, b := range parts {
+		raw = append(raw, b[1:1+min(int(b[0]), len(b)-1)]...)
+	}
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r == utf8.RuneError || 0x80 <= r && r < 0xa0 || r == 0x2028 || r == 0x2029 {
 			return '?'

@@ -566,7 +566,8 @@ func TestRaised(t *testing.T) {
 		"raise ValueError('of three\\nlines')":                      "ValueError: of three",
 		"class Own(Exception): pass\ndef f(): raise Own\nf()":       "Own",
 		"import json\njson.loads('x' * 300)":                        "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)",
-		"raise OSError('é' * 100)":                                  "OSError: " + strings.Repeat("é", 59),
+		"raise OSError('é' * 100)":                                  "OSError: " + strings.Repeat("é", 100), // cut in the middle of one, and put together
+		"raise OSError(400 * 'x')":                                  "OSError: " + strings.Repeat("x", 127+2*104-1-9),
 		"sys.exit('no exception')":                                  "",
 		"try: 1 / 0\nexcept ZeroDivisionError: pass":                "",
 		"class Bad(Exception):\n def __str__(self): 1/0\nraise Bad": "",

@@ -529,7 +529,10 @@ class Hook:
         pack("<QQQQQ", part, 40, self.steps, self.now(), groups.limit, self.spent, self.moment)
         put_lane(pack, part, 128, self.call())
         put_text(part, 256, 128, self.why_mute())
-        put_text(part, 384, 128, self.raised)
+        raised = self.raised.encode("utf-8", "replace")
+        put_text(part, 384, 128, raised)
+        if len(lanes) <= MAX_LANES - 2:  # whose room has what is longer
+            put_text(part, LANES_AT - HOOK_AT + (MAX_LANES - 2) * LANE, 2 * LANE, raised[127:])
         for i, lane in enumerate(lanes):
             put_lane(pack, part, LANES_AT - HOOK_AT + i * LANE, lane)
         self.page.write(part)
@@ -1260,7 +1263,7 @@ def put_into_environment(env):
 
 
 def put_text(part, at, size, text):
-    raw = text.encode("utf-8", "replace")[: size - 1]
+    raw = (text if isinstance(text, bytes) else text.encode("utf-8", "replace"))[: size - 1]
     part[at : at + 1 + len(raw)] = bytes([len(raw)]) + raw
 
 
