@@ -83,10 +83,10 @@ func (f Finding) what(w job.World) string {
 		if f.Number == 0 && !f.transfers() { // what was not matched may be different collectives of one name
 			why = "the script takes them different ways, or " + why
 		}
-		if len(f.Ops) > 0 && !f.transfers() {
+		if len(f.Ops) > 0 {
 			why = strings.Join(f.Ops, "; ") + ": " + why
 		}
-		return fmt.Sprintf("%s have been in %s for %s, and all of them run: %s%s", f.subject(w), it, seconds(f.Quiet), why, f.links())
+		return fmt.Sprintf("%s been in %s for %s, and all of them run: %s%s", f.subject(w), it, seconds(f.Quiet), why, f.links())
 	case Desync:
 		return fmt.Sprintf("the ranks have waited for each other in different collectives for %s: %s; that is an error in the script, and no restart mends it", seconds(f.Quiet), strings.Join(f.Ops, "; "))
 	}
@@ -115,9 +115,12 @@ func (f Finding) transfers() bool {
 // subject is who waits.
 func (f Finding) subject(w job.World) string {
 	if f.Group == "" && f.Waiting >= w.Size() {
-		return "all ranks"
+		return "all ranks have"
 	}
-	return fmt.Sprintf("%d ranks", f.Waiting)
+	if f.Waiting == 1 {
+		return "1 rank has"
+	}
+	return fmt.Sprintf("%d ranks have", f.Waiting)
 }
 
 // it is what they wait in: "all_reduce #48211".

@@ -22,6 +22,7 @@ type Limits struct {
 	Others  []Timeout     // of the framework, as the environment sets them
 	Places  bool          // ranks are asked where they are as soon as somebody is blamed
 	Foreign bool          // ranks are another launcher's: with which code one has ended is not known
+	Trained bool          // another judge saw that it trains
 }
 
 const floor = 30 * time.Second
@@ -55,6 +56,10 @@ const (
 	warm   = 5
 	counts = 40
 	steps  = 5
+
+	// Short steps need fewer looks: so many that ranks were seen to do, of which no look counts for more than a part.
+	plenty = 20
+	ofLook = 10
 )
 
 // A Judge watches over one world in one round.
@@ -117,7 +122,7 @@ func (j *Judge) pass(now time.Duration) time.Duration {
 // ended.
 func (j *Judge) note(beats []job.Beat, passed time.Duration) (progress, counted bool) {
 	j.looks++
-	steps := uint64(0)
+	steps, goesOn := uint64(0), j.clock-j.moved <= max(j.limits.Floor/3, j.usual())
 	for i := range beats {
 		b := &beats[i]
 		steps = max(steps, b.Steps)
@@ -127,7 +132,7 @@ func (j *Judge) note(beats []job.Beat, passed time.Duration) (progress, counted 
 			j.ranks[b.Rank] = t
 			progress = true
 		}
-		if t.second != b.Second && j.worst < Suspect { // else it was told before, or tells of a standstill
+		if t.second != b.Second && goesOn && j.worst < Suspect { // else it was told before, or tells of a standstill
 			j.order.note(b, j.clock)
 		}
 		if t.note(b, passed) { // who has come to the beginning, and done no more, has not begun to train
@@ -149,9 +154,10 @@ func (j *Judge) note(beats []job.Beat, passed time.Duration) (progress, counted 
 func (j *Judge) advanced(counted bool) []Finding {
 	gap := j.clock - j.moved
 	j.moved, j.found = j.clock, 0
-	if j.trains() {
+	if counted && j.trains() { // else somebody has ended, of a time-out perhaps
 		j.gaps.add(gap)
-	} else if counted {
+	}
+	if counted {
 		j.steady++
 	}
 	worst := j.worst
@@ -165,19 +171,26 @@ func (j *Judge) advanced(counted bool) []Finding {
 	return []Finding{{Stage: Resumed, Hang: job.Hang{Quiet: gap}, False: worst == Hung}}
 }
 
-// trains reports whether the world is past its beginning.
+// Trains reports whether the world is past its beginning.
+func (j *Judge) Trains() bool { return j.trains() }
+
 func (j *Judge) trains() bool {
+	known, quick := false, true
 	for _, t := range j.ranks {
-		if t.sources&^job.Ready != 0 && (t.moved < counts || t.paces > 0 && t.paces < steps) {
+		if t.sources&^job.Ready == 0 {
+			continue
+		}
+		if t.moved < counts || t.paces > 0 && t.paces < steps {
 			return false
 		}
+		known, quick = true, quick && t.made >= plenty
 	}
-	return j.steady >= warm
+	return j.steady >= warm || j.limits.Trained && known || quick && known
 }
 
 // limit is how long this world may stand still, as far as its past and the kind of the standstill say.
 func (j *Judge) limit(v view) time.Duration {
-	t := j.limits.Start
+	t := j.start()
 	switch {
 	case !j.trains() && v.gone: // who has ended is not slow to begin; twice the floor, for nothing is learned yet
 		t = min(2*j.limits.Floor, t)
@@ -276,7 +289,7 @@ func (j *Judge) Quiet() time.Duration { return j.clock - j.moved }
 // Limit is for how long the world may stand still by now, before somebody dead-looking is blamed.
 func (j *Judge) Limit() time.Duration {
 	if !j.trains() {
-		return j.limits.Start
+		return j.start()
 	}
 	return j.learned()
 }

@@ -345,7 +345,22 @@ func TestClasses(t *testing.T) {
 			w.enter(2, 3)
 			w.beats[3].Lanes[0].Op = "barrier"
 			w.stand(45, nil)
-		}, "hung: 2 ranks have been in recv for 32 s, and all of them run: the network between them does not get on, or what they send and receive does not match"},
+		}, "hung: 2 ranks have been in recv for 32 s, and all of them run: ranks 0, 1 in recv; rank 2 in all_reduce; rank 3 in barrier: the network between them does not get on, or what they send and receive does not match"},
+		{"one receives, and all others are in a collective", func(w *world) {
+			w.receives(1)
+			w.enter(0, 2, 3)
+			w.stand(45, nil)
+		}, "hung: rank 1 (node-0, local 1, pid 101) has not entered all_reduce #1201 for 32 s; 3 others wait in it; it is asleep"},
+		{"half of them receive, and the others are in a collective", func(w *world) {
+			w.receives(1, 3)
+			w.enter(0, 2)
+			w.stand(45, nil)
+		}, "hung: 2 ranks have been in recv for 32 s, and all of them run: ranks 0, 2 in all_reduce #1201; ranks 1, 3 in recv: the network between them does not get on, or what they send and receive does not match"},
+		{"one receives from a network that holds data back", func(w *world) {
+			w.receives(1)
+			w.enter(0, 2, 3)
+			w.stand(45, func() { w.beats[0].Sight.Stuck = []string{"10.0.0.7:4000"} })
+		}, "hung: 1 rank has been in recv for 32 s, and all of them run: ranks 0, 2, 3 in all_reduce #1201; rank 1 in recv: the network between them does not get on, or what they send and receive does not match; rank 0 to 10.0.0.7:4000"},
 		{"stages wait in a collective under numbers of their own", func(w *world) {
 			w.transfers()
 			w.enter(0, 1, 2, 3)
@@ -553,6 +568,19 @@ func (w *world) transfers(waiting ...int) {
 	w.look()
 }
 
+// receives lets ranks wait to receive, in a world whose backend does not number that.
+func (w *world) receives(waiting ...int) {
+	for r := range w.beats {
+		w.beats[r].Lanes[0].Members = len(w.beats)
+		w.beats[r].Lanes = append(w.beats[r].Lanes, job.Lane{Entered: 50, Completed: 50})
+		w.beats[r].Count += 50
+	}
+	for _, r := range waiting {
+		w.beats[r].Lanes[1].Entered, w.beats[r].Lanes[1].Op = 51, "recv"
+	}
+	w.look()
+}
+
 // calls gives the ranks calls instead of collectives.
 func (w *world) calls() {
 	for r := range w.beats {
@@ -607,6 +635,60 @@ func TestBeginning(t *testing.T) {
 	w.stand(615, nil)
 	if f := w.worst(); f == nil || f.Stage != Hung || len(f.Culprits) != 1 || f.Culprits[0].Rank != 3 {
 		t.Errorf("after twenty minutes: %+v", f)
+	}
+}
+
+// A world whose steps are short trains as soon as it has done enough of them, not only after so many looks; and one of which another judge saw that it does
+// need not show it again.
+func TestTrainsSoon(t *testing.T) {
+	for name, c := range map[string]struct {
+		trained bool
+		looks   int
+		hung    bool
+	}{"after 30 steps": {looks: 3, hung: true}, "after 20": {looks: 2}, "begun": {looks: 1}, "another judge's": {looks: 1, trained: true, hung: true}} {
+		w := newWorld(4, Limits{Trained: c.trained})
+		if c.trained {
+			for i := range w.beats {
+				w.beats[i].Count, w.beats[i].Steps = 400, 200
+			}
+		}
+		w.train(c.looks).enter(0, 1, 2)
+		w.stand(60, nil)
+		if f := w.worst(); (f != nil && f.Stage == Hung && blames(f, 3)) != c.hung {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
+// Who waits in the collective of all is told of before the framework gives up also before the world trains.
+func TestOwnTimeOutAtTheBeginning(t *testing.T) {
+	for own, want := range map[time.Duration]time.Duration{time.Minute: 45 * time.Second, 10 * time.Minute: 570 * time.Second, time.Hour: 20 * time.Minute, 0: 20 * time.Minute} {
+		w := newWorld(4, Limits{})
+		for i := range w.beats {
+			w.beats[i].Limit = own
+		}
+		w.train(1).enter(0, 1, 2)
+		if w.stand(int(want.Seconds()), nil); w.worst() != nil && w.worst().Stage == Hung {
+			t.Errorf("%v: too early: %+v", own, w.worst())
+		}
+		if f := w.stand(4, nil).worst(); f == nil || f.Stage != Hung || !blames(f, 3) {
+			t.Errorf("%v: %+v", own, f)
+		}
+	}
+}
+
+// What ends because the framework gave up on a hang is no pause of the job's.
+func TestHangIsNoPause(t *testing.T) {
+	w := newWorld(4, Limits{})
+	for i := range w.beats {
+		w.beats[i].Limit = time.Minute
+	}
+	w.train(100).enter(0, 1, 2)
+	w.stand(60, nil)
+	w.beats = w.beats[1:]
+	w.look()
+	if all := w.judge.Clashes(); len(all) > 0 {
+		t.Errorf("%+v", all)
 	}
 }
 

@@ -47,6 +47,26 @@ func (j *Judge) busy() time.Duration {
 	return j.within(j.limits.Busy)
 }
 
+// start is the limit until the world trains. Where the framework gives up sooner on the collective of all in which ranks wait, it is told before that, but
+// for a short time-out not as long before as later: who compiles a model is at work.
+func (j *Judge) start() time.Duration {
+	own := j.own().After
+	if own == 0 || !j.inAll() {
+		return j.limits.Start
+	}
+	return min(j.limits.Start, own-min(margin, own/4))
+}
+
+// inAll reports whether any rank waits in a collective of the default group.
+func (j *Judge) inAll() bool {
+	for _, t := range j.ranks {
+		if slices.ContainsFunc(t.beat.Lanes, func(l job.Lane) bool { return l.Group != 0 && l.Waits() && ofAll(l) }) {
+			return true
+		}
+	}
+	return false
+}
+
 // elsewhere reports whether ranks wait in collectives, none of them in one of the default group.
 func (j *Judge) elsewhere() bool {
 	waits := false

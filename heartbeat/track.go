@@ -15,7 +15,8 @@ type track struct {
 	past
 	look  uint32 // at which it was seen last
 	moved uint32 // what it counted since it is watched, the first look's included: up to counts of each look
-	paces uint32 // the same of its steps, whichever way they count
+	paces uint32 // the same of its steps, whichever way they count,
+	made  uint32 // and those that it was seen to do since the first look
 	span  uint32 // milliseconds from the first of the marks to the last
 	marks []mark // what it did up to each of the last looks, the newest last; none while nobody looks from outside
 	// Of the looks at which the world advanced: in how many of the last ones it was in a collective, and how many there were.
@@ -75,6 +76,9 @@ func (t *track) tally(b *job.Beat, before past) {
 	change := func(now, then uint64) uint32 { return uint32(min(max(now, then)-min(now, then), counts)) }
 	paces := change(b.Steps, before.steps)
 	t.paces += paces
+	if t.look > 0 {
+		t.made += min(paces, ofLook)
+	}
 	t.moved += change(b.Count, before.count)
 	if b.Sources&(job.FromBeats|job.FromOutput) != 0 {
 		t.moved += paces // a report may stand for many steps

@@ -183,17 +183,6 @@ func (c *crowd) calls() (names []string) {
 	return names
 }
 
-// within is who is inside a call.
-func (c *crowd) within(name string) string {
-	var inside []int
-	for _, w := range c.waits {
-		if w.lane.Group == 0 && w.lane.Op == name {
-			inside = append(inside, w.rank)
-		}
-	}
-	return ranks(inside) + " in " + name
-}
-
 // view classifies a standstill.
 func (j *Judge) view(l Look) view {
 	c := j.crowd()
@@ -219,6 +208,9 @@ func (j *Judge) view(l Look) view {
 		return v
 	}
 	if v, ok := j.circle(c); ok {
+		return v
+	}
+	if v, ok := j.calling(c); ok {
 		return v
 	}
 	return j.together(c)
@@ -508,19 +500,72 @@ func (j *Judge) circle(c crowd) (view, bool) {
 	return j.torn(c.waits[0], found), true
 }
 
+// calling blames the few who are in calls, such as receiving from somebody, and have not entered the collective in which all the others wait.
+// Where more are, as in a pipeline, or the network holds data back, nobody knows who was first.
+func (j *Judge) calling(c crowd) (view, bool) {
+	v := view{Finding: Finding{Hang: job.Hang{Class: Absent}}, over: true}
+	in := c.callers()
+	if v.Waiting = count(c.waits) - len(in); len(in) == 0 || v.Waiting <= len(in) || v.Waiting+len(in) < len(j.ranks) {
+		return view{}, false
+	}
+	for rank := range j.ranks {
+		if t := j.ranks[rank]; t.halted() != "" || t.moves() || t.beat.Sight != nil && len(t.beat.Sight.Stuck) > 0 {
+			return view{}, false
+		}
+	}
+	for _, rank := range in {
+		w, missed := j.missed(rank, c)
+		if !missed || w.lane.Group == 0 {
+			return view{}, false
+		}
+		v.in(w)
+		v.busy = v.busy || j.runs(rank)
+		v.blame(j.culprit(rank))
+	}
+	return v, true
+}
+
+// callers are those who are in calls, and in no collective.
+func (c *crowd) callers() (in []int) {
+	elsewhere := map[int]bool{}
+	for _, w := range c.waits {
+		elsewhere[w.rank] = elsewhere[w.rank] || w.lane.Group != 0 || w.joins()
+	}
+	for _, w := range c.waits {
+		if !elsewhere[w.rank] && !slices.Contains(in, w.rank) {
+			in = append(in, w.rank)
+		}
+	}
+	return in
+}
+
+// places are who waits in what, where that is more than one thing.
+func (c *crowd) places() (all []string) {
+	var names []string
+	inside := map[string][]int{}
+	for _, w := range c.waits {
+		name := thing(w)
+		if inside[name] == nil {
+			names = append(names, name)
+		}
+		inside[name] = append(inside[name], w.rank)
+	}
+	for _, name := range names[:min(len(names), 2*maxNamed)] {
+		all = append(all, ranks(inside[name])+" in "+name)
+	}
+	if len(names) < 2 {
+		return nil
+	}
+	return all
+}
+
 // together judges a world whose ranks all are in what they wait for.
 func (j *Judge) together(c crowd) view {
 	w := slices.MinFunc(c.waits, c.behind)
 	v := view{Finding: Finding{Hang: job.Hang{Class: Network, Waiting: c.inside(w.lane.Group)}}}
 	v.in(w)
 	if w.lane.Group == 0 {
-		names := c.calls()
-		v.Op = strings.Join(names, " or ")
-		for _, name := range names {
-			if len(names) > 1 {
-				v.Ops = append(v.Ops, c.within(name))
-			}
-		}
+		v.Op, v.Ops = strings.Join(c.calls(), " or "), c.places()
 	}
 	for _, rank := range j.sorted() {
 		t := j.ranks[rank]
@@ -533,7 +578,11 @@ func (j *Judge) together(c crowd) view {
 			}
 		}
 		if w.lane.Group == 0 && j.runs(rank) {
-			return unclear(fmt.Sprintf("%d ranks are in %s, and rank %d is at work", count(c.waits), cmp.Or(v.Op, "a call"), rank))
+			in := fmt.Sprintf("%d ranks are in %s", v.Waiting, cmp.Or(v.Op, "a call"))
+			if len(v.Ops) > 0 {
+				in = strings.Join(v.Ops, "; ")
+			}
+			return unclear(fmt.Sprintf("%s, and rank %d is at work", in, rank))
 		}
 		if t.moves() {
 			return unclear(fmt.Sprintf("%d ranks are in %s, and rank %d still sends or receives", v.Waiting, v.it(), rank))

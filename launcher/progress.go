@@ -16,7 +16,8 @@ import (
 const (
 	unheard = iota // nobody has told
 	heard          // somebody tells of progress, and of none so far
-	moving         // the world has trained
+	moving         // the world has trained,
+	trained        // and for so long that it is judged by what it took: an agent that takes over need not see that again
 )
 
 // idleTime is how long a round may have run of which it is said that it came nowhere: one that runs for longer works by other means than
@@ -57,7 +58,7 @@ func (s *state) hopeless(p policy, v job.Verdict) (code int, why string) {
 	if s.Reached == unheard && f.Step == 0 {
 		return 0, ""
 	}
-	if s.Idle++; s.Reached == moving || f.Step > 0 || s.Started && s.Now-s.Began >= idleTime {
+	if s.Idle++; s.Reached >= moving || f.Step > 0 || s.Started && s.Now-s.Began >= idleTime {
 		s.Idle = 0
 	}
 	if p.Idle > 0 && s.Idle >= p.Idle {

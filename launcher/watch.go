@@ -148,7 +148,7 @@ func (r *round) newWatch() *watch {
 		w.roll = heartbeat.NewRoll(w.world, w.round, w.c.Version)
 		w.judge = heartbeat.New(heartbeat.Limits{
 			Floor: r.c.HangFloor, Ceiling: r.c.HangTimeout, Start: r.c.HangStart, Busy: r.c.HangBusyAfter, GPUs: len(r.plan.Devices) > 0, Others: r.c.ownTimeouts(),
-			Places: r.c.OnHang != hangObserve,
+			Places: r.c.OnHang != hangObserve, Trained: r.state.Reached >= trained,
 		})
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -293,6 +293,9 @@ func (w *watch) reach(ctx context.Context, beats []job.Beat) {
 	how, again := w.how, w.caughtUp()
 	for _, b := range beats {
 		how = max(how, progress(b))
+	}
+	if w.judge != nil && w.judge.Trains() {
+		how = trained
 	}
 	if how > w.how || again {
 		w.how = how
