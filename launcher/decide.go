@@ -121,6 +121,9 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 		todo = s.unmet(p, e)
 	case queued:
 		s.Queue = max(e.Nodes, 0)
+	case away:
+		s.Away = e.Is
+		todo = s.deserted(p)
 	case lapsed:
 		todo = s.lapsed(p)
 	case woken: // the end of this function looks at the clock
@@ -861,9 +864,10 @@ func (s *state) lost(p policy, e lost) []any {
 		return nil
 	}
 	needed := !s.Nodes[e.Node].Done || s.Again || s.Order != ""
-	s.edit(e.Node).Gone = true
+	gone := s.edit(e.Node)
+	gone.Gone, gone.Cut = true, !e.Certain
 	if s.Verdict != nil || s.Next != nil || !needed {
-		return s.hurry(p, e)
+		return append(s.hurry(p, e), s.deserted(p)...)
 	}
 	found := s.accuseLost(p, e)
 	if p.Regroups {

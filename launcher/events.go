@@ -57,6 +57,7 @@ type state struct {
 	Causes   []cause       `json:"causes,omitempty"`
 	Own      *job.Verdict  `json:"own,omitempty"`     // a member's: what it would say without its leader
 	Wanted   *job.Verdict  `json:"wanted,omitempty"`  // a member's: the end that was asked for when it had failed
+	Away     bool          `json:"away,omitempty"`    // the leader's: the store does not hear of this world
 	Again    bool          `json:"again,omitempty"`   // the leader's: the cause is known, and a new round follows when all are clear,
 	Counted  bool          `json:"counted,omitempty"` // and Free says of this one whether it failed, whatever follows
 	Round    int           `json:"round,omitempty"`   // rounds before this one
@@ -126,7 +127,8 @@ type node struct {
 	Ends  bool   `json:"ends,omitempty"`  // one of its workers ended well in this round,
 	Done  bool   `json:"done,omitempty"`  // all of them did
 	Clear bool   `json:"clear,omitempty"` // it was told to stop, and nothing is left of its workers
-	Gone  bool   `json:"gone,omitempty"`  // its agent said goodbye or was lost
+	Gone  bool   `json:"gone,omitempty"`  // its agent said goodbye or was lost,
+	Cut   bool   `json:"cut,omitempty"`   // and may only be cut off
 	Quits bool   `json:"quits,omitempty"` // it will, when it is clear
 	ID    string `json:"id,omitempty"`    // its name, and what else tells it from others
 	Out   string `json:"out,omitempty"`   // why it is left out of the next world
@@ -229,6 +231,8 @@ type (
 	}
 	// queued: so many nodes wait for the next world.
 	queued struct{ Nodes int }
+	// away: the store has not taken the leader's word that this world lives for as long as a node may be silent; or it has again.
+	away struct{ Is bool }
 	// lapsed: this agent stood still, and its workers were killed for that.
 	lapsed struct{}
 	// woken: a time has come that was waited for.

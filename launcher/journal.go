@@ -100,7 +100,7 @@ var eventTypes = sync.OnceValue(func() map[string]reflect.Type {
 	kinds := map[string]reflect.Type{}
 	for _, e := range []any{
 		opened{}, begun{}, unbegun{}, finished{}, emptied{}, noticed{}, departed{}, lost{}, told{}, signalled{}, resumed{}, renewed{}, settled{}, expired{}, broken{}, ordered{},
-		met{}, unmet{}, queued{}, lapsed{}, woken{}, stalled{}, lagging{}, ailing{}, clashing{}, reached{},
+		met{}, unmet{}, queued{}, away{}, lapsed{}, woken{}, stalled{}, lagging{}, ailing{}, clashing{}, reached{},
 	} {
 		kinds[reflect.TypeOf(e).Name()] = reflect.TypeOf(e)
 	}

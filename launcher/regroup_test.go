@@ -436,6 +436,41 @@ func TestDoneAndCutOff(t *testing.T) {
 	}
 }
 
+// One of which the store does not hear, either, may be the one that is cut off: it stops its workers before those begin another round. Of a node that is gone
+// for certain nothing is to be feared.
+func TestLeaderIsDeserted(t *testing.T) {
+	for name, c := range map[string]struct {
+		events []any
+		stops  bool
+	}{
+		"first the nodes":     {[]any{lost{Node: 1, Why: "silent"}, lost{Node: 2, Why: "silent"}, away{true}}, true},
+		"first the store":     {[]any{away{true}, lost{Node: 2, Why: "silent"}}, true},
+		"for certain":         {[]any{away{true}, lost{Node: 2, Why: "connection refused", Certain: true}, lost{Node: 1, Why: "x", Certain: true}}, false},
+		"the store is back":   {[]any{away{true}, away{false}, lost{Node: 2, Why: "silent"}}, false},
+		"the store alone":     {[]any{away{true}}, false},
+		"a node is not heard": {[]any{lost{Node: 1, Why: "silent"}}, false},
+	} {
+		w := elasticWorld(t, 3, 2, 3)
+		for n := 1; n < 3; n++ {
+			for local := range 2 {
+				w.feed(n, finished{Worker: ended(n, local, job.Exit{})})
+			}
+			w.feed(n, emptied{})
+		}
+		w.run()
+		s := w.states[0]
+		var todo []any
+		for _, e := range c.events {
+			var more []any
+			s, more = decide(w.policy, s, w.now, e)
+			todo = append(todo, more...)
+		}
+		if s.Stopping != c.stops || slices.Contains(todo, any(stop{Within: w.policy.StopTimeout})) != c.stops {
+			t.Errorf("%s: %v", name, todo)
+		}
+	}
+}
+
 // Who comes to the next world is said by name. A node that comes back, and hears from the leader that it was given up, says nothing of
 // others: the leader does. Nor does one that was told so by its leader.
 func TestWhoComes(t *testing.T) {

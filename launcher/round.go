@@ -253,6 +253,7 @@ func (r *round) loop() {
 			r.post(expired{})
 		case <-r.leases:
 			r.renew()
+			r.heardByStore()
 		case <-r.wake:
 			r.post(woken{})
 		case n := <-r.queue:
@@ -488,6 +489,13 @@ func (r *round) renew() {
 		r.c.keep(keptHeard, clock()-int64(time.Since(heard)))
 	}
 	r.leases = time.After(leasePulse)
+}
+
+// heardByStore tells the judgement whether the store hears of this world.
+func (r *round) heardByStore() {
+	if is := r.session.Rank == 0 && r.session.Unheard() >= r.rules().nodeTimeout(); is != r.state.Away {
+		r.post(away{is})
+	}
 }
 
 // placeOf is this node's place in a round.
