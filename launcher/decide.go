@@ -646,6 +646,9 @@ func (s *state) mayGoOn(p policy, v job.Verdict) bool {
 // judge names the first cause. Where that one says that another had gone, it is said who that may have been.
 func (s *state) judge(p policy, causes []cause) job.Verdict {
 	v := p.judge(causes, s.Nodes)
+	if v.Class == job.Lost && s.hearsNobody() {
+		v.Sentence += "; no other node is heard either: this one may be the one that is cut off"
+	}
 	if v.First == nil || !v.First.Echo || p.leaves() {
 		return v
 	}
@@ -653,6 +656,12 @@ func (s *state) judge(p policy, causes []cause) job.Verdict {
 		v.Sentence, v.Hint = v.Sentence+"; "+who, hint
 	}
 	return v
+}
+
+// hearsNobody reports whether this node leads several others, and all of them are silent.
+func (s *state) hearsNobody() bool {
+	silent := func(n *node) bool { return n.Mute > 0 && !n.Gone || n.Cut }
+	return s.leads() && len(s.Nodes) > 2 && !slices.ContainsFunc(s.Nodes[1:], func(n *node) bool { return !silent(n) })
 }
 
 // suspects are somebody who had ended well before, for who takes fewer steps than the others leaves them alone, and nobody failed before them; or the few
@@ -749,6 +758,9 @@ func (p policy) judge(causes []cause, nodes []*node) job.Verdict {
 // before comes first.
 func firstOf(causes []cause) cause {
 	first := causes[0]
+	if first.Failure == nil && first.Hang == nil {
+		return first
+	}
 	for _, c := range causes {
 		if c.Failure == nil && c.Hang == nil && (c.At-lossTime <= first.At || first.echo()) && c.Node != first.Node {
 			return c
@@ -1033,6 +1045,9 @@ func (s *state) learnt(p policy, from int, n news) []any {
 	case from == 0 && n.Kind == newsStalled && n.Stalled != nil && !s.Stopping && s.Verdict == nil:
 		return s.noted(p, *n.Stalled)
 	case from == 0 && n.Kind == newsStop && n.Order != "":
+		if n.Class != "" { // an older release does not say
+			s.laid(job.Verdict{Class: n.Class, Sentence: n.Why})
+		}
 		return s.halt(p, n.Order, n.Why)
 	case from == 0 && n.Kind == newsStop && n.Held:
 		return append([]any{p.awaitVerdict()}, s.hold(p)...)
@@ -1059,8 +1074,12 @@ func (s *state) learnt(p policy, from int, n news) []any {
 func (s *state) begun(at start) []any {
 	var todo []any
 	if at.Round > s.Round && s.Nodes[s.Self].Clear {
+		text := again(at.Why, at.Round, at.MaxRestarts)
+		if s.Order != "" { // nothing failed
+			text = fmt.Sprintf("%s; round %d follows", at.Why, at.Round)
+		}
 		s.newRound(at.Round)
-		todo = []any{say{again(at.Why, at.Round, at.MaxRestarts)}, expire{0}}
+		todo = []any{say{text}, expire{0}}
 	}
 	if at.Round != s.Round || s.Start != nil || s.Stopping {
 		return todo

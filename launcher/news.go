@@ -18,7 +18,8 @@ type news struct {
 	Ranks   []job.Ended   `json:"ranks,omitempty"` // how the teller's workers ended
 	Order   string        `json:"order,omitempty"`
 	Held    bool          `json:"held,omitempty"`   // of a stop: workers are left to run for a moment, so that who was first can say so
-	Why     string        `json:"why,omitempty"`    // of a stop by order
+	Why     string        `json:"why,omitempty"`    // of a stop by order,
+	Class   string        `json:"class,omitempty"`  // as a verdict has it
 	Number  int           `json:"number,omitempty"` // of an order among the teller's, or of an answer among the hearer's orders
 	Answer  *reply        `json:"answer,omitempty"`
 	Out     string        `json:"out,omitempty"`    // the hearer takes no place in it, and why,

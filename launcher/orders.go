@@ -104,7 +104,7 @@ func (s *state) refuses(p policy, what string) string {
 		return "the nodes meet again, for the next world"
 	case s.Again && s.Rest > s.Now:
 		return fmt.Sprintf("after several failures in a row the next round begins in %v; give the order then", (s.Rest - s.Now).Round(time.Second))
-	case s.Stopping, s.Again:
+	case s.Stopping && s.leads(), s.Again: // a member does not know for how long: its leader says it
 		return "workers failed, and the round is being stopped"
 	case s.present() < len(s.Nodes) && !p.Regroups:
 		return "a node has left the job, and without it there is no next round"
@@ -138,7 +138,7 @@ func (s *state) obey(p policy, from int, what string) []any {
 func (s *state) callOff(p policy, what, why, class string) []any {
 	s.laid(job.Verdict{Class: class, Sentence: why})
 	s.past(job.Round{Number: s.last(), Message: why})
-	return append([]any{tell{everyone, news{Kind: newsStop, Order: what, Why: why}}}, s.halt(p, what, why)...)
+	return append([]any{tell{everyone, news{Kind: newsStop, Order: what, Why: why, Class: class}}}, s.halt(p, what, why)...)
 }
 
 // halt ends the round on this node, by order.

@@ -47,9 +47,42 @@ func TestOrders(t *testing.T) {
 			}
 			w.finish()
 			w.all(0)
+			if got := strings.Join(w.log, "\n"); strings.Contains(got, "restart 1 of") || nodes > 1 && !strings.Contains(got, "told to pause by muster ctl; round 2 follows") {
+				t.Errorf("%d nodes: what a member says of it:\n%s", nodes, got)
+			}
+			for n, s := range w.states {
+				if len(s.Laps) < 2 || s.Laps[0].Class != job.Ordered || s.Laps[1].Class != job.Ordered {
+					t.Errorf("%d nodes, node %d: its account has %+v", nodes, n, s.Laps)
+				}
+			}
 			if past := w.states[0].Verdict.Rounds; len(past) != 2 || past[1].Message != nodeName(w.states[0].Nodes, from)+" was told to pause by muster ctl" {
 				t.Errorf("%d nodes: rounds %+v", nodes, past)
 			}
+		}
+	}
+}
+
+// A member does not know for how long a pause after failures is, and asks its leader.
+func TestOrderInABackOff(t *testing.T) {
+	for from := range 2 {
+		w := newWorld(t, 2)
+		w.policy.MaxRestarts, w.policy.Backoff = 9, 30*time.Second
+		w.begin()
+		for range 3 {
+			w.now += time.Second
+			w.feed(0, failure(0, 0, job.Exit{Code: 3}))
+			w.run()
+		}
+		w.feed(0, failure(0, 0, job.Exit{Code: 3}))
+		for w.states[0].Rest <= w.now || !w.states[1].Empty {
+			w.step()
+		}
+		w.feed(from, ordered{orderPause})
+		for !strings.Contains(w.said(), "launcher.reply") && len(w.timers) > 0 {
+			w.step()
+		}
+		if got := w.said(); !strings.Contains(got, "after several failures in a row the next round begins in") {
+			t.Errorf("node %d: %s", from, got)
 		}
 	}
 }

@@ -471,6 +471,25 @@ func TestLeaderIsDeserted(t *testing.T) {
 	}
 }
 
+// A leader that hears none of several others says that it may be the one that is cut off; of one that it alone does not hear, nobody knows.
+func TestLeaderHearsNobody(t *testing.T) {
+	for silent := 1; silent <= 2; silent++ {
+		w := newWorld(t, 3).begin()
+		s := w.states[0]
+		for n := range silent {
+			s, _ = decide(w.policy, s, w.now, noticed{Node: n + 1, What: "nothing heard for 3.1s", Quiet: 3100 * time.Millisecond})
+		}
+		for n := range silent {
+			s, _ = decide(w.policy, s, w.now+7*time.Second, lost{Node: n + 1, Why: "silent for 10s", Quiet: 10 * time.Second})
+		}
+		s, _ = decide(w.policy, s, w.now+8*time.Second, settled{})
+		v := s.Verdict
+		if says := strings.Contains(v.Sentence, "this one may be the one that is cut off"); says != (silent == 2) || !strings.HasPrefix(v.Sentence, "node 1 (host-1) was lost") {
+			t.Errorf("%d silent: %s", silent, v.Sentence)
+		}
+	}
+}
+
 // Who comes to the next world is said by name. A node that comes back, and hears from the leader that it was given up, says nothing of
 // others: the leader does. Nor does one that was told so by its leader.
 func TestWhoComes(t *testing.T) {
