@@ -407,7 +407,7 @@ func (l *leader) free(ctx context.Context, count int) (bool, error) {
 
 // answered takes a member's answer for a sign of life of its world.
 func (p *past) answered() {
-	p.alive += p.watch.still()
+	p.alive += p.watch.still().Round(time.Second)
 	p.watch.moved, p.sign = time.Now(), time.Now()
 }
 

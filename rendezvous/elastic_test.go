@@ -409,10 +409,16 @@ func TestAWorldThatAnswers(t *testing.T) {
 		a.session.Close() // it does not reach the store any more
 		var gone atomic.Bool
 		o := lastCall
-		o.Lives = func(_ context.Context, n job.Node) bool { return n.Name == "a" && !gone.Load() }
+		o.Lives = func(_ context.Context, n job.Node) bool {
+			time.Sleep(40 * time.Millisecond) // an answer takes a while
+			return n.Name == "a" && !gone.Load()
+		}
 		x := s.comes(elastic("x", 1, 2), o)
 		s.passes(5 * time.Minute)
 		s.waits(x)
+		if alive := x.last().Alive; alive < 4*time.Minute || alive%time.Second != 0 {
+			t.Errorf("it has been running for %v", alive)
+		}
 		gone.Store(true)
 		s.passes(40 * time.Second)
 		s.agree([]string{"x"}, x)
