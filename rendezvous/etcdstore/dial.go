@@ -26,8 +26,14 @@ const (
 	pongTime  = 5 * time.Second  // and until another one is used instead
 )
 
-// connect makes the client, at the first call.
+// connect makes the client, at the first call. Later ones wait for nobody here: who enters again may have the turn for as long as etcd has no answer, and
+// a call is to tell of that.
 func (s *Store) connect(ctx context.Context) (err error) {
+	select {
+	case <-s.connected:
+		return nil
+	default:
+	}
 	if err := s.lock(ctx); err != nil {
 		return err
 	}
@@ -36,6 +42,7 @@ func (s *Store) connect(ctx context.Context) (err error) {
 		return nil
 	}
 	if s.client, err = s.dial(ctx); err == nil {
+		close(s.connected)
 		s.running.Go(s.watch)
 	}
 	return err

@@ -70,7 +70,8 @@ type Store struct {
 	last    clientv3.LeaseID // that this user had; 0: none yet
 	emptied bool             // another lease has taken its place: all keys are gone
 
-	said atomic.Int64 // how often Waiting was called
+	connected chan struct{} // closed when there is a client
+	said      atomic.Int64  // how often Waiting was called
 
 	closing context.Context // ends with the store
 	end     context.CancelCauseFunc
@@ -91,7 +92,7 @@ func New(o Options) *Store {
 	if o.Waiting == nil {
 		o.Waiting = func(string) {}
 	}
-	s := &Store{Options: o, turn: make(chan struct{}, 1)}
+	s := &Store{Options: o, turn: make(chan struct{}, 1), connected: make(chan struct{})}
 	s.closing, s.end = context.WithCancelCause(context.Background())
 	return s
 }

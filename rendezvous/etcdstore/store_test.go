@@ -596,6 +596,31 @@ func TestStandsStill(t *testing.T) {
 	}
 }
 
+// So is one for whose answer somebody waits already who enters anew, as where the lease could not be renewed.
+func TestStandsStillAsOneEnters(t *testing.T) {
+	t.Parallel()
+	e, told := etcdtest.Start(t, 1), make(chan string, 100)
+	o := options(e, "/job/")
+	o.Waiting = func(because string) { told <- because }
+	s := open(t, o)
+	if err := errors.Join(s.Set(t.Context(), "k", nil), s.lock(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	defer s.unlock()
+	for len(told) > 0 { // while it started
+		<-told
+	}
+	e.Members[0].Signal(syscall.SIGSTOP)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*(quietTime+tryTime))
+	defer cancel()
+	if _, err := s.Check(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	if len(told) == 0 {
+		t.Error("nobody is told")
+	}
+}
+
 // What gRPC says of connections is told in the words for other stores'.
 func TestBecause(t *testing.T) {
 	for text, want := range map[string]string{
