@@ -45,6 +45,7 @@ type meeting struct {
 	end     time.Time  // peers must be here by then
 	late    bool       // they were not, and it is another time now
 	refused bool       // the meeting is over without a world that has us, and each node is to read why
+	ended   bool       // the job is, and whoever stood by as this node did is to read so
 	anew    bool       // this is not the agent's first meeting
 	hosting bool       // this node serves the store
 	server  *tcpstore.Server
@@ -221,7 +222,7 @@ func (m *meeting) shut(server *tcpstore.Server) {
 		patience = readTime // it hears of their world before they do
 	case m.refused:
 		patience = readTime
-	case m.plan.Spec.Standby(), m.awaited.Load():
+	case m.plan.Spec.Standby(), m.awaited.Load(), m.ended:
 		patience = overTime
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -739,6 +740,7 @@ func (m *meeting) agree(ctx context.Context, o rendezvous.Options) (err error) {
 		m.refused = excluded == nil || excluded.Met
 		return fail(job.ExitRefused, "", "%w", err)
 	case errors.As(err, &ended):
+		m.ended = true
 		if ended.Verdict.OK() { // an end that nobody else tells of
 			m.c.Log.Info(ended.Error())
 		}

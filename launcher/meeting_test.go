@@ -388,6 +388,53 @@ func TestHostLeaves(t *testing.T) {
 	<-closed
 }
 
+// The host of a store that stood by until the job ended lets the others that did read so.
+func TestHostStoodBy(t *testing.T) {
+	t.Parallel()
+	at, told := freeEndpoint(t), make(said, 1000)
+	var coming []<-chan gathering
+	for i := range 3 {
+		c, p := joiner(at, 3, i, fmt.Sprint("life", i))
+		c.Log = slog.New(slog.NewTextHandler(told, nil))
+		coming = append(coming, gather(t, c, p))
+	}
+	var all []*meeting
+	for _, end := range coming {
+		e := ends(t, end)
+		if e.err != nil {
+			t.Fatal(e.err)
+		}
+		all = append(all, e.meeting)
+	}
+	stands := func(m *meeting) <-chan gathering {
+		left, end := m.session, make(chan gathering, 1)
+		left.Close()
+		m.anew = true
+		go func() { end <- gathering{m, m.join(t.Context(), rendezvous.Options{Seen: 1, Previous: &left.World})} }()
+		return end
+	}
+	host, b := stands(all[0]), stands(all[1]) // they do not hear the third
+	told.wait(t, "waiting for its end with 2 nodes")
+	if err := all[2].session.End(t.Context(), rendezvous.Over{Verdict: &job.Verdict{Sentence: "all ended well"}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, end := range []<-chan gathering{host, b} {
+		if e := ends(t, end); !errors.As(e.err, new(*rendezvous.Ended)) {
+			t.Error(e.err)
+		}
+	}
+	all[2].close()
+	closed := make(chan struct{})
+	go func() { all[0].close(); close(closed) }()
+	select {
+	case <-closed:
+		t.Error("the store is gone as soon as its host knows")
+	case <-time.After(100 * time.Millisecond):
+	}
+	all[1].close()
+	<-closed
+}
+
 // Several jobs meet at one port of one machine: none is in the way of another, whichever comes first, and each goes on there when another has ended.
 func TestJobsShareAPort(t *testing.T) {
 	t.Parallel()
