@@ -3,12 +3,14 @@ package launcher
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/muster-run/muster/discovery"
 	"github.com/muster-run/muster/job"
@@ -104,12 +106,12 @@ func (m *meeting) openEtcd(ctx context.Context, members []string) error {
 	}); err != nil {
 		return err
 	}
-	err := m.store.Set(dialing, "opened", nil) // else one who may not write would learn it in the midst of the meeting
+	err := m.enterEtcd(dialing, show)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
 		return show.cutShort(context.Cause(ctx))
-	case dialing.Err() != nil:
+	case errors.Is(err, context.DeadlineExceeded):
 		code, within := m.tooLate(job.ExitStore)
 		return fail(code, "does it run, and is the endpoint right?",
 			"no etcd at %s within %v: %s", m.port, within, cmp.Or(show.state(), "no answer"))
@@ -122,6 +124,29 @@ func (m *meeting) openEtcd(ctx context.Context, members []string) error {
 		m.hosts = first(m.hosts, facing(dialing, members))
 	}
 	return m.listenForPeers(farthest(members))
+}
+
+// enterEtcd waits until this node may write; else it would learn in the midst of the meeting that it may not. After a world it asks again until it is too late,
+// as whoever refuses it may be put right. The error is the refusal then, unless something else was told since.
+func (m *meeting) enterEtcd(ctx context.Context, show *waiting) (refusal error) {
+	code, _ := m.tooLate(job.ExitStore)
+	for {
+		err := m.store.Set(ctx, "opened", nil)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil && refusal != nil && show.state() == refusal.Error():
+			return refusal
+		case ctx.Err() != nil || code != job.ExitRetry || !m.again():
+			return err
+		}
+		refusal = err
+		show.tick(err.Error())
+		select {
+		case <-ctx.Done():
+		case <-time.After(retryPause):
+		}
+	}
 }
 
 // resumeEtcd is openEtcd for who takes over from another agent. It waits for nobody, as a world that runs needs no etcd.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/rendezvous"
 	"github.com/muster-run/muster/rendezvous/store"
 )
 
@@ -64,6 +65,55 @@ func (r *refusing) Set(context.Context, string, []byte) error {
 		}
 	}
 	return errors.New("permission denied")
+}
+
+// Who is not let in any more, after a world, asks again until it is too late, without a flood of lines, and ends with what it heard last.
+func TestEtcdRefusesToTheEnd(t *testing.T) {
+	refused := "etcd at h0:1: log in as job: invalid user ID or password; --etcd-cacert, --etcd-cert, --etcd-key and --etcd-user say"
+	for _, c := range []struct {
+		refuses int
+		away    string
+		want    string
+	}{
+		{100, "", refused},
+		{40, "", refused},
+		{40, "connection refused", "no etcd at h0:1 within 1m0s: connection refused; does it run"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			told := make(said, 100)
+			m := &meeting{port: "h0:1", plan: Plan{Endpoint: "h0:1", Etcd: []string{"h0:1"}}, end: time.Now().Add(time.Minute), anew: true}
+			m.c.Log, m.c.RejoinTimeout = slog.New(slog.NewTextHandler(told, nil)), time.Minute
+			m.c.OpenEtcd = func(e EtcdJob) (store.Store, error) {
+				return &changed{refuses: c.refuses, away: c.away, waiting: e.Waiting}, nil
+			}
+			_, err := m.world(t.Context(), rendezvous.Options{}, nil)
+			if ExitCode(err) != job.ExitRetry || !strings.HasPrefix(err.Error(), c.want) {
+				t.Errorf("it ends with %v", err)
+			}
+			if len(told) > 7 { // after 1 s, 3, 7, 15, 31, and where the reason is another one
+				t.Errorf("%d lines in a minute", len(told))
+			}
+		})
+	}
+}
+
+// A changed etcd has another password now. After so many tries it has no answer, or is away.
+type changed struct {
+	store.Memory
+	refuses int
+	away    string
+	waiting func(because string)
+}
+
+func (c *changed) Set(ctx context.Context, _ string, _ []byte) error {
+	if c.refuses--; c.refuses >= 0 {
+		return errors.New("log in as job: invalid user ID or password")
+	}
+	if c.away != "" {
+		c.waiting(c.away)
+	}
+	<-ctx.Done()
+	return ctx.Err()
 }
 
 func TestFarthest(t *testing.T) {

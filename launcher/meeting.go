@@ -429,7 +429,7 @@ func (m *meeting) brings(p policy, past job.Tally) rendezvous.Options {
 func (m *meeting) world(ctx context.Context, o rendezvous.Options, met func(Config, *rendezvous.Session)) (*line, error) {
 	for {
 		l, err := m.once(ctx, o, met)
-		if err == nil || !m.again() || ExitCode(err) != job.ExitRetry || ctx.Err() != nil || time.Now().After(m.end) {
+		if err == nil || !m.again() || ExitCode(err) != job.ExitRetry || ctx.Err() != nil || !time.Now().Before(m.end) {
 			return l, err
 		}
 		m.c.Log.Warn(err.Error() + "; this node meets the others again")
