@@ -18,6 +18,18 @@ func Own(ended string, tail []string) (own []string, known bool) {
 	return tail[:end], true
 }
 
+// OfThread reports whether the last traceback of a process is one with which a thread ended: Python tells of it, nobody has caught it, and what the main thread
+// made of it may be a code alone.
+func OfThread(tail []string) bool {
+	lines := stripped(tail)
+	for i := len(lines) - 1; i > 0; i-- {
+		if begins(lines[i]) {
+			return strings.HasPrefix(lines[i-1], "Exception in thread ")
+		}
+	}
+	return false
+}
+
 // ownEnd is how many of the lines those are. Where it is not known what ended the program, or that may be how a collective tells of others' end, whatever its words,
 // it is all of them.
 func ownEnd(ended string, lines []string) (end int, known bool) {

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/muster-run/muster/evidence"
 	"github.com/muster-run/muster/fleet"
 	"github.com/muster-run/muster/framework"
 	"github.com/muster-run/muster/heartbeat/page"
@@ -659,7 +660,7 @@ func (r *round) failure(e worker.Exit) *job.Failure {
 	if struck {
 		exception = ""
 	}
-	f.Caught = !told && exception != "" && end.caught
+	f.Caught = !told && exception != "" && end.caught && !evidence.OfThread(e.Tail)
 	f.Exception = hidden.Line(exception, exceptionText)
 	if end.ago > f.Ago { // when it failed counts, and not how long Python took to end
 		f.At, f.Ago = f.At.Add(f.Ago-end.ago), end.ago
