@@ -97,6 +97,9 @@ func (f Finding) what(w job.World) string {
 		}
 		return fmt.Sprintf("%s %s not ended for %s, though %s", who, has(f.Culprits), seconds(f.Quiet), how)
 	}
+	if f.Done > 0 {
+		return fmt.Sprintf("%s %s not ended for %s, nor done anything; %d of the ranks %s ended", who, has(f.Culprits), seconds(f.Quiet), f.Done, have(f.Done))
+	}
 	return fmt.Sprintf("no rank has been in a collective, nor at work, for %s: all of them wait for something else, such as input", seconds(f.Quiet))
 }
 
@@ -170,7 +173,7 @@ func (f Finding) where(w job.World) string {
 	}
 	c := f.Culprits[0]
 	it, its, over := "it", "its", ""
-	if len(f.Culprits) > 1 || f.Class == Starved && !f.over() {
+	if len(f.Culprits) > 1 || f.Class == Starved && !f.over() && f.Done == 0 {
 		it, its = fmt.Sprintf("rank %d", c.Rank), fmt.Sprintf("rank %d's", c.Rank)
 	}
 	if c.Over != "" && (f.Class != Starved || !f.over()) {
@@ -212,8 +215,10 @@ func (f Finding) links() string {
 	return "; " + strings.Join(f.Stuck[:min(len(f.Stuck), maxNamed)], "; ")
 }
 
-func has(c []job.Culprit) string {
-	if len(c) > 1 {
+func has(c []job.Culprit) string { return have(len(c)) }
+
+func have(n int) string {
+	if n > 1 {
 		return "have"
 	}
 	return "has"

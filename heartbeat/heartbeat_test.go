@@ -421,6 +421,10 @@ func TestClasses(t *testing.T) {
 			w.beats[3].Sight.State = 'T'
 			w.stand(45, nil)
 		}, "hung: rank 3 (node-1, local 1, pid 103) has not entered all_reduce #1201 for 32 s; 3 others wait in it; its script is over; it is stopped, state T"},
+		{"a rank sleeps when the others have ended", func(w *world) {
+			w.beats, w.ended = w.beats[3:], []int{0, 1, 2}
+			w.stand(605, nil)
+		}, "hung: rank 3 (node-1, local 1, pid 103) has not ended for 602 s, nor done anything; 3 of the ranks have ended; it is asleep"},
 		{"a rank waits for input, and another takes long to end", func(w *world) {
 			w.over("its script is over", 0)
 			w.stand(605, nil)

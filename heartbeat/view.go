@@ -243,7 +243,7 @@ func (j *Judge) nobodyWaits(l Look) view {
 			return unclear(fmt.Sprintf("no rank is in a collective, and rank %d is %s", rank, *what))
 		}
 	}
-	v := view{Finding: Finding{Hang: job.Hang{Class: Starved}}, late: len(l.Ended) > 0 || j.limits.GPUs, over: true}
+	v := view{Finding: Finding{Hang: job.Hang{Class: Starved, Done: len(l.Ended)}}, late: len(l.Ended) > 0 || j.limits.GPUs, over: true}
 	for _, rank := range j.sorted() {
 		v.blame(j.culprit(rank))
 		v.late = v.late || j.ranks[rank].ending()

@@ -14,6 +14,7 @@ type Hang struct {
 	Limit    time.Duration `json:"limit,omitempty"`    // after which that is a hang
 	Ops      []string      `json:"ops,omitempty"`      // desync: what they wait in, and who
 	Stuck    []string      `json:"stuck,omitempty"`    // network: connections over which nothing gets
+	Done     int           `json:"done,omitempty"`     // input: ranks that have ended
 	Kernels  bool          `json:"kernels,omitempty"`  // network: it may as well be an accelerator's kernel that does not end
 }
 

@@ -113,6 +113,9 @@ func hungVerdict(c cause) job.Verdict {
 // hungHint is what a person can do about a hang.
 func hungHint(h job.Hang) string {
 	hint := hungHints[h.Class]
+	if h.Done > 0 {
+		hint = hungHints[heartbeat.Absent]
+	}
 	if culprits := h.Culprits; len(culprits) > 0 && culprits[0].Over != "" {
 		hint = "look at what that rank does at its end: handlers of atexit, threads that are no daemons; --evidence DIR keeps its stack"
 	}
