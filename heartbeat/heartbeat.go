@@ -22,7 +22,8 @@ type Limits struct {
 	Others  []Timeout     // of the framework, as the environment sets them
 	Places  bool          // ranks are asked where they are as soon as somebody is blamed
 	Foreign bool          // ranks are another launcher's: with which code one has ended is not known
-	Trained bool          // another judge saw that it trains
+	Trained bool          // another judge saw that it trains,
+	Learned time.Duration // and learned this of it
 }
 
 const floor = 30 * time.Second
@@ -171,9 +172,7 @@ func (j *Judge) advanced(counted bool) []Finding {
 	return []Finding{{Stage: Resumed, Hang: job.Hang{Quiet: gap}, False: worst == Hung}}
 }
 
-// Trains reports whether the world is past its beginning.
-func (j *Judge) Trains() bool { return j.trains() }
-
+// trains reports whether the world is past its beginning.
 func (j *Judge) trains() bool {
 	known, quick := false, true
 	for _, t := range j.ranks {
@@ -212,7 +211,12 @@ func (j *Judge) learned() time.Duration {
 }
 
 // usual is what this world's own past says of it.
-func (j *Judge) usual() time.Duration { return max(5*j.gaps.most(), 3*j.gaps.longest) }
+func (j *Judge) usual() time.Duration {
+	return max(5*j.gaps.most(), 3*j.gaps.longest, j.limits.Learned)
+}
+
+// Learned is what another judge of this world has to know when it begins.
+func (j *Judge) Learned() (trains bool, usual time.Duration) { return j.trains(), j.usual() }
 
 // ceiling is the limit of what can be learned.
 func (j *Judge) ceiling() time.Duration { return max(j.within(j.limits.Ceiling), j.limits.Floor) }

@@ -351,6 +351,23 @@ func TestClasses(t *testing.T) {
 			w.enter(0, 2, 3)
 			w.stand(45, nil)
 		}, "hung: rank 1 (node-0, local 1, pid 101) has not entered all_reduce #1201 for 32 s; 3 others wait in it; it is asleep"},
+		{"one receives, and a group's network does not get on", func(w *world) {
+			w.receives(1)
+			for r := range w.beats {
+				w.beats[r].Lanes = append(w.beats[r].Lanes, job.Lane{Group: uint64(0xa0 + r%2), Name: "dp", Op: "all_reduce", Members: 2, Entered: 7, Completed: 7})
+			}
+			for _, r := range []int{0, 2, 3} {
+				w.beats[r].Lanes[2].Entered++
+			}
+			w.stand(45, nil)
+		}, "hung: 2 ranks have been in all_reduce #8 of group dp for 32 s, and all of them run: the network between them, or the communication library, does not get on"},
+		{"one has no recorder, and is in what the others are in", func(w *world) {
+			w.receives(3)
+			w.beats[3].Sources, w.beats[3].Lanes = job.FromHooks, w.beats[3].Lanes[1:]
+			w.beats[3].Lanes[0].Op = "all_reduce"
+			w.enter(0, 1, 2)
+			w.stand(45, nil)
+		}, "hung: 1 rank has been in all_reduce for 32 s, and all of them run: ranks 0, 1, 2 in all_reduce #1201; rank 3 in all_reduce: the script takes them different ways, or the network between them, or the communication library, does not get on"},
 		{"half of them receive, and the others are in a collective", func(w *world) {
 			w.receives(1, 3)
 			w.enter(0, 2)
@@ -664,9 +681,30 @@ func TestTrainsSoon(t *testing.T) {
 	}
 }
 
+// What another judge has learned of a world's pauses counts for the one that takes over.
+func TestLearnedByAnother(t *testing.T) {
+	w := newWorld(4, Limits{})
+	for range 20 {
+		w.train(60).stand(60, nil)
+	}
+	var l Limits
+	l.Trained, l.Learned = w.judge.Learned()
+	if !l.Trained || l.Learned < 300*time.Second {
+		t.Fatalf("%+v", l)
+	}
+	w.judge, w.found = New(l), nil
+	w.enter(0, 1, 2)
+	if w.stand(int(l.Learned.Seconds())-5, nil); w.worst() != nil && w.worst().Stage == Hung {
+		t.Errorf("too early: %+v", w.worst())
+	}
+	if f := w.stand(15, nil).worst(); f == nil || f.Stage != Hung || !blames(f, 3) {
+		t.Errorf("%+v", f)
+	}
+}
+
 // Who waits in the collective of all is told of before the framework gives up also before the world trains.
 func TestOwnTimeOutAtTheBeginning(t *testing.T) {
-	for own, want := range map[time.Duration]time.Duration{time.Minute: 45 * time.Second, 10 * time.Minute: 570 * time.Second, time.Hour: 20 * time.Minute, 0: 20 * time.Minute} {
+	for own, want := range map[time.Duration]time.Duration{20 * time.Second: floor, time.Minute: 45 * time.Second, 10 * time.Minute: 570 * time.Second, time.Hour: 20 * time.Minute, 0: 20 * time.Minute} {
 		w := newWorld(4, Limits{})
 		for i := range w.beats {
 			w.beats[i].Limit = own

@@ -54,7 +54,7 @@ func (j *Judge) start() time.Duration {
 	if own == 0 || !j.inAll() {
 		return j.limits.Start
 	}
-	return min(j.limits.Start, own-min(margin, own/4))
+	return min(j.limits.Start, max(own-min(margin, own/4), j.limits.Floor))
 }
 
 // inAll reports whether any rank waits in a collective of the default group.

@@ -500,36 +500,39 @@ func (j *Judge) circle(c crowd) (view, bool) {
 	return j.torn(c.waits[0], found), true
 }
 
-// calling blames the few who are in calls, such as receiving from somebody, and have not entered the collective in which all the others wait.
-// Where more are, as in a pipeline, or the network holds data back, nobody knows who was first.
+// calling blames the few who send or receive, and have not entered the one collective in which all others wait. Where more do, as in a pipeline, or the
+// network holds data back, nobody knows who was first.
 func (j *Judge) calling(c crowd) (view, bool) {
-	v := view{Finding: Finding{Hang: job.Hang{Class: Absent}}, over: true}
-	in := c.callers()
-	if v.Waiting = count(c.waits) - len(in); len(in) == 0 || v.Waiting <= len(in) || v.Waiting+len(in) < len(j.ranks) {
+	in := c.transferring()
+	w, one := c.only(in)
+	v := view{Finding: Finding{Hang: job.Hang{Class: Absent, Waiting: count(c.waits) - len(in)}}, over: true}
+	if !one || len(in) == 0 || v.Waiting <= len(in) || v.Waiting+len(in) < len(j.ranks) {
 		return view{}, false
 	}
-	for rank := range j.ranks {
-		if t := j.ranks[rank]; t.halted() != "" || t.moves() || t.beat.Sight != nil && len(t.beat.Sight.Stuck) > 0 {
+	for _, t := range j.ranks {
+		if t.halted() != "" || t.moves() || t.beat.Sight != nil && len(t.beat.Sight.Stuck) > 0 {
 			return view{}, false
 		}
 	}
+	v.in(w)
 	for _, rank := range in {
-		w, missed := j.missed(rank, c)
-		if !missed || w.lane.Group == 0 {
+		behind := func(l job.Lane) bool { return l.Group == w.lane.Group && l.Entered < w.number() }
+		if !slices.ContainsFunc(j.ranks[rank].beat.Lanes, behind) {
 			return view{}, false
 		}
-		v.in(w)
 		v.busy = v.busy || j.runs(rank)
 		v.blame(j.culprit(rank))
 	}
 	return v, true
 }
 
-// callers are those who are in calls, and in no collective.
-func (c *crowd) callers() (in []int) {
+// transferring are those who send or receive, and wait in nothing else.
+func (c *crowd) transferring() (in []int) {
 	elsewhere := map[int]bool{}
 	for _, w := range c.waits {
-		elsewhere[w.rank] = elsewhere[w.rank] || w.lane.Group != 0 || w.joins()
+		if w.lane.Group != 0 || !(Finding{Hang: job.Hang{Op: w.lane.Op}}).transfers() {
+			elsewhere[w.rank] = true
+		}
 	}
 	for _, w := range c.waits {
 		if !elsewhere[w.rank] && !slices.Contains(in, w.rank) {
@@ -537,6 +540,20 @@ func (c *crowd) callers() (in []int) {
 		}
 	}
 	return in
+}
+
+// only is what all but these ranks wait in, if that is one collective which somebody has not entered.
+func (c *crowd) only(but []int) (only wait, one bool) {
+	for _, w := range c.waits {
+		switch {
+		case slices.Contains(but, w.rank):
+		case !c.incomplete(w), one && w.point() != only.point():
+			return wait{}, false
+		default:
+			only, one = w, true
+		}
+	}
+	return only, one
 }
 
 // places are who waits in what, where that is more than one thing.

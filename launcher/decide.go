@@ -130,7 +130,7 @@ func decide(p policy, s state, now time.Duration, event any) (state, []any) {
 	case stalled:
 		todo = s.stalled(p, e)
 	case reached:
-		s.Reached = max(s.Reached, e.How)
+		s.Reached, s.Trained, s.Learned = max(s.Reached, e.How), s.Trained || e.Trained, max(s.Learned, e.Learned)
 	case ailing:
 		if e.Of != allNodes {
 			e.Of = s.Self
@@ -209,6 +209,7 @@ func (s *state) newRound(number int) {
 	s.Start, s.Started, s.Left, s.Empty = nil, false, 0, false
 	s.Stopping, s.Causes, s.Own, s.Wanted, s.Again, s.Counted, s.Ranks, s.Fate = false, nil, nil, nil, false, false, nil, 0
 	s.Order, s.Paused, s.Stall, s.Reached = "", false, nil, unheard
+	s.Trained, s.Learned = false, 0
 	s.Held, s.Vain, s.Slow, s.Settle, s.Mends, s.Down, s.Mended, s.Stragglers = 0, false, 0, 0, nil, nil, 0, nil
 	for i, n := range s.Nodes {
 		if n.Ends || n.Done || n.Clear || n.Ranks != nil { // the leader's: a member hears little of others

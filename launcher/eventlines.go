@@ -220,7 +220,7 @@ func (j *judged) lap() job.Lap {
 }
 
 func (j *judged) reached(e reached) {
-	if e.How >= moving && j.was.Reached < moving {
+	if e.How == moving && j.was.Reached < moving {
 		load := j.lap().Load
 		j.line(events.Line{Level: events.Info, Event: events.FirstStep, Load: events.Seconds(load), Message: fmt.Sprintf("the world trains, %v after its workers were started", load.Round(time.Millisecond))})
 	}

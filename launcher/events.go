@@ -98,8 +98,10 @@ type state struct {
 	Charged []job.Machine `json:"charged,omitempty"` // the leader's: whose were kept
 	Was     int           `json:"was,omitempty"`     // generation of the world that this node was in before; 0: none
 
-	Reached int `json:"reached,omitempty"` // how far this round has come, as far as this node sees
-	Idle    int `json:"idle,omitempty"`    // rounds in a row that failed before the first step
+	Reached int           `json:"reached,omitempty"` // how far this round has come, as far as this node sees
+	Trained bool          `json:"trained,omitempty"` // the leader's: it is past its beginning,
+	Learned time.Duration `json:"learned,omitempty"` // and may stand still for so long, at least
+	Idle    int           `json:"idle,omitempty"`    // rounds in a row that failed before the first step
 
 	Marks marks     `json:"marks,omitzero"` // of this round, for the account of the job's time
 	Laps  []job.Lap `json:"laps,omitempty"` // the rounds before, the last few,

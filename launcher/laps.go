@@ -52,7 +52,7 @@ func (s *state) mark(event any) {
 	}
 	note(&m.Begun, s.Started)
 	if e, ok := event.(reached); ok {
-		note(&m.Moved, e.How >= moving)
+		note(&m.Moved, e.How == moving)
 		note(&m.Redone, e.Again)
 	}
 	if s.Verdict != nil {

@@ -388,11 +388,11 @@ func planSlots(c Config, found discovery.Finding, p *Plan) error {
 		bare = runtime.NumCPU()
 	}
 	slots, err := slots(asked, machine, bare, c.getenv)
+	said := found.NProcBy + "=" + asked
+	if c.NProc != "" {
+		said = c.said("nproc-per-node", asked)
+	}
 	if errors.Is(err, errSlots) {
-		said := found.NProcBy + "=" + asked
-		if c.NProc != "" {
-			said = c.said("nproc-per-node", asked)
-		}
 		return fail(job.ExitUsage, "", "%s %w", said, err)
 	}
 	if err := p.bars(err); err != nil {
@@ -411,7 +411,7 @@ func planSlots(c Config, found discovery.Finding, p *Plan) error {
 	switch {
 	case asked != "auto" || len(gpus) > 0:
 	case c.Dialect.PerCPU:
-		p.Notes = append(p.Notes, fmt.Sprintf("no GPU on this node: one worker for each of %d CPUs, as %s has it", slots, c.said("nproc-per-node", asked)))
+		p.Notes = append(p.Notes, fmt.Sprintf("no GPU on this node: one worker for each of %d CPUs, as %s has it", slots, said))
 	default:
 		p.Notes = append(p.Notes, "no GPU on this node: one worker on the CPU (--nproc-per-node says otherwise)")
 	}

@@ -16,8 +16,7 @@ import (
 const (
 	unheard = iota // nobody has told
 	heard          // somebody tells of progress, and of none so far
-	moving         // the world has trained,
-	trained        // and for so long that it is judged by what it took: an agent that takes over need not see that again
+	moving         // the world has trained
 )
 
 // idleTime is how long a round may have run of which it is said that it came nowhere: one that runs for longer works by other means than
@@ -28,6 +27,10 @@ const idleTime = 10 * time.Minute
 type reached struct {
 	How   int
 	Again bool `json:",omitempty"` // as far as the rounds before
+
+	// What the leader's judge of hangs has learned, for that of an agent which takes over: it trains, and for how long it may stand still.
+	Trained bool          `json:",omitempty"`
+	Learned time.Duration `json:",omitempty"`
 }
 
 // A round has trained when a rank has done a step, or, where those cannot be counted, so many things that are counted: more than it
@@ -58,7 +61,7 @@ func (s *state) hopeless(p policy, v job.Verdict) (code int, why string) {
 	if s.Reached == unheard && f.Step == 0 {
 		return 0, ""
 	}
-	if s.Idle++; s.Reached >= moving || f.Step > 0 || s.Started && s.Now-s.Began >= idleTime {
+	if s.Idle++; s.Reached == moving || f.Step > 0 || s.Started && s.Now-s.Began >= idleTime {
 		s.Idle = 0
 	}
 	if p.Idle > 0 && s.Idle >= p.Idle {

@@ -145,11 +145,17 @@ func (s *state) bereft(p policy, e lost) []any {
 	return s.heard(p, cause{At: s.since(e), Node: e.Node, Why: e.Why})
 }
 
-// deserted is the leader's whom neither nodes that have done their work hear any more, nor the store: it may be the one that is cut off, and they
-// meet without it, when they believe that none of its workers is left. A leader that goes on without them is one of which the store hears.
+// deserted is the leader's whom nodes that have done their work do not hear any more, nor the store: it may be the one that is cut off, and they
+// meet without it, when they believe that none of its workers is left, if with those who wait they are enough for a world. A leader that goes on
+// without them is one of which the store hears.
 func (s *state) deserted(p policy) []any {
-	n := slices.IndexFunc(s.Nodes, func(n *node) bool { return n.Done && n.Gone && n.Cut })
-	if !s.Away || !p.Regroups || !s.leads() || n < 0 || s.Verdict != nil || s.Next != nil || s.Again {
+	n, others := -1, s.Queue
+	for i, node := range s.Nodes {
+		if node.Done && node.Gone && node.Cut {
+			n, others = i, others+1
+		}
+	}
+	if n < 0 || others < p.Fewest || !s.Away || !p.Regroups || !s.leads() || s.Verdict != nil || s.Next != nil || s.Again {
 		return nil
 	}
 	return s.bereft(p, lost{Node: n, Why: "it had done its work, but is not heard, nor is the store, where it may meet others"})

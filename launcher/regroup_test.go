@@ -444,13 +444,16 @@ func TestLeaderIsDeserted(t *testing.T) {
 		stops  bool
 	}{
 		"first the nodes":     {[]any{lost{Node: 1, Why: "silent"}, lost{Node: 2, Why: "silent"}, away{true}}, true},
-		"first the store":     {[]any{away{true}, lost{Node: 2, Why: "silent"}}, true},
+		"first the store":     {[]any{away{true}, lost{Node: 2, Why: "silent"}, lost{Node: 1, Why: "silent"}}, true},
+		"too few for a world": {[]any{away{true}, lost{Node: 2, Why: "silent"}}, false},
+		"and one who waits":   {[]any{queued{1}, away{true}, lost{Node: 2, Why: "silent"}}, true},
 		"for certain":         {[]any{away{true}, lost{Node: 2, Why: "connection refused", Certain: true}, lost{Node: 1, Why: "x", Certain: true}}, false},
-		"the store is back":   {[]any{away{true}, away{false}, lost{Node: 2, Why: "silent"}}, false},
+		"the store is back":   {[]any{away{true}, away{false}, lost{Node: 1, Why: "silent"}, lost{Node: 2, Why: "silent"}}, false},
 		"the store alone":     {[]any{away{true}}, false},
 		"a node is not heard": {[]any{lost{Node: 1, Why: "silent"}}, false},
 	} {
 		w := elasticWorld(t, 3, 2, 3)
+		w.policy.Fewest = 2
 		for n := 1; n < 3; n++ {
 			for local := range 2 {
 				w.feed(n, finished{Worker: ended(n, local, job.Exit{})})

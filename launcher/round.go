@@ -492,9 +492,13 @@ func (r *round) renew() {
 	r.leases = time.After(leasePulse)
 }
 
-// heardByStore tells the judgement whether the store hears of this world.
+// heardByStore tells the judgement whether the store hears of this world. An agent that takes over goes on with what the one before it knew, until it knows better.
 func (r *round) heardByStore() {
-	if is := r.session.Rank == 0 && r.session.Unheard() >= r.rules().nodeTimeout(); is != r.state.Away {
+	if r.session.Rank != 0 {
+		return
+	}
+	quiet, heard := r.session.Unheard()
+	if is := quiet >= r.rules().nodeTimeout(); is != r.state.Away && (is || heard) {
 		r.post(away{is})
 	}
 }

@@ -77,8 +77,10 @@ type watch struct {
 	foreign  bool       // they are another launcher's, and their world is what they say
 	lags     lags       // of whom it was said that the others wait for it
 	lagged   bool       // they waited for somebody when that was last looked at
-	how      int        // far the round has come
-	before   uint64     // the latest step of the rounds before; 0: nobody told
+	how      int        // far the round has come,
+	trains   bool       // and what was told of what the judge has learned
+	learned  time.Duration
+	before   uint64 // the latest step of the rounds before; 0: nobody told
 
 	complained bool // that nothing can be learned of the output
 
@@ -148,7 +150,7 @@ func (r *round) newWatch() *watch {
 		w.roll = heartbeat.NewRoll(w.world, w.round, w.c.Version)
 		w.judge = heartbeat.New(heartbeat.Limits{
 			Floor: r.c.HangFloor, Ceiling: r.c.HangTimeout, Start: r.c.HangStart, Busy: r.c.HangBusyAfter, GPUs: len(r.plan.Devices) > 0, Others: r.c.ownTimeouts(),
-			Places: r.c.OnHang != hangObserve, Trained: r.state.Reached >= trained,
+			Places: r.c.OnHang != hangObserve, Trained: r.state.Trained, Learned: r.state.Learned,
 		})
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -294,12 +296,13 @@ func (w *watch) reach(ctx context.Context, beats []job.Beat) {
 	for _, b := range beats {
 		how = max(how, progress(b))
 	}
-	if w.judge != nil && w.judge.Trains() {
-		how = trained
+	trains, learned := false, time.Duration(0)
+	if w.judge != nil {
+		trains, learned = w.judge.Learned()
 	}
-	if how > w.how || again {
-		w.how = how
-		w.tell(ctx, reached{how, again})
+	if how > w.how || again || trains && (!w.trains || learned > w.learned*5/4) {
+		w.how, w.trains, w.learned = how, trains, learned
+		w.tell(ctx, reached{how, again, trains, learned})
 	}
 }
 

@@ -30,7 +30,8 @@ type Session struct {
 	waits     atomic.Int64  // how many wait for the world's end, as was last heard
 	rounds    atomic.Int64  // of the job that are over if the world ends now; 0: nobody counts
 	counted   chan struct{} // has one when that changed
-	heard     atomic.Int64  // when the store took word that the world lives, last: nanoseconds since born
+	began     time.Time
+	heard     atomic.Int64 // when the store took word that the world lives, last: nanoseconds since then; 0: it has not
 	stop      context.CancelFunc
 	vouches   bool          // this is not group rank 0, and counts the world's key up
 	stopped   chan struct{} // closed when the key is not counted up any more
@@ -39,7 +40,7 @@ type Session struct {
 func begin(s *Session) *Session {
 	ctx, stop := context.WithCancel(context.Background())
 	s.newcomers, s.stop, s.stopped, s.counted = make(chan int, 1), stop, make(chan struct{}), make(chan struct{}, 1)
-	s.isHeard()
+	s.began = time.Now()
 	if s.Rank != 0 {
 		close(s.stopped)
 		return s
@@ -81,13 +82,12 @@ func (s *Session) Newcomers() <-chan int { return s.newcomers }
 // their place.
 func (s *Session) Awaited() int { return int(s.waits.Load()) }
 
-// Unheard is for how long the store has not taken word that this world lives, on group rank 0. Others who come to the store may believe by then that it does not.
-func (s *Session) Unheard() time.Duration { return time.Since(born) - time.Duration(s.heard.Load()) }
-
-// born is before all that a process hears; what is counted from it goes on where the clock on the wall jumps.
-var born = time.Now()
-
-func (s *Session) isHeard() { s.heard.Store(int64(time.Since(born))) }
+// Unheard is for how long the store has not taken word that this world lives, on group rank 0, and whether it ever has since this agent is in it.
+// Others who come to the store may believe by then that it does not.
+func (s *Session) Unheard() (quiet time.Duration, heard bool) {
+	last := time.Duration(s.heard.Load())
+	return time.Since(s.began) - last, last > 0
+}
 
 // Count says how many rounds count as over if this world is lost with all its members. Those who come after that have heard it from nobody, and would
 // number theirs as others were. It is told on group rank 0, and by who vouches for the world.
@@ -128,7 +128,7 @@ func (s *Session) live(ctx context.Context) {
 		switch {
 		case here && s.Rank == 0:
 			if _, err := s.meeting.add(ctx, keyAlive, 1); err == nil { // else at the next beat
-				s.isHeard()
+				s.heard.Store(max(1, int64(time.Since(s.began))))
 			}
 			s.announce(&next, next.look(ctx, s.next(ctx)))
 		case here:

@@ -114,12 +114,16 @@ func (f *first) fence() {
 // overdue reports whether there is a lease, and its time is over.
 func (f *first) overdue() bool { return f.lease.until != 0 && f.cfg.boottime() >= f.lease.until }
 
-// catchUpTime is how long nothing may come from the agent until all that it had sent is here.
-const catchUpTime = 50 * time.Millisecond
+// Of what the agent had sent all is here when nothing has come for a while; who sends on and on, and no word of a lease, is not waited for.
+const (
+	catchUpTime = 50 * time.Millisecond
+	catchUpMost = time.Second
+)
 
 // catchUp reads what the agent sent while this process alone stood still, and reports whether the lease was renewed by that before its time was
 // over. All else has to wait for its turn.
 func (f *first) catchUp() bool {
+	end := time.After(catchUpMost)
 	for quiet := time.After(catchUpTime); f.inbox != nil; quiet = time.After(catchUpTime) {
 		select {
 		case m, open := <-f.inbox:
@@ -136,6 +140,8 @@ func (f *first) catchUp() bool {
 				}
 			}
 		case <-quiet:
+			return false
+		case <-end:
 			return false
 		}
 	}

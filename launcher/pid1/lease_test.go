@@ -62,6 +62,11 @@ func lesseeMain(c *Client) int {
 			if err = errors.Join(err, c.Lease(within)); err != nil {
 				panic(err)
 			}
+		case "talk":
+			go func() {
+				for c.send(message{Kind: tellWords, Text: "x"}) == nil {
+				}
+			}()
 		case "start":
 			go lesseeStart(c, word)
 		case "post": // to a first process that stands still: what it is asked is there when it goes on
@@ -326,6 +331,16 @@ func TestLeaseIsReadLate(t *testing.T) {
 			gone(t, number)
 		})
 	}
+}
+
+// Who talks without end, and not of the lease, is not waited for.
+func TestLeaseOfATalker(t *testing.T) {
+	l := startLessee(t, worlds[0])
+	number := l.worker(t)
+	l.set(t, "1ms")
+	l.do("lease 20s", "talk")
+	l.set(t, "1h")
+	gone(t, number)
 }
 
 // A lease goes on while another agent takes over, which renews it; workers that were killed while nobody listened are told to the next
