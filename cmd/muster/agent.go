@@ -76,8 +76,16 @@ func (a *agent) order(within time.Duration, r control.Request, answer any) error
 	}
 	var text string
 	err := a.ask(within, r, &text)
-	*answer.(*string) = fmt.Sprintf("job %s: %s", s.Job, text)
+	*answer.(*string) = of(s) + text
 	return err
+}
+
+// of begins an answer with the job that it is about, if that has a name by now.
+func of(s report.Status) string {
+	if s.Job == "" {
+		return ""
+	}
+	return "job " + s.Job + ": "
 }
 
 // stick finds the agent, once and for all: of its run, whichever process that is.

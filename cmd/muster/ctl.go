@@ -82,7 +82,7 @@ func upgrade(a *agent, path string) error {
 	if err := a.ask(orderTime, control.Request{Do: "upgrade", File: path}, &text); err != nil {
 		return err
 	}
-	answered(fmt.Sprintf("job %s: %s", before.Job, text))
+	answered(of(before) + text)
 	for late := time.Now().Add(followTime); after.PID == 0 || after.PID == before.PID; {
 		switch err := a.insist(time.Until(late), control.Request{Do: "status"}, &after); {
 		case err != nil:

@@ -85,9 +85,9 @@ var scenes = []scene{
 			{text: "muster exec [--rank N] [-- command]", where: []string{"[--rank N] [-- command]", "--rank 2 -- env"}, says: "^RANK=2$"},
 			{text: "muster exec --rank N", where: []string{"N", "1"}, how: `echo 'echo rank $RANK' | typed`, says: "^rank 1$"},
 			{text: "muster bugreport [--output FILE]", where: []string{"[--output FILE]", "--output another.tar.gz"}, how: "typed; tar -tzf another.tar.gz", says: "journal"},
-			{text: "muster ctl dump", says: "^evidence of this node's workers is in "},
+			{text: "muster ctl dump", says: "^job .*: evidence of this node's workers is in "},
 			{text: "muster ctl restart", how: "typed & read -r <began; wait $!", says: "the next round follows"},
-			{text: "muster ctl stop", says: "^the job ends"},
+			{text: "muster ctl stop", says: "^job .*: the job ends"},
 		},
 	},
 	{
