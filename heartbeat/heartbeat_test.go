@@ -1119,6 +1119,32 @@ func TestStragglerStays(t *testing.T) {
 	}
 }
 
+// TestStandstillIsNoStraggler shows that a standstill counts for a hang, and not for a straggler, whether it is suspected or nobody judges it.
+func TestStandstillIsNoStraggler(t *testing.T) {
+	for name, left := range map[string]time.Duration{"judged": 0, "not judged": time.Minute} {
+		w := newWorld(4, Limits{})
+		for i := range 180 {
+			for r := range w.beats {
+				b := &w.beats[r]
+				b.Sources, b.Second = job.FromHooks, uint8(1+i%60)
+				n := uint64(min(i, 90)) // then nobody advances
+				b.Count, b.Steps, b.Left = 1+n, n, 0
+				if i > 90 {
+					b.Left = left
+				}
+				b.Lanes[0] = job.Lane{Group: dp, Members: 4, Entered: 10 + n}
+				if i >= 90 && r == 2 {
+					b.Lanes[0].Entered--
+				}
+			}
+			w.look()
+		}
+		if got := w.judge.Stragglers(); len(got) > 0 {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 // TestPipeline shows that nobody is a straggler where ranks count apart, and that one is found where they do so no more.
 func TestPipeline(t *testing.T) {
 	w := newWorld(4, Limits{})
