@@ -20,6 +20,7 @@ import (
 // A vigil is over one rank of this node, until it ends.
 type vigil struct {
 	seat
+	local  int    // rank
 	life   int    // TORCHELASTIC_RESTART_COUNT
 	errors string // file for its exception
 	over   *proc.Vigil
@@ -66,7 +67,7 @@ func (o *observer) watchOver(ctx context.Context, seats []seat) {
 		if err != nil {
 			continue // its page may tell
 		}
-		v := &vigil{seat: s, life: count(root.Getenv(s.pid, restartCount)), errors: root.Getenv(s.pid, errorFileName), over: over}
+		v := &vigil{seat: s, local: o.local(s), life: count(root.Getenv(s.pid, restartCount)), errors: root.Getenv(s.pid, errorFileName), over: over}
 		o.falls.vigils[id] = v
 		o.finding.Go(func() {
 			exit, err := over.Wait()
@@ -79,6 +80,14 @@ func (o *observer) watchOver(ctx context.Context, seats []seat) {
 			}
 		})
 	}
+}
+
+// local is the local rank of who sits there, or did.
+func (o *observer) local(s seat) int {
+	if local, known := toldLocal(s.pid); known {
+		return local
+	}
+	return max(s.rank-o.first, 0)
 }
 
 // What torchrun tells its workers.
@@ -111,7 +120,7 @@ func (o *observer) endVigils() {
 func (o *observer) fallenUnseen() {
 	for _, s := range o.roll.gone {
 		if _, known := o.falls.vigils[seatedAt{s.pid, s.start}]; !known {
-			o.fell(fell{&vigil{seat: s}, proc.Exit{PID: s.pid, Lost: "it had ended before it was seen"}})
+			o.fell(fell{&vigil{seat: s, local: o.local(s)}, proc.Exit{PID: s.pid, Lost: "it had ended before it was seen"}})
 		}
 	}
 }
@@ -133,7 +142,7 @@ func (o *observer) fell(e fell) {
 	}
 	recorded, _ := reachFor(o.falls.scene.files, func() string { return recordedSince(e.errors, o.began) })
 	f := job.Failure{
-		Node: o.c.Host.Hostname, Group: o.node, Rank: e.rank, LocalRank: e.rank - o.firstRank(e.rank), Restarts: e.life, PID: e.pid, Exit: exit,
+		Node: o.c.Host.Hostname, Group: o.node, Rank: e.rank, LocalRank: e.local, Restarts: e.life, PID: e.pid, Exit: exit,
 		At: at.Round(0), Exception: o.falls.scene.hidden().Line(cmp.Or(recorded, said.Raised), exceptionText), Step: max(said.Steps, said.Optimizer),
 	}
 	o.falls.scene.explain(&f, said.Raised, nil)
@@ -163,14 +172,6 @@ func howItEnded(e proc.Exit, said page.Snapshot) (at time.Time, exit job.Exit, f
 // toldToStop reports whether that is how launchers end their workers when another one has failed, or somebody wants the node.
 func toldToStop(e job.Exit) bool {
 	return slices.Contains([]int{int(syscall.SIGTERM), int(syscall.SIGINT), int(syscall.SIGHUP)}, e.Signal)
-}
-
-// firstRank is the lowest rank of this node.
-func (o *observer) firstRank(rank int) int {
-	for other := range o.own.now {
-		rank = min(rank, other)
-	}
-	return rank
 }
 
 // recordedSince is what an error file says, if it is not of an earlier run.

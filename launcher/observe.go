@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -40,6 +41,7 @@ type observer struct {
 	roll    roll
 	seats   []seat
 	own     turnover // of this node's ranks
+	first   int      // rank of those that this node may have
 	here    *watch   // over them; nil: there are none
 	size    int      // ranks of the job, as far as those of this node say; else 0
 	nodes   []string // of those that looked on together last,
@@ -257,6 +259,26 @@ func (o *observer) seated() {
 		}
 		o.size = max(o.size, s.world)
 	}
+	o.first = o.lowest()
+}
+
+// lowest is the rank of this node's local rank 0, as far as the processes of any say, else the lowest that was seen in this round. That one
+// may have ended, or not have come yet.
+func (o *observer) lowest() int {
+	first := math.MaxInt
+	for rank, pid := range o.own.now {
+		first = min(first, rank)
+		if local, known := toldLocal(pid); known && local <= rank && local < maxSlots {
+			first = min(first, rank-local)
+		}
+	}
+	return first
+}
+
+// toldLocal is the local rank that a process was told.
+func toldLocal(pid int) (local int, known bool) {
+	said := proc.Root("/proc").Getenv(pid, "LOCAL_RANK")
+	return count(said), said != ""
 }
 
 // sit has the processes watched that are this node's ranks now.
@@ -266,11 +288,10 @@ func (o *observer) sit() {
 	if len(o.seats) == 0 {
 		return
 	}
-	first := o.seats[0].rank
-	slots := min(o.seats[len(o.seats)-1].rank-first+1, maxSlots)
+	slots := min(o.seats[len(o.seats)-1].rank-o.first+1, maxSlots)
 	pids, pages := make([]int, slots), make(pages, slots)
 	for _, s := range o.seats {
-		if local := s.rank - first; local < slots {
+		if local := s.rank - o.first; local < slots {
 			pids[local], pages[local] = s.pid, s.page
 		}
 	}
@@ -284,7 +305,7 @@ func (o *observer) sit() {
 	if o.with != nil {
 		w.world.Members, w.group, w.fleet = slices.Clone(o.with.world.Members), o.with.rank, o.with.line.fleet
 	}
-	w.world.Members[w.group].First, w.world.Members[w.group].Slots = first, slots
+	w.world.Members[w.group].First, w.world.Members[w.group].Slots = o.first, slots
 	w.senses = senses{w.told, witness.New("/").Look, monotonic}
 	w.moved = w.began
 	w.does.begin(slots)
@@ -351,7 +372,9 @@ func (o *observer) world() job.World {
 			w.Members = append(w.Members, job.Member{Node: job.Node{Name: name, Slots: slices.Max(ranks) - first + 1}, First: first})
 		}
 	}
-	add(o.c.Host.Hostname, slices.Collect(maps.Keys(o.own.now)))
+	if len(o.own.now) > 0 {
+		add(o.c.Host.Hostname, slices.AppendSeq([]int{o.first}, maps.Keys(o.own.now)))
+	}
 	if o.with != nil {
 		for node, ranks := range o.with.ranks {
 			add(o.with.world.Members[node].Name, ranks)

@@ -115,7 +115,7 @@ func (o *observer) sightings() map[int]report.StatusRank {
 // workers are this node's ranks that run.
 func (o *observer) workers() (all []report.StatusWorker) {
 	for _, s := range o.seats {
-		all = append(all, report.StatusWorker{Rank: s.rank, LocalRank: s.rank - o.seats[0].rank, PID: s.pid, State: "running"})
+		all = append(all, report.StatusWorker{Rank: s.rank, LocalRank: s.rank - o.first, PID: s.pid, State: "running"})
 	}
 	withBeats(all, o.here.beats())
 	return all

@@ -2,6 +2,8 @@ package launcher
 
 import (
 	"fmt"
+	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -40,9 +42,41 @@ func TestRanksOfObserved(t *testing.T) {
 // The nodes of a world that is observed are in the order of their ranks, whichever node says so.
 func TestObservedWorld(t *testing.T) {
 	members := []job.Member{{Node: job.Node{Name: "a"}}, {Node: job.Node{Name: "b"}}, {Node: job.Node{Name: "c"}}}
-	o := observer{own: turnover{now: map[int]int{2: 7, 3: 8}}, with: &company{world: job.World{Members: members}, ranks: map[int][]int{0: {0, 1}, 2: {4, 5}}}}
+	o := observer{own: turnover{now: map[int]int{3: 8}}, first: 2, with: &company{world: job.World{Members: members}, ranks: map[int][]int{0: {0, 1}, 2: {4, 5}}}}
 	w := o.world()
 	if n, _ := w.MemberOf(5); w.Size() != 6 || n != 2 || w.Members[0].Name != "a" {
 		t.Errorf("%d ranks, the last on node %d of %v", w.Size(), n, w.Members)
+	}
+}
+
+// A node's first rank is known though it has ended, or was never seen: the others say how many are before them.
+func TestLowest(t *testing.T) {
+	says := func(env ...string) int {
+		c := exec.Command("sleep", "60")
+		c.Env = env
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Process.Kill(); c.Wait() })
+		return c.Process.Pid
+	}
+	for _, c := range []struct {
+		now  map[int]int
+		want int
+	}{
+		{map[int]int{5: says("LOCAL_RANK=1"), 6: says("LOCAL_RANK=2")}, 4},
+		{map[int]int{5: says(), 6: says()}, 5},
+		{map[int]int{4: says(), 6: says("LOCAL_RANK=2")}, 4},
+		{map[int]int{5: says("LOCAL_RANK=6")}, 5}, // there is no rank below 0
+	} {
+		o := observing(0)
+		for rank, pid := range c.now {
+			o.seats = append(o.seats, seat{rank: rank, pid: pid})
+		}
+		slices.SortFunc(o.seats, func(a, b seat) int { return a.rank - b.rank })
+		o.seated()
+		if o.first != c.want || o.workers()[0].LocalRank != o.seats[0].rank-c.want {
+			t.Errorf("%v: first is %d, want %d; %+v", c.now, o.first, c.want, o.workers())
+		}
 	}
 }
