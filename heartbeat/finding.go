@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/muster-run/muster/job"
 )
@@ -50,11 +49,11 @@ const maxNamed = 3
 func (f Finding) Sentence(w job.World) string {
 	switch {
 	case f.Stage == Resumed && f.False:
-		return fmt.Sprintf("training goes on after %s: it was no hang, which counts as a false alarm", seconds(f.Quiet))
+		return fmt.Sprintf("training goes on after %s: it was no hang, which counts as a false alarm", f.Lasted())
 	case f.Stage == Resumed:
-		return fmt.Sprintf("training goes on after %s", seconds(f.Quiet))
+		return fmt.Sprintf("training goes on after %s", f.Lasted())
 	case f.Stage == Unclear:
-		return fmt.Sprintf("no rank has told of progress for %s; %s", seconds(f.Quiet), f.Why)
+		return fmt.Sprintf("no rank has told of progress for %s; %s", f.Lasted(), f.Why)
 	}
 	return f.what(w) + f.where(w)
 }
@@ -64,14 +63,14 @@ func (f Finding) what(w job.World) string {
 	switch f.Class {
 	case Absent:
 		if f.transfers() {
-			return fmt.Sprintf("%s %s sent and received nothing for %s; %s in %s", who, has(f.Culprits), seconds(f.Quiet), waiters(f.Waiting), it)
+			return fmt.Sprintf("%s %s sent and received nothing for %s; %s in %s", who, has(f.Culprits), f.Lasted(), waiters(f.Waiting), it)
 		}
-		return fmt.Sprintf("%s %s not entered %s for %s; %s in it", who, has(f.Culprits), it, seconds(f.Quiet), waiters(f.Waiting))
+		return fmt.Sprintf("%s %s not entered %s for %s; %s in it", who, has(f.Culprits), it, f.Lasted(), waiters(f.Waiting))
 	case Odd:
 		if f.Culprits[0].Queued {
-			return fmt.Sprintf("%s %s been in %s for %s, behind a kernel that does not end on %s GPU; %s for it", who, has(f.Culprits), it, seconds(f.Quiet), its(f.Culprits), waiters(f.Waiting-len(f.Culprits)))
+			return fmt.Sprintf("%s %s been in %s for %s, behind a kernel that does not end on %s GPU; %s for it", who, has(f.Culprits), it, f.Lasted(), its(f.Culprits), waiters(f.Waiting-len(f.Culprits)))
 		}
-		return fmt.Sprintf("%s %s been in %s for %s, and %s not go on; %s for it", who, has(f.Culprits), it, seconds(f.Quiet), does(f.Culprits), waiters(f.Waiting-len(f.Culprits)))
+		return fmt.Sprintf("%s %s been in %s for %s, and %s not go on; %s for it", who, has(f.Culprits), it, f.Lasted(), does(f.Culprits), waiters(f.Waiting-len(f.Culprits)))
 	case Network:
 		why := "the network between them, or the communication library, does not get on"
 		if f.Kernels {
@@ -86,21 +85,21 @@ func (f Finding) what(w job.World) string {
 		if len(f.Ops) > 0 {
 			why = strings.Join(f.Ops, "; ") + ": " + why
 		}
-		return fmt.Sprintf("%s been in %s for %s, and all of them run: %s%s", f.subject(w), it, seconds(f.Quiet), why, f.links())
+		return fmt.Sprintf("%s been in %s for %s, and all of them run: %s%s", f.subject(w), it, f.Lasted(), why, f.links())
 	case Desync:
-		return fmt.Sprintf("the ranks have waited for each other in different collectives for %s: %s; that is an error in the script, and no restart mends it", seconds(f.Quiet), strings.Join(f.Ops, "; "))
+		return fmt.Sprintf("the ranks have waited for each other in different collectives for %s: %s; that is an error in the script, and no restart mends it", f.Lasted(), strings.Join(f.Ops, "; "))
 	}
 	if f.over() {
 		how := "their scripts have"
 		if len(f.Culprits) == 1 {
 			how = f.Culprits[0].Over
 		}
-		return fmt.Sprintf("%s %s not ended for %s, though %s", who, has(f.Culprits), seconds(f.Quiet), how)
+		return fmt.Sprintf("%s %s not ended for %s, though %s", who, has(f.Culprits), f.Lasted(), how)
 	}
 	if f.Done > 0 {
-		return fmt.Sprintf("%s %s not ended for %s, nor done anything; %d of the ranks %s ended", who, has(f.Culprits), seconds(f.Quiet), f.Done, have(f.Done))
+		return fmt.Sprintf("%s %s not ended for %s, nor done anything; %d of the ranks %s ended", who, has(f.Culprits), f.Lasted(), f.Done, have(f.Done))
 	}
-	return fmt.Sprintf("no rank has been in a collective, nor at work, for %s: all of them wait for something else, such as input", seconds(f.Quiet))
+	return fmt.Sprintf("no rank has been in a collective, nor at work, for %s: all of them wait for something else, such as input", f.Lasted())
 }
 
 // over reports whether the scripts of all who are to blame have ended.
@@ -244,5 +243,3 @@ func waiters(n int) string {
 	}
 	return fmt.Sprintf("%d others wait", n)
 }
-
-func seconds(d time.Duration) string { return fmt.Sprintf("%d s", int(d.Round(time.Second).Seconds())) }

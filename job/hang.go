@@ -1,6 +1,10 @@
 package job
 
-import "time"
+import (
+	"fmt"
+	"strings"
+	"time"
+)
 
 // A Hang is a standstill of a world in which no worker failed: who waits for whom.
 type Hang struct {
@@ -16,6 +20,14 @@ type Hang struct {
 	Stuck    []string      `json:"stuck,omitempty"`    // network: connections over which nothing gets
 	Done     int           `json:"done,omitempty"`     // input: ranks that have ended
 	Kernels  bool          `json:"kernels,omitempty"`  // network: it may as well be an accelerator's kernel that does not end
+}
+
+// Lasted is how long it has lasted, as sentences have it.
+func (h Hang) Lasted() string { return fmt.Sprintf("%.0f s", h.Quiet.Round(time.Second).Seconds()) }
+
+// Cut divides a sentence about it where that says how long it has lasted.
+func (h Hang) Cut(sentence string) (before, after string, found bool) {
+	return strings.Cut(sentence, " for "+h.Lasted())
 }
 
 // A Culprit is a rank that is waited for, and how it looks.

@@ -3,8 +3,6 @@ package launcher
 import (
 	"fmt"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/muster-run/muster/heartbeat"
 	"github.com/muster-run/muster/job"
@@ -157,15 +155,12 @@ func (s *state) hung() (*job.Hang, string) {
 	if s.Marks.Told != nil {
 		until = *s.Marks.Told
 	}
-	said := hang.Quiet
-	hang.Quiet = max(said, until-s.Stood)
-	return &hang, prolonged(s.Stall.line(), said, hang.Quiet)
-}
-
-// prolonged is a sentence about a standstill in which it has lasted for longer than when that was said.
-func prolonged(text string, said, lasts time.Duration) string {
-	seconds := func(d time.Duration) string { return fmt.Sprintf(" for %.0f s", d.Round(time.Second).Seconds()) }
-	return strings.Replace(text, seconds(said), seconds(lasts), 1)
+	text := s.Stall.line()
+	before, after, timed := hang.Cut(text)
+	if hang.Quiet = max(hang.Quiet, until-s.Stood); timed {
+		text = before + " for " + hang.Lasted() + after
+	}
+	return &hang, text
 }
 
 var hungHints = map[string]string{

@@ -99,8 +99,8 @@ func (v View) lasting(why string, o options) markup {
 	if v.Stage == "" || v.Verdict != nil || len(v.Causes) > 0 || v.Hang == nil || v.Stood.IsZero() {
 		return text(why)
 	}
-	before, after, _ := strings.Cut(why, fmt.Sprintf(" for %.0f s", v.Hang.Quiet.Round(time.Second).Seconds()))
-	if before == why {
+	before, after, timed := v.Hang.Cut(why)
+	if !timed {
 		return text(why)
 	}
 	return text(before+" for ") + o.since(v.Stood, time.Now()) + text(after)
