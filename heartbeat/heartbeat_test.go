@@ -1119,6 +1119,78 @@ func TestStragglerStays(t *testing.T) {
 	}
 }
 
+// commanded is a world of which all ranks but the first have a thread that waits for the next command, which comes in a group of its own.
+func commanded(ranks int, l Limits) *world {
+	w := newWorld(ranks, l)
+	for r := range w.beats {
+		b := &w.beats[r]
+		b.Lanes[0].Members = ranks
+		b.Lanes = append(b.Lanes, job.Lane{Group: 0x77, Name: "command", Op: "broadcast", Members: ranks, Entered: 3, Completed: 3})
+		if r > 0 {
+			b.Lanes[1].Entered++
+		}
+	}
+	return w.train(120)
+}
+
+// TestBeside shows that who goes on beside a collective, which another of its threads waits in, is waited for like any other, and that it is no hang
+// while it works; and that of those that wait in nothing else the wait counts.
+func TestBeside(t *testing.T) {
+	w := commanded(4, Limits{Busy: 5 * time.Minute})
+	w.enter(0, 1, 3)
+	w.stand(60, nil)
+	if f := w.worst(); f == nil || f.Stage != Hung || f.Class != Absent || len(f.Culprits) != 1 || f.Culprits[0].Rank != 2 || f.Waiting != 3 {
+		t.Errorf("one that sleeps: %+v", f)
+	}
+
+	w = commanded(4, Limits{Busy: 5 * time.Minute})
+	w.enter(0, 1, 3)
+	w.stand(120, func() { w.works(2) })
+	if f := w.worst(); f == nil || f.Stage != Slow || f.Culprits[0].Rank != 2 {
+		t.Errorf("one that evaluates: %+v", f)
+	}
+
+	w = commanded(4, Limits{})
+	w.stand(60, nil)
+	if f := w.worst(); f == nil || f.Stage != Hung || f.Class != Absent || len(f.Culprits) != 1 || f.Culprits[0].Rank != 0 || f.Op != "broadcast" {
+		t.Errorf("one that gives no command: %+v", f)
+	}
+}
+
+// TestBesideIsNoStraggler shows that nobody is waited for in a thread beside the training.
+func TestBesideIsNoStraggler(t *testing.T) {
+	w := commanded(4, Limits{}).train(200)
+	if got := w.judge.Stragglers(); len(got) > 0 {
+		t.Error(got)
+	}
+}
+
+// TestNotBeside shows that who has only issued something early waits for it: between two steps, or a few collectives later.
+func TestNotBeside(t *testing.T) {
+	w := newWorld(4, Limits{}).train(120)
+	for r := range w.beats {
+		w.beats[r].Lanes = append(w.beats[r].Lanes, job.Lane{Group: 0x77, Members: 4, Entered: 9, Completed: 9, Op: "all_gather"})
+	}
+	w.train(20)
+	for r := range w.beats {
+		if r != 2 {
+			w.beats[r].Lanes[1].Entered++ // and goes on with what all take part in
+		}
+	}
+	for range besideOthers - 1 {
+		for r := range w.beats {
+			w.enter(r)
+			w.beats[r].Lanes[0].Completed++
+		}
+		w.look()
+	}
+	w.enter(2) // which it waits in: the others wait for it, and it for them
+	w.stand(60, nil)
+	if f := w.worst(); f == nil || f.Stage != Hung || f.Class != Desync {
+		t.Errorf("%+v", f)
+	}
+}
+
 // TestStandstillIsNoStraggler shows that a standstill counts for a hang, and not for a straggler, whether it is suspected or nobody judges it.
 func TestStandstillIsNoStraggler(t *testing.T) {
 	for name, left := range map[string]time.Duration{"judged": 0, "not judged": time.Minute} {
@@ -1304,7 +1376,7 @@ func BenchmarkObserve(b *testing.B) {
 
 // TestMemory bounds what a judge remembers of each rank while a world stands still, for it may have a hundred thousand.
 func TestMemory(t *testing.T) {
-	const ranks, most = 20_000, 550 // bytes
+	const ranks, most = 20_000, 580 // bytes
 	before := inUse()
 	w := newWorld(ranks, Limits{}).train(1).stand(15, nil)
 	w.beats, w.found = nil, nil

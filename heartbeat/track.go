@@ -21,7 +21,22 @@ type track struct {
 	marks []mark // what it did up to each of the last looks, the newest last; none while nobody looks from outside
 	// Of the looks at which the world advanced: in how many of the last ones it was in a collective, and how many there were.
 	waits, looks float32
+	pending      []pending
 }
+
+// A pending is a collective in which a rank waits, and what it had done otherwise when it was seen first.
+type pending struct {
+	group, completed uint64
+	steps, others    uint64
+}
+
+// A rank that goes on meanwhile waits in another thread: for the next command, or to write a checkpoint. Nobody does so many other things between
+// entering what it needs and waiting for it.
+const (
+	besideSteps  = 2
+	besideOthers = 20
+	mostPending  = 8 // that are remembered of a rank
+)
 
 // A past is what is remembered of a beat when its look is over: there may be a hundred thousand ranks.
 type past struct {
@@ -68,6 +83,7 @@ func (t *track) note(b *job.Beat, passed time.Duration) bool {
 	t.mark(b.Sight, passed)
 	t.keep(b)
 	t.tally(b, before)
+	t.pend(b)
 	return b.Count > before.count || b.Steps != before.steps
 }
 
@@ -83,6 +99,47 @@ func (t *track) tally(b *job.Beat, before past) {
 	if b.Sources&(job.FromBeats|job.FromOutput) != 0 {
 		t.moved += paces // a report may stand for many steps
 	}
+}
+
+// pend takes in what a rank waits in.
+func (t *track) pend(b *job.Beat) {
+	var now [mostPending]pending
+	n, entered := 0, entered(b)
+	for i := range b.Lanes {
+		l := &b.Lanes[i]
+		if l.Group == 0 || !l.Waits() || n == len(now) {
+			continue
+		}
+		now[n] = pending{l.Group, l.Completed, b.Steps, entered - l.Entered}
+		if j := slices.IndexFunc(t.pending, now[n].same); j >= 0 {
+			now[n] = t.pending[j]
+		}
+		n++
+	}
+	t.pending = append(t.pending[:0], now[:n]...)
+}
+
+// entered is how many collectives a rank has, in all its groups.
+func entered(b *job.Beat) (sum uint64) {
+	for i := range b.Lanes {
+		sum += b.Lanes[i].Entered
+	}
+	return sum
+}
+
+func (p pending) same(o pending) bool { return p.group == o.group && p.completed == o.completed }
+
+// beside reports whether a rank has gone on while it waited there.
+func (t *track) beside(l *job.Lane) bool {
+	if l.Group == 0 || !l.Waits() {
+		return false
+	}
+	i := slices.IndexFunc(t.pending, pending{group: l.Group, completed: l.Completed}.same)
+	if i < 0 {
+		return false
+	}
+	p := t.pending[i]
+	return t.beat.Steps >= p.steps+besideSteps || entered(t.beat)-l.Entered >= p.others+besideOthers
 }
 
 // mark takes in what was done between two sights. What a process did that has ended is gone from the sums of its worker.
@@ -214,10 +271,10 @@ func (t *track) appearance() string {
 	return *what
 }
 
-// waiting reports whether the rank is inside a collective, or inside a call from which nothing is known.
+// waiting reports whether the rank is inside a collective, beside which it does nothing else, or inside a call from which nothing is known.
 func (t *track) waiting() bool {
-	for _, l := range t.beat.Lanes {
-		if l.Waits() {
+	for i := range t.beat.Lanes {
+		if l := &t.beat.Lanes[i]; l.Waits() && !t.beside(l) {
 			return true
 		}
 	}

@@ -45,7 +45,7 @@ func (w wait) joins() bool {
 
 // A crowd is the ranks of a world, told apart by what they wait for.
 type crowd struct {
-	waits      []wait
+	waits      []wait            // but for those beside which a rank goes on, if there are others
 	free, mute []int             // who waits for nobody, and who tells nothing
 	last       map[uint64]wait   // by group, the highest number that is waited for,
 	least      map[uint64]uint64 // and how many collectives every member has entered
@@ -53,8 +53,8 @@ type crowd struct {
 	computes   bool              // somebody inside a call may do something there
 }
 
-// crowd tells who waits in a collective, who does not, and who tells nothing.
-func (j *Judge) crowd() crowd {
+// crowd tells who waits in a collective, who does not, and who tells nothing. beside: also those count beside which ranks went on, in another thread.
+func (j *Judge) crowd(beside bool) crowd {
 	c := crowd{waits: make([]wait, 0, len(j.ranks)), last: map[uint64]wait{}, least: map[uint64]uint64{}, absent: map[uint64]int{}}
 	front, mixed := j.front(), j.mixed()
 	var ready []int
@@ -71,7 +71,7 @@ func (j *Judge) crowd() crowd {
 				copied := *lane
 				lane, copied.Completed = &copied, copied.Entered
 			}
-			c.note(wait{rank, lane})
+			c.note(wait{rank, lane}, !beside && j.ranks[rank].beside(lane))
 			c.computes = c.computes || lane.Group == 0 && lane.Waits() && j.runs(rank)
 		}
 		switch {
@@ -131,7 +131,7 @@ func (j *Judge) stale(rank int) bool {
 	return t.beat.Sight != nil && t.beat.Sight.Held && t.halted() == ""
 }
 
-func (c *crowd) note(w wait) {
+func (c *crowd) note(w wait, aside bool) {
 	g := w.lane.Group
 	if _, known := c.absent[g]; !known {
 		c.absent[g] = w.lane.Members
@@ -140,7 +140,7 @@ func (c *crowd) note(w wait) {
 	if least, known := c.least[g]; !known || w.lane.Entered < least {
 		c.least[g] = w.lane.Entered
 	}
-	if !w.lane.Waits() {
+	if !w.lane.Waits() || aside {
 		return
 	}
 	c.waits = append(c.waits, w)
@@ -185,7 +185,10 @@ func (c *crowd) calls() (names []string) {
 
 // view classifies a standstill.
 func (j *Judge) view(l Look) view {
-	c := j.crowd()
+	c := j.crowd(false)
+	if len(c.waits) == 0 {
+		c = j.crowd(true)
+	}
 	switch {
 	case len(c.waits) == 0 && len(c.free) == 0:
 		return unclear("no rank has heartbeats" + j.whyMute(c.mute))
