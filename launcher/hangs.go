@@ -171,10 +171,15 @@ var hungHints = map[string]string{
 	heartbeat.Starved: "look at what feeds the data loaders: storage, network file systems, queues",
 }
 
+// singles reports whether a hang is due to its first culprit, rather than to all ranks alike.
+func singles(h job.Hang) bool {
+	return len(h.Culprits) > 0 && (h.Class != heartbeat.Starved || h.Culprits[0].Halted)
+}
+
 // excluded leaves the node of a hang out of the next world, if the others can do without it. It returns the end of a sentence.
 func (s *state) excluded(p policy, v job.Verdict) string {
 	i := slices.IndexFunc(s.Causes, func(c cause) bool { return c.Hang == v.Hang })
-	if p.OnHang != hangExclude || i < 0 || len(v.Hang.Culprits) == 0 {
+	if p.OnHang != hangExclude || i < 0 || !singles(*v.Hang) {
 		return ""
 	}
 	c := s.Causes[i]

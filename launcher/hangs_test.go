@@ -139,15 +139,25 @@ func TestHangOutlivesItsTeller(t *testing.T) {
 	}
 }
 
-// A node to blame for a hang is left out of the next world, where others can do without it.
+// A node to blame for a hang is left out of the next world, where others can do without it; of one in which all ranks wait for input none is.
 func TestHangExcludes(t *testing.T) {
-	w := elasticWorld(t, 3, 2, 3)
-	w.policy.OnHang, w.policy.MaxRestarts, w.policy.Fewest, w.policy.Rest, w.policy.Yields = hangExclude, 9, 2, time.Hour, true
-	w.now += time.Minute
-	f := heartbeat.Finding{Stage: heartbeat.Hung, Hang: job.Hang{Class: heartbeat.Odd, Culprits: []job.Culprit{{Rank: 2, Halted: true}}}}
-	w.feed(0, stalled{Finding: f, Text: "rank 2 is stopped", Group: 1})
-	w.aMinute()
-	w.in(1, 0, 2)
+	for name, c := range map[string]struct {
+		hang  job.Hang
+		stays []int
+	}{
+		"stopped":          {job.Hang{Class: heartbeat.Odd, Culprits: []job.Culprit{{Rank: 2, Halted: true}}}, []int{0, 2}},
+		"stopped, at once": {job.Hang{Class: heartbeat.Starved, Culprits: []job.Culprit{{Rank: 2, Halted: true}, {Rank: 0}, {Rank: 4}}}, []int{0, 2}},
+		"all wait":         {job.Hang{Class: heartbeat.Starved, Culprits: []job.Culprit{{Rank: 2}, {Rank: 0}, {Rank: 4}}}, []int{0, 1, 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := elasticWorld(t, 3, 2, 3)
+			w.policy.OnHang, w.policy.MaxRestarts, w.policy.Fewest, w.policy.Rest, w.policy.Yields = hangExclude, 9, 2, time.Hour, true
+			w.now += time.Minute
+			w.feed(0, stalled{Finding: heartbeat.Finding{Stage: heartbeat.Hung, Hang: c.hang}, Text: "rank 2 is stopped", Group: 1})
+			w.aMinute()
+			w.in(1, c.stays...)
+		})
+	}
 }
 
 // News of a standstill that come when the round is being ended mean nothing.
