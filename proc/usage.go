@@ -38,6 +38,19 @@ func (r Root) Usage(pid int) (Usage, error) {
 	return Usage{CPU: time.Duration(user+system) * tick, Memory: pages * int64(os.Getpagesize())}, nil
 }
 
+// Threads returns the processor time of each thread of a process, by its number; of one that is gone, of none.
+func (r Root) Threads(pid int) map[int]time.Duration {
+	tasks := Root(r.path(pid, "task"))
+	threads, _ := tasks.pids()
+	used := make(map[int]time.Duration, len(threads))
+	for _, thread := range threads {
+		if u, err := tasks.Usage(thread); err == nil {
+			used[thread] = u.CPU
+		}
+	}
+	return used
+}
+
 // Age is how long ago p started, by the clock of Start, which goes on while the machine is suspended.
 func (p Process) Age() time.Duration {
 	var now unix.Timespec

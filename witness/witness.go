@@ -38,6 +38,8 @@ func New(root string) *Witness { return &Witness{root: root, told: map[string]bo
 type record struct {
 	start           uint64 // of the process; another one with its PID is another worker
 	cpu, disk, wire growth
+	threads         map[int]time.Duration // of the processor, that each had used at the last look,
+	looped          time.Duration         // and what loops took
 }
 
 // A growth is the sum of counters that come and go, as far as it was seen.
@@ -126,7 +128,7 @@ func (w *Witness) look(t *tree, sockets map[uint64]socket) job.Sight {
 	pid := t.main.PID
 	s := job.Sight{
 		State: t.main.State, Waits: w.waits(pid), Traced: w.traced(pid), Frozen: w.frozen(pid), File: w.fileOf(t),
-		CPU:  time.Duration(t.cpu.add(each(t.pids, w.cpu))),
+		CPU:  w.worked(t),
 		Disk: t.disk.add(each(t.pids, w.disk)),
 	}
 	if u, err := w.proc().Usage(pid); err == nil {
@@ -149,6 +151,12 @@ func each(pids []int, read func(pid int) uint64) map[uint64]uint64 {
 	return values
 }
 
+// worked is the processor time of a worker's processes, but for its loops'.
+func (w *Witness) worked(t *tree) time.Duration {
+	looped := w.loops(t.main.PID, t.record)
+	return max(time.Duration(t.cpu.add(each(t.pids, w.cpu)))-looped, 0)
+}
+
 func (w *Witness) cpu(pid int) uint64 {
 	u, _ := w.proc().Usage(pid)
 	return uint64(u.CPU)
@@ -167,9 +175,9 @@ func (w *Witness) disk(pid int) (sum uint64) {
 // traced reports whether a debugger holds a process.
 func (w *Witness) traced(pid int) bool { return number(w.read(pid, "status"), "TracerPid:") != 0 }
 
-// waits is the function of the kernel in which a process sleeps; "" while it runs, or where that is not told.
-func (w *Witness) waits(pid int) string {
-	if at := strings.TrimSpace(w.read(pid, "wchan")); at != "0" {
+// waits is the function of the kernel in which a process sleeps, or the thread of it that is in a directory; "" while it runs, or where that is not told.
+func (w *Witness) waits(pid int, in ...string) string {
+	if at := strings.TrimSpace(w.read(pid, append(in, "wchan")...)); at != "0" {
 		return at
 	}
 	return ""
@@ -188,14 +196,14 @@ func number(text, name string) uint64 {
 
 func (w *Witness) proc() proc.Root { return proc.Root(filepath.Join(w.root, "proc")) }
 
-func (w *Witness) path(pid int, name string) string {
-	return filepath.Join(w.root, "proc", strconv.Itoa(pid), name)
+func (w *Witness) path(pid int, name ...string) string {
+	return filepath.Join(w.root, "proc", strconv.Itoa(pid), filepath.Join(name...))
 }
 
 // read returns a file of a process, "" if it cannot be read. None of those that are read here waits for the process's own locks, as
 // cmdline, environ and maps do: they would not come back while it hangs in a dead file system.
-func (w *Witness) read(pid int, name string) string {
-	text, _ := os.ReadFile(w.path(pid, name))
+func (w *Witness) read(pid int, name ...string) string {
+	text, _ := os.ReadFile(w.path(pid, name...))
 	return string(text)
 }
 

@@ -208,6 +208,58 @@ func TestStates(t *testing.T) {
 	until(t, w, waits, func(s job.Sight) bool { return s.State == 'D' && s.Waits != "" }) // "" until it has left its processor
 }
 
+// TestLoops shows that what threads take to wait for the network is not taken for work, and what others do is.
+func TestLoops(t *testing.T) {
+	root := t.TempDir()
+	write := func(path, text string) {
+		path = filepath.Join(root, "proc", path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stat := func(dir string, pid, ticks int) {
+		write(dir+"/stat", fmt.Sprintf("%d (python3) S 1 7 7 0 -1 0 1 0 0 0 %d 0 9 9 20 0 3 0 12345 1000 256 0", pid, ticks))
+	}
+	const perTick = 10 * time.Millisecond
+	threads := []struct {
+		name, wchan string
+		each        int // ticks from look to look
+		counts      bool
+	}{
+		{"python3", "ep_poll", 1, true}, // the main one
+		{"python3", "ep_poll", 2, false},
+		{"gloo_tcp_loop", "0", 1, false},
+		{"python3", "futex_wait_queue", 1, true},
+		{"asyncio_0", "ep_poll", 30, true},
+	}
+	w, before := New(root), time.Duration(0)
+	for look := range 4 {
+		total, counted := 0, 0
+		for i, thread := range threads {
+			dir := fmt.Sprintf("7/task/%d", 7+i)
+			stat(dir, 7+i, look*thread.each)
+			write(dir+"/comm", thread.name+"\n")
+			write(dir+"/wchan", thread.wchan)
+			total += look * thread.each
+			if thread.counts {
+				counted += thread.each
+			}
+		}
+		stat("7", 7, total)
+		sights, err := w.Look([]int{7})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := sights[0].CPU - before; look > 0 && d != time.Duration(counted)*perTick {
+			t.Errorf("look %d: %v, want %v", look, d, time.Duration(counted)*perTick)
+		}
+		before = sights[0].CPU
+	}
+}
+
 // A worker that waits for a busy child is busy; and what the child has used is not forgotten when it ends.
 func TestTree(t *testing.T) {
 	w := New("/")
