@@ -1119,6 +1119,39 @@ func TestStragglerStays(t *testing.T) {
 	}
 }
 
+// TestStores shows that who waits for a file system that is to take what it wrote is slow, and hangs only after as long as one at work may take: a checkpoint
+// that is uploaded when it is closed looks like one on a dead file system.
+func TestStores(t *testing.T) {
+	for name, c := range map[string]struct {
+		state byte
+		ranks []int // that store
+		class string
+		looks string
+	}{
+		"asleep":         {'S', []int{0}, Absent, "writing to its storage in request_wait_answer"},
+		"in the kernel":  {'D', []int{0}, Absent, "in the kernel, state D in request_wait_answer"},
+		"all of them do": {'S', []int{0, 1, 2, 3}, Starved, "writing to its storage in request_wait_answer"},
+	} {
+		w := newWorld(4, Limits{Busy: 5 * time.Minute}).train(120)
+		if len(c.ranks) < 4 {
+			w.enter(1, 2, 3)
+		}
+		stores := func() {
+			for _, r := range c.ranks {
+				w.beats[r].Sight = &job.Sight{State: c.state, Stores: true, Waits: "request_wait_answer"}
+			}
+		}
+		w.stand(200, stores)
+		if f := w.worst(); f == nil || f.Stage != Slow || f.Class != c.class || f.Culprits[0].Rank != 0 || f.Culprits[0].Looks != c.looks {
+			t.Errorf("%s, after a while: %+v", name, f)
+		}
+		w.stand(110, stores)
+		if f := w.worst(); f == nil || f.Stage != Hung || f.Class != c.class || f.Culprits[0].Halted != (c.state == 'D') {
+			t.Errorf("%s, at last: %+v", name, f)
+		}
+	}
+}
+
 // commanded is a world of which all ranks but the first have a thread that waits for the next command, which comes in a group of its own.
 func commanded(ranks int, l Limits) *world {
 	w := newWorld(ranks, l)

@@ -228,6 +228,10 @@ func (t *track) idle() bool {
 	return what != nil && *what == ""
 }
 
+// stores reports whether a worker waits for a file system that is to take what it wrote: those that upload when a file is closed, or is to be safe, take
+// as long as they take, and nobody can tell that from one that has died.
+func (t *track) stores() bool { return t.beat.Sight != nil && t.beat.Sight.Stores }
+
 // halted says why a worker cannot run at all; "": it can.
 func (t *track) halted() string {
 	s := t.beat.Sight
@@ -263,6 +267,8 @@ func (t *track) appearance() string {
 	switch {
 	case what == nil:
 		return ""
+	case *what == "" && t.stores():
+		return "writing to its storage" + in(t.beat.Sight.Waits)
 	case *what == "":
 		return "asleep" + in(t.beat.Sight.Waits) + power(t.beat.Sight)
 	case *what == "using the processor" && t.beat.Sight.Held:

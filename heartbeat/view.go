@@ -233,12 +233,14 @@ func (j *Judge) whyMute(mute []int) string {
 // nobodyWaits judges a world in which nobody is in a collective. If anybody works it trains by other means than those that are
 // counted, such as replayed graphs, or it evaluates; nobody can tell from outside.
 func (j *Judge) nobodyWaits(l Look) view {
-	over := !j.any(func(b *job.Beat) bool { return !b.Over })
+	over, stores := !j.any(func(b *job.Beat) bool { return !b.Over }), false
 	unclear := func(why string) view { return view{Finding: Finding{Why: why}, over: over} }
 	for _, rank := range j.sorted() {
 		t := j.ranks[rank]
 		what := t.work()
 		switch {
+		case t.stores():
+			stores = true
 		case t.halted() != "": // it does nothing for sure
 		case what == nil:
 			return unclear(fmt.Sprintf("no rank is in a collective, and what rank %d does cannot be seen", rank))
@@ -246,7 +248,7 @@ func (j *Judge) nobodyWaits(l Look) view {
 			return unclear(fmt.Sprintf("no rank is in a collective, and rank %d is %s", rank, *what))
 		}
 	}
-	v := view{Finding: Finding{Hang: job.Hang{Class: Starved, Done: len(l.Ended)}}, late: len(l.Ended) > 0 || j.limits.GPUs, over: true}
+	v := view{Finding: Finding{Hang: job.Hang{Class: Starved, Done: len(l.Ended)}}, busy: stores, late: len(l.Ended) > 0 || j.limits.GPUs, over: true}
 	for _, rank := range j.sorted() {
 		v.blame(j.culprit(rank))
 		v.late = v.late || j.ranks[rank].ending()
@@ -360,7 +362,7 @@ func (t *track) in(group uint64) bool {
 // runs reports whether a rank may be at work.
 func (j *Judge) runs(rank int) bool {
 	t := j.ranks[rank]
-	return t.halted() == "" && !t.idle()
+	return t.stores() || t.halted() == "" && !t.idle()
 }
 
 // in notes what is waited in, which is the first that is found.
@@ -589,7 +591,7 @@ func (j *Judge) together(c crowd) view {
 	}
 	for _, rank := range j.sorted() {
 		t := j.ranks[rank]
-		if t.halted() != "" {
+		if t.halted() != "" && !t.stores() {
 			v.Culprits = append(v.Culprits, j.culprit(rank))
 		}
 		if s := t.beat.Sight; s != nil {

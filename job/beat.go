@@ -73,6 +73,7 @@ type Sight struct {
 	Stuck  []string      `json:"stuck,omitempty"`  // peers that do not acknowledge what was sent: "10.0.0.3:41234, 7 retransmissions"
 	Waits  string        `json:"wchan,omitempty"`  // where in the kernel it sleeps
 	File   string        `json:"file,omitempty"`   // that it reads or writes just now
+	Stores bool          `json:"wr,omitempty"`     // it waits for a file system that is to take what was written
 	Memory uint64        `json:"rss,omitempty"`    // resident bytes
 
 	GPU      int `json:"gpu,omitempty"`  // watts that its accelerator draws; 0: not known

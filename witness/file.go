@@ -33,20 +33,73 @@ var onFiles = map[int]bool{
 // file is the path on which a process is inside a system call just now; "" if there is none, or if it is not told: that asks for
 // the rights of a debugger (proc_pid_syscall(5)).
 func (w *Witness) file(pid int) string {
-	f := strings.Fields(w.read(pid, "syscall")) // number, six arguments in hexadecimal, stack and instruction pointer
-	if len(f) < 2 {
+	call, fd := w.call(pid)
+	if !onFiles[call] {
 		return ""
 	}
-	call, err := strconv.Atoi(f[0])
-	fd, errFD := strconv.ParseUint(f[1], 0, 64)
-	if err != nil || errFD != nil || !onFiles[call] {
-		return ""
-	}
-	path, _ := os.Readlink(w.path(pid, filepath.Join("fd", strconv.Itoa(int(int32(fd))))))
+	path, _ := os.Readlink(w.path(pid, "fd", strconv.Itoa(fd)))
 	if !strings.HasPrefix(path, "/") { // "socket:[7]", "pipe:[8]"
 		return ""
 	}
 	return path
+}
+
+// call is the system call in which a process is, or the thread of it that is in a directory, and its first argument as a descriptor; -1: it is in none,
+// or that is not told.
+func (w *Witness) call(pid int, in ...string) (call, fd int) {
+	f := strings.Fields(w.read(pid, append(in, "syscall")...)) // number, six arguments in hexadecimal, stack and instruction pointer
+	if len(f) < 2 {
+		return -1, -1
+	}
+	call, err := strconv.Atoi(f[0])
+	first, errFirst := strconv.ParseUint(f[1], 0, 64)
+	if err != nil || errFirst != nil {
+		return -1, -1
+	}
+	return call, int(int32(first))
+}
+
+// storing are the system calls that wait until a file system has taken what was written before, or is written now. What a FUSE or network file system
+// uploads when a file is closed shows nowhere else: the bytes were counted when they were written.
+var storing = map[int]bool{
+	unix.SYS_CLOSE: true, unix.SYS_FSYNC: true, unix.SYS_FDATASYNC: true, unix.SYS_SYNC_FILE_RANGE: true, unix.SYS_SYNCFS: true, unix.SYS_SYNC: true, unix.SYS_MSYNC: true,
+	unix.SYS_FTRUNCATE: true, unix.SYS_FALLOCATE: true, unix.SYS_RENAMEAT: true, unix.SYS_RENAMEAT2: true, unix.SYS_COPY_FILE_RANGE: true,
+	unix.SYS_WRITE: true, unix.SYS_WRITEV: true, unix.SYS_PWRITE64: true, unix.SYS_PWRITEV: true, unix.SYS_PWRITEV2: true, unix.SYS_SENDFILE: true,
+}
+
+// elsewhere are the beginnings of where in the kernel such a call waits for something else: the reader of a pipe, a peer, a terminal, or a lock of the
+// process's memory.
+var elsewhere = []string{"pipe_", "anon_pipe_", "eventfd_", "sock_", "sk_", "wait_woken", "unix_", "tcp_", "inet_", "n_tty_", "tty_", "rwsem_", "futex_"}
+
+// mostThreads is how many of a worker's threads are looked at.
+const mostThreads = 256
+
+// stores reports whether a thread of a worker waits for a file system that is to take what was written, or the main thread of a process that it started does.
+func (w *Witness) stores(t *tree) bool {
+	for _, p := range t.below {
+		if w.storesIn(p.PID) {
+			return true
+		}
+	}
+	looked := 0
+	for thread := range t.threads {
+		if looked++; looked > mostThreads {
+			break
+		}
+		if w.storesIn(t.main.PID, "task", strconv.Itoa(thread)) {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *Witness) storesIn(pid int, in ...string) bool {
+	call, _ := w.call(pid, in...)
+	at := ""
+	if storing[call] {
+		at = w.waits(pid, in...)
+	}
+	return at != "" && !slices.ContainsFunc(elsewhere, func(begin string) bool { return strings.HasPrefix(at, begin) })
 }
 
 // frozen reports whether the cgroup of a process is frozen, or one above it. The kernel tells the latter in each cgroup below.

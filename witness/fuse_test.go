@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// deadFile is a file system of one file, "data", in which every read waits for ever, as if its server had died. It is mounted at
+// deadFile is a file system of one file, "data", in which every read waits for ever, and every fsync, as if its server had died. It is mounted at
 // dir and served until the process ends. linux/fuse.h.
 func deadFile(dir string) error {
 	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
@@ -59,7 +59,7 @@ func answerDead(opcode uint32, node uint64) (answer []byte, code unix.Errno, sil
 		}
 		return b
 	}
-	const lookup, getattr, open, read, init = 1, 3, 14, 15, 26
+	const lookup, getattr, open, read, fsync, init = 1, 3, 14, 15, 20, 26
 	switch opcode {
 	case init:
 		b := make([]byte, 64)
@@ -75,7 +75,7 @@ func answerDead(opcode uint32, node uint64) (answer []byte, code unix.Errno, sil
 		return append(make([]byte, 16), attr(node)...), 0, false
 	case open:
 		return make([]byte, 16), 0, false
-	case read:
+	case read, fsync:
 		return nil, 0, true
 	}
 	return nil, unix.ENOSYS, false

@@ -128,7 +128,7 @@ func (w *Witness) look(t *tree, sockets map[uint64]socket) job.Sight {
 	pid := t.main.PID
 	s := job.Sight{
 		State: t.main.State, Waits: w.waits(pid), Traced: w.traced(pid), Frozen: w.frozen(pid), File: w.fileOf(t),
-		CPU:  w.worked(t),
+		CPU: w.worked(t), Stores: w.stores(t),
 		Disk: t.disk.add(each(t.pids, w.disk)),
 	}
 	if u, err := w.proc().Usage(pid); err == nil {

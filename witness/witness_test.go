@@ -86,19 +86,24 @@ var plays = map[string]func(){
 		fmt.Println("ready", err)
 		syscall.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&oneByte)), 1)
 	},
-	"read of a dead file system": func() { // a data loader does, which it has started
+	"write": func() { // to the pipe that it is told, until that is full
 		in := bufio.NewReader(os.Stdin)
-		dir, _ := in.ReadString('\n')
-		dir = strings.TrimSpace(dir)
-		if err := deadFile(dir); err != nil {
-			fmt.Println(err)
-			return
+		path, _ := in.ReadString('\n')
+		fd, err := unix.Open(strings.TrimSpace(path), unix.O_RDWR, 0)
+		fmt.Println("ready", err)
+		for {
+			syscall.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&oneByte)), 1)
 		}
-		child := exec.Command(os.Args[0])
-		child.Env = []string{"WITNESS_PLAY=read"}
-		child.Stdin, child.Stdout = strings.NewReader(dir+"/data\n"), os.Stdout
-		fmt.Println(child.Run())
 	},
+	"sync": func() { // the file that it is told
+		in := bufio.NewReader(os.Stdin)
+		path, _ := in.ReadString('\n')
+		fd, err := unix.Open(strings.TrimSpace(path), unix.O_RDWR, 0)
+		fmt.Println("ready", err)
+		unix.Fsync(fd)
+	},
+	"read of a dead file system": func() { onDead("read") }, // a data loader does, which it has started
+	"sync of a dead file system": func() { onDead("sync") },
 	"wait for a child": func() { // as vfork does: in state D, until the child is done
 		fmt.Println("ready")
 		pid, _, _ := syscall.RawSyscall6(unix.SYS_CLONE, unix.CLONE_VFORK|uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
@@ -108,6 +113,21 @@ var plays = map[string]func(){
 			}
 		}
 	},
+}
+
+// onDead mounts a file system that does not answer in the directory that it is told, and has a child do something there, whose end lets go of it.
+func onDead(does string) {
+	in := bufio.NewReader(os.Stdin)
+	dir, _ := in.ReadString('\n')
+	dir = strings.TrimSpace(dir)
+	if err := deadFile(dir); err != nil {
+		fmt.Println(err)
+		return
+	}
+	child := exec.Command(os.Args[0])
+	child.Env = []string{"WITNESS_PLAY=" + does}
+	child.Stdin, child.Stdout = strings.NewReader(dir+"/data\n"), os.Stdout
+	fmt.Println(child.Run())
 }
 
 // An actor is a process that plays a worker.
@@ -304,6 +324,65 @@ func TestDeadFileSystem(t *testing.T) {
 	s := until(t, w, a, func(s job.Sight) bool { return s.File != "" })
 	if s.File != dir+"/data" {
 		t.Errorf("%+v", s)
+	}
+}
+
+// A worker that waits until a file system has what was written is seen to do that; one that reads, or writes to somebody who does not read, is not.
+func TestStores(t *testing.T) {
+	w := New("/")
+	dir := t.TempDir()
+	a := playIn(t, "sync of a dead file system", unix.CLONE_NEWNS)
+	a.tell(dir)
+	a.ready()
+	until(t, w, a, func(s job.Sight) bool { return s.Stores })
+
+	reads := playIn(t, "read of a dead file system", unix.CLONE_NEWNS)
+	reads.tell(t.TempDir())
+	reads.ready()
+	if s := until(t, w, reads, func(s job.Sight) bool { return s.File != "" }); s.Stores {
+		t.Errorf("reading: %+v", s)
+	}
+
+	path := t.TempDir() + "/fifo"
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	writes := play(t, "write")
+	writes.tell(path)
+	writes.ready()
+	until(t, w, writes, func(s job.Sight) bool {
+		if s.Stores {
+			t.Errorf("writing to a pipe: %+v", s)
+		}
+		return s.File == path && s.Waits != ""
+	})
+}
+
+// TestStoresInAThread shows which calls of a worker's threads are taken for such, by where in the kernel they wait.
+func TestStoresInAThread(t *testing.T) {
+	for name, c := range map[string]struct {
+		call  int
+		wchan string
+		want  bool
+	}{
+		"closes":           {unix.SYS_CLOSE, "request_wait_answer", true},
+		"syncs":            {unix.SYS_FDATASYNC, "folio_wait_writeback", true},
+		"writes":           {unix.SYS_PWRITE64, "balance_dirty_pages", true},
+		"runs":             {unix.SYS_WRITE, "0", false},
+		"reads":            {unix.SYS_READ, "request_wait_answer", false},
+		"writes to a peer": {unix.SYS_WRITE, "wait_woken", false},
+		"writes to a pipe": {unix.SYS_WRITE, "pipe_write", false},
+	} {
+		root := t.TempDir()
+		for thread, call := range map[string]string{"7": "202 0x7f 0x0 0x0 0x0 0x0 0x0 0x7f 0x7f", "8": fmt.Sprintf("%d 0x3 0x0 0x0 0x0 0x0 0x0 0x7f 0x7f", c.call)} {
+			dir := filepath.Join(root, "proc/7/task", thread)
+			if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(dir+"/syscall", []byte(call), 0o600), os.WriteFile(dir+"/wchan", []byte(c.wchan), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := New(root).stores(&tree{record: &record{threads: map[int]time.Duration{7: 0, 8: 0}}, main: proc.Process{PID: 7}}); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }
 
