@@ -1119,6 +1119,19 @@ func TestStragglerStays(t *testing.T) {
 	}
 }
 
+// TestNoMember shows that nobody is waited for in a group of others: who is a member says so before it has used it.
+func TestNoMember(t *testing.T) {
+	w := newWorld(4, Limits{}).train(120)
+	for r := range 2 {
+		w.beats[2+r].Lanes = append(w.beats[2+r].Lanes, job.Lane{Group: 0x77, Name: "2", Members: 2, Op: "all_reduce"})
+	}
+	w.beats[2].Lanes[1].Entered++
+	w.stand(60, nil)
+	if f := w.worst(); f == nil || f.Stage != Hung || f.Class != Absent || len(f.Culprits) != 1 || f.Culprits[0].Rank != 3 || f.Number != 1 {
+		t.Errorf("%+v", f)
+	}
+}
+
 // TestStores shows that who waits for a file system that is to take what it wrote is slow, and hangs only after as long as one at work may take: a checkpoint
 // that is uploaded when it is closed looks like one on a dead file system.
 func TestStores(t *testing.T) {

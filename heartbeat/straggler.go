@@ -174,7 +174,7 @@ func sizes(lanes []job.Lane) (first, second int) {
 	second = -1
 	for i := range lanes {
 		switch l := &lanes[i]; {
-		case l.Group == 0 || l.Members < 2 || l.Members == first || l.Members <= second:
+		case l.Group == 0 || l.Entered == 0 || l.Members < 2 || l.Members == first || l.Members <= second:
 		case l.Members > first && first > 0:
 			first, second = l.Members, first
 		case l.Members > first:

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -27,13 +28,18 @@ type training struct {
 // train starts a training of two ranks.
 func train(t testing.TB, which string, argv ...string) training {
 	t.Helper()
+	return trainOf(t, 2, which, argv...)
+}
+
+func trainOf(t testing.TB, ranks int, which string, argv ...string) training {
+	t.Helper()
 	interpreter, hook, port := python(t, which), unpacked(t), freeport.Take(t)
 	var all training
 	var ended sync.WaitGroup
-	for rank := range 2 {
+	for rank := range ranks {
 		p, path := newPage(t)
 		cmd := exec.Command(interpreter, argv...)
-		cmd.Env = append(os.Environ(), fmt.Sprintf("RANK=%d", rank), "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", fmt.Sprintf("MASTER_PORT=%d", port),
+		cmd.Env = append(os.Environ(), fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("WORLD_SIZE=%d", ranks), "MASTER_ADDR=127.0.0.1", fmt.Sprintf("MASTER_PORT=%d", port),
 			"USE_LIBUV=0", "OMP_NUM_THREADS=1", "GLOO_SOCKET_IFNAME=lo")
 		for _, v := range Env(hook, path, os.LookupEnv) {
 			cmd.Env = append(cmd.Env, v.Name+"="+v.Value)
@@ -185,6 +191,36 @@ sys.stdin.read()`
 			})
 		})
 	}
+}
+
+// Who is a member of a group says so before it has used it, and who is none does not: nobody waits for that one there.
+func TestUnused(t *testing.T) {
+	const script = `
+import os, sys, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+group, rank = dist.new_group([0, 1]), dist.get_rank()
+dist.all_reduce(torch.ones(1))
+if rank == 1: sys.stdin.readline()
+if rank < 2: dist.all_reduce(torch.ones(1), group=group)
+sys.stdin.read()`
+	all := trainOf(t, 3, "newest", "-c", script)
+	lane := func(s Snapshot, group uint64) (found Lane, known bool) {
+		i := slices.IndexFunc(s.Lanes, func(l Lane) bool { return l.Group == group })
+		if i < 0 {
+			return Lane{}, false
+		}
+		return s.Lanes[i], true
+	}
+	all.until(t, "waiting in the group of two", func(all []Snapshot) bool {
+		i := slices.IndexFunc(all[0].Lanes, func(l Lane) bool { return l.Members == 2 && l.Entered > l.Completed })
+		if i < 0 || len(all[2].Lanes) == 0 {
+			return false
+		}
+		late, known := lane(all[1], all[0].Lanes[i].Group)
+		_, other := lane(all[2], all[0].Lanes[i].Group)
+		return known && late.Entered == 0 && !other
+	})
+	io.WriteString(all.in[1], "\n")
 }
 
 // PyTorch's launcher is refused in a worker also where a program calls it as a function, unless that is in a process group already, or one of its own.

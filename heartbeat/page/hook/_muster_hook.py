@@ -745,6 +745,9 @@ class Lane:
     def waits(self):
         return self.entered > self.completed and not self.flags & BLIND
 
+    def unused(self):
+        return not self.entered and not self.flags & MIXED
+
 
 class Claim:
     """That the host waits inside NCCL with the collective that has a group's own number, where the recorder does not count that as enqueued.
@@ -816,15 +819,17 @@ class Groups:
             elif not any(s.records and s.label in backends[name] for s in self.sources):
                 found.append(self.counted_lane(pg, name, now, " and ".join(sorted(backends[name]))))
             elif name not in told:
-                found.append(self.unrecorded_lane(pg, name, now))
+                lane = self.unrecorded_lane(pg, name, now)
+                found += [lane] if lane else self.unused_lanes(name, backends[name])
         found = [lane for lane in found if lane]
         if self.mixed:
             self.mix(c10d, groups, found)
         self.met = self.met or any(lane.entered or lane.flags & MIXED for lane in found)
         found.sort(key=lambda lane: (not lane.waits(), -lane.since))
-        self.lanes = found
-        if len(found) > MAX_LANES:
-            self.mute = "%d process groups, of which the page holds %d" % (len(found), MAX_LANES)
+        used = sum(1 for lane in found if not lane.unused())
+        self.lanes = found[: max(used, MAX_LANES - 2)]  # who uses few has room for more than lanes
+        if used > MAX_LANES:
+            self.mute = "%d process groups, of which the page holds %d" % (used, MAX_LANES)
         waiting = [now - lane.since for lane in found if lane.waits()]
         self.pause = 0.25 if waiting and max(waiting) > 1e9 else 1.0
 
@@ -899,6 +904,12 @@ class Groups:
         lane.flags = BLIND
         lane.move(number, 0, now)
         return lane
+
+    def unused_lanes(self, name, backends):
+        """A group of some ranks that this one is a member of, and has not used, if so: who is none has no lanes for it."""
+        if self.unrecorded.get(name) or not 1 < len(self.known[name][1]) < self.place()[1]:
+            return []
+        return [self.lane(name, s.label) for s in self.sources if s.records and s.label in backends]
 
     def mixes(self, pg):
         """Whether sends and receives went through a group."""
