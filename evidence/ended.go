@@ -19,7 +19,7 @@ func Own(ended string, tail []string) (own []string, known bool) {
 }
 
 // OfThread reports whether the last traceback of a process is one with which a thread ended: Python tells of it, nobody has caught it, and what the main thread
-// made of it may be a code alone.
+// made of it may be a code alone, or nothing.
 func OfThread(tail []string) bool {
 	lines := stripped(tail)
 	for i := len(lines) - 1; i > 0; i-- {

@@ -183,6 +183,8 @@ func (f Failure) String() string {
 	fmt.Fprintf(&b, ") %s", f.Exit)
 	switch {
 	case f.Exception == "":
+	case f.InThread:
+		b.WriteString(" after a thread of it had ended with " + f.Exception)
 	case f.Caught:
 		b.WriteString(" after it had caught " + f.Exception)
 	default:

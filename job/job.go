@@ -329,6 +329,7 @@ type Failure struct {
 	At        time.Time     `json:"at"`                  // of its end, by its own node's clock, which other nodes do not share
 	Exception string        `json:"exception,omitempty"` // what the script said it failed of, in a line
 	Caught    bool          `json:"caught,omitempty"`    // it went on from that, and ended in another way
+	InThread  bool          `json:"in_thread,omitempty"` // a thread of it had ended with that, which may have been all, or long ago
 	Tail      []string      `json:"tail,omitempty"`      // its last lines of output
 	Evidence  []Evidence    `json:"evidence,omitempty"`  // what else was found
 	Hint      string        `json:"hint,omitempty"`      // what to do

@@ -664,7 +664,8 @@ func (r *round) failure(e worker.Exit) *job.Failure {
 	if struck {
 		exception = ""
 	}
-	f.Caught = !told && exception != "" && end.caught && !evidence.OfThread(e.Tail)
+	f.InThread = !told && exception != "" && evidence.OfThread(e.Tail)
+	f.Caught = !told && exception != "" && end.caught && !f.InThread
 	f.Exception = hidden.Line(exception, exceptionText)
 	if end.ago > f.Ago { // when it failed counts, and not how long Python took to end
 		f.At, f.Ago = f.At.Add(f.Ago-end.ago), end.ago

@@ -301,7 +301,7 @@ const mostOfLine = 256
 
 // unexplained are the last lines of a failure of which nobody knows why: one of them may say it.
 func unexplained(f *job.Failure) (lines []string) {
-	if f == nil || f.Exception != "" || len(f.Evidence) > 0 {
+	if f == nil || f.Exception != "" && !f.Caught && !f.InThread || len(f.Evidence) > 0 {
 		return nil
 	}
 	for _, line := range f.Tail {

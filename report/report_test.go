@@ -48,6 +48,10 @@ func TestWordsOfTheWorker(t *testing.T) {
 	if words := Words(job.Verdict{Code: 1, Class: job.Failed, Sentence: why, First: &f}); strings.Contains(words, "tail") {
 		t.Errorf("the exception is known: %s", words)
 	}
+	f.InThread = true
+	if words := Words(job.Verdict{Code: 1, Class: job.Failed, Sentence: why, First: &f}); !strings.Contains(words, "tail") {
+		t.Errorf("of a thread alone: %s", words)
+	}
 }
 
 func TestPlain(t *testing.T) {

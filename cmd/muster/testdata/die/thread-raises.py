@@ -5,7 +5,7 @@
 # exit: 1
 # python: debian
 # exception: ValueError: bad shard 12
-# says: exited with code 1: ValueError: bad shard 12; all 2 nodes stopped; exit 1
+# says: exited with code 1 after a thread of it had ended with ValueError: bad shard 12; all 2 nodes stopped; exit 1
 import sys
 import threading
 
