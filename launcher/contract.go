@@ -173,47 +173,50 @@ func (h *heritage) release() {
 // hosts are the addresses of a world's nodes, by group rank, for workers that call each other: of each node's the one most like
 // rank 0's node's as this node reaches it, for nodes may be in several networks. v4 passes over addresses of IPv6, of nodes that have another.
 func hosts(w job.World, leader string, v4, perProcess bool) []string {
-	owners, counted := map[string]int{}, map[[2]string]bool{}
+	owners, candidates := map[string]int{}, make([][]string, len(w.Members))
+	counted := map[[2]string]bool{}
 	for i, m := range w.Members {
+		candidates[i] = readable(m.Addrs, v4)
 		owner := strconv.Itoa(i)
 		if perProcess { // several agents share a machine
 			owner = m.Name
 		}
-		for _, a := range m.Addrs { // that of the endpoint may be there twice
-			if at := [2]string{hostOf(a), owner}; !counted[at] {
-				owners[at[0]]++
+		for _, a := range candidates[i] { // that of the endpoint may be there twice
+			if at := [2]string{a, owner}; !counted[at] {
+				owners[a]++
 				counted[at] = true
 			}
 		}
 	}
 	out := make([]string, len(w.Members))
-	for i, m := range w.Members {
-		own := distinct(m.Addrs, owners)
-		if len(own) == 0 || i == 0 && owners[leader] <= 1 && !(v4 && strings.Contains(leader, ":") && len(m.Addrs) > 0) {
+	for i, all := range candidates {
+		own := distinct(all, owners)
+		if len(own) == 0 || i == 0 && owners[leader] <= 1 && !(v4 && strings.Contains(leader, ":") && len(all) > 0) {
 			own = []string{leader}
-		}
-		if four := slices.DeleteFunc(slices.Clone(own), func(a string) bool { return strings.Contains(a, ":") }); v4 && len(four) > 0 {
-			own = four
 		}
 		out[i] = slices.MaxFunc(own, func(a, b string) int { return alike(a, out[0]) - alike(b, out[0]) })
 	}
 	return out
 }
 
-// distinct are a node's addresses without those that other nodes have, too, as that of a bridge for containers: they lead nowhere,
+// readable are a node's addresses without their ports, of which v4 leaves those of IPv6 only where there are no others.
+func readable(addrs []job.Addr, v4 bool) (hosts []string) {
+	for _, a := range addrs {
+		hosts = append(hosts, hostOf(a))
+	}
+	if four := slices.DeleteFunc(slices.Clone(hosts), func(a string) bool { return strings.Contains(a, ":") }); v4 && len(four) > 0 {
+		return four
+	}
+	return hosts
+}
+
+// distinct are those of a node's addresses that no other node has, as many have that of a bridge for containers: such lead nowhere,
 // unless there are no others, for then all are on one machine.
-func distinct(addrs []job.Addr, owners map[string]int) (own []string) {
-	for _, a := range addrs {
-		if h := hostOf(a); owners[h] == 1 {
-			own = append(own, h)
-		}
+func distinct(addrs []string, owners map[string]int) []string {
+	if own := slices.DeleteFunc(slices.Clone(addrs), func(a string) bool { return owners[a] != 1 }); len(own) > 0 {
+		return own
 	}
-	for _, a := range addrs {
-		if own == nil {
-			own = []string{hostOf(a)}
-		}
-	}
-	return own
+	return addrs[:min(len(addrs), 1)]
 }
 
 // interfaceOf is the name of this node's interface with an address; "" if it has none, as behind a translation of addresses.
