@@ -108,7 +108,8 @@ func stripped(tail []string) []string {
 var rankPrefix = lazy.Regexp(`^\[rank\d+\]: ?`)
 
 func begins(line string) bool {
-	return strings.HasPrefix(strings.TrimLeft(line, " "), "Traceback (most recent call last):")
+	line = strings.TrimLeft(line, " ")
+	return strings.HasPrefix(line, "Traceback (most recent call last):") || strings.HasPrefix(line, "+ Exception Group Traceback (most recent call last):")
 }
 
 // chained reports whether a traceback after these lines goes on with the one before. CPython Lib/traceback.py.
@@ -122,6 +123,9 @@ func chained(lines []string) bool {
 	return false
 }
 
+// margin is what Python puts before each line of an exception that stands for several. CPython Lib/traceback.py.
+var margin = lazy.Regexp(`^ +\| `)
+
 // code returns lines without the frames of a traceback.
 func code(lines []string, raised bool) []string {
 	if !raised {
@@ -129,6 +133,7 @@ func code(lines []string, raised bool) []string {
 	}
 	var out []string
 	for _, line := range lines {
+		line = margin().ReplaceAllString(line, "")
 		if !strings.HasPrefix(line, "    ") && !strings.HasPrefix(line, `  File "`) {
 			out = append(out, line)
 		}

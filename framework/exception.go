@@ -66,17 +66,31 @@ var unparsed = lazy.Regexp(`^  File ".*", line \d+$`)
 // (torch/_utils.py, ExceptionWrapper).
 const original = "Original Traceback (most recent call last):"
 
-// traceback returns the line that ends the last Python traceback among lines. Lines of standard output may stand
-// anywhere between those of the traceback.
+// groups begins the traceback of an exception that stands for several, and margin each of its lines; grouped ends what such an exception says
+// (CPython Lib/traceback.py, _ExceptionPrintContext).
+var (
+	groups  = lazy.Regexp(`^  \+ Exception Group Traceback \(most recent call last\):`)
+	margin  = lazy.Regexp(`^ +\| `)
+	grouped = lazy.Regexp(` \(\d+ sub-exceptions?\)$`)
+)
+
+// traceback returns the line that ends the last Python traceback among lines; of an exception that stands for several that, and the first of them.
+// Lines of standard output may stand anywhere between those of the traceback.
 func traceback(lines []string) string {
-	found, inside := "", false
+	found, inside, group := "", false, false
 	for _, text := range lines {
 		text = prefixed().ReplaceAllString(text, "")
+		part := margin().ReplaceAllString(text, "")
 		switch {
 		case strings.HasPrefix(text, "Traceback (most recent call last):"), strings.HasPrefix(text, original), unparsed().MatchString(text):
-			inside = true
-		case inside && exceptionLine().MatchString(text):
-			found, inside = text, false
+			inside, group = true, false
+		case groups().MatchString(text):
+			inside, group = true, true
+		case group && part == text || !exceptionLine().MatchString(part): // another process's line, or a frame
+		case inside && (group || part == text):
+			found, inside = part, false
+		case group && grouped().MatchString(found) && !grouped().MatchString(part):
+			found += ": " + part
 		}
 	}
 	return found
