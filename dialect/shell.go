@@ -41,7 +41,7 @@ type In struct {
 // InShell finds the first launcher that a command line's shell script calls, or a script that it calls by name. What stands behind a program that
 // runs another (uv run torchrun, env A=b torchrun) is found as in a script; but env alone, which changes nothing, has each worker run what follows.
 func InShell(h job.Host, argv []string) (In, bool) {
-	r := reading{Host: h, seen: map[string]bool{}, variables: map[string]*variable{}}
+	r := newReading(h)
 	inner := command(plain(argv))
 	alone := len(argv) > 1 && filepath.Base(argv[0]) == "env" && !strings.HasPrefix(argv[1], "-") && !given().MatchString(argv[1])
 	wrapped := !alone && len(inner) > 0 && len(inner) < len(argv) && filepath.Base(inner[0].text) != "muster"
@@ -64,16 +64,31 @@ func InShell(h job.Host, argv []string) (In, bool) {
 	return first, true
 }
 
+// A Main is what an interpreter of Python runs: a script, or a module.
+type Main struct{ Script, Module string }
+
+// Mains are those that a command line has Python run, itself or by a shell script.
+func Mains(h job.Host, argv []string) []Main {
+	r := newReading(h)
+	r.call(&text{}, plain(argv), nil)
+	return r.mains
+}
+
 // A reading is what was read so far.
 type reading struct {
 	job.Host
 	all       []In
+	mains     []Main
 	seen      map[string]bool // files
 	parsed    int             // bytes
 	expanded  int             // bytes that were put together
 	depth     int             // texts that are open
 	variables map[string]*variable
 	perhaps   int // what is open and may not happen: if, a loop, a function
+}
+
+func newReading(h job.Host) reading {
+	return reading{Host: h, seen: map[string]bool{}, variables: map[string]*variable{}}
 }
 
 // A text is a script, or what is given to a shell as one.
@@ -255,7 +270,7 @@ func (r *reading) call(t *text, fields []field, redirs []*syntax.Redirect) {
 		t.args = []field{{text: "$@", unknown: "$@"}}
 	case name == "eval":
 		r.inner(text{file: t.file, code: strings.Join(words[1:], " "), args: t.args, unknown: unknownOf(fields)})
-	case r.launches(t, fields):
+	case r.launches(t, fields), r.interprets(t, words):
 	case fields[0].unknown != "" && strings.HasPrefix(words[0], "$") && !strings.Contains(words[0], "/"): // it may be nothing, or what runs the rest: $SUDO
 		r.call(t, fields[1:], redirs)
 	default:
@@ -312,6 +327,26 @@ func (r *reading) launches(t *text, fields []field) bool {
 		in.Words = nil
 	}
 	r.all = append(r.all, in)
+	return true
+}
+
+// interprets notes what Python runs, if the words have it run something.
+func (r *reading) interprets(t *text, words []string) bool {
+	var m Main
+	if isPython(words[0]) {
+		m.Module, m.Script, _ = ofPython(words[1:])
+	} else if strings.HasSuffix(words[0], ".py") {
+		m.Script = words[0]
+	}
+	if m == (Main{}) {
+		return false
+	}
+	if strings.ContainsAny(m.Script, "$`") { // "$(dirname "$0")/train.py"
+		m.Script = filepath.Join(filepath.Dir(t.file), filepath.Base(m.Script))
+	}
+	if len(r.mains) < maxCalls && !slices.Contains(r.mains, m) {
+		r.mains = append(r.mains, m)
+	}
 	return true
 }
 

@@ -48,6 +48,31 @@ func TestInShell(t *testing.T) {
 	}
 }
 
+// What Python is to run is found behind its options, in shell scripts, and not in what they only name.
+func TestMains(t *testing.T) {
+	files := map[string]string{
+		"job.sh": "#!/bin/bash\nset -e\nexec python -u train.py \"$@\"\n", "two.sh": "python prepare.py\nif true; then python3 -m pkg.train --lr 1; fi\npython prepare.py\n",
+		"sub/beside.sh": "cd \"$(dirname \"$0\")\"; $PYTHON \"$(dirname \"$0\")/train.py\"\npython \"$(dirname \"$0\")/x.py\"", "no.sh": "echo python train.py\npython -c 'import torch'\npython <<E\nprint()\nE\n",
+		"launch.sh": "torchrun train.py",
+	}
+	for command, want := range map[string]string{
+		"python3 train.py": "train.py", "/opt/venv/bin/python -u -X dev -W ignore x/train.py --a b.py": "x/train.py", "python -um pkg.train": "-m pkg.train", "env A=b python train.py": "train.py",
+		"./train.py": "./train.py", "bash job.sh x": "train.py", "job.sh": "train.py", "bash two.sh": "prepare.py -m pkg.train", "sh sub/beside.sh": "sub/train.py sub/x.py", "bash no.sh": "", "bash launch.sh": "",
+		"uv run train.py": "train.py", "numactl -N 0 python train.py": "train.py", "python": "", "python -c pass x.py": "", "./a.out train.py": "", "python train": "train", "bash missing.sh": "",
+	} {
+		var got []string
+		for _, m := range Mains(host("h", nil, files), strings.Fields(command)) {
+			if m.Module != "" {
+				m.Script = "-m " + m.Module
+			}
+			got = append(got, m.Script)
+		}
+		if got := strings.Join(got, " "); got != want {
+			t.Errorf("%s: %q, want %q", command, got, want)
+		}
+	}
+}
+
 // A shell without commands and without a file takes commands from its standard input.
 func TestReadsInput(t *testing.T) {
 	for command, want := range map[string]bool{

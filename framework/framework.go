@@ -50,6 +50,8 @@ type Framework struct {
 	PMI bool
 	// Rendezvous: workers meet at MasterAddr:Place.Rendezvous, where muster serves package horovod's protocol.
 	Rendezvous bool
+	// Imports are the modules by which a program tells that it is its; Perhaps those that stand on others, too.
+	Imports, Perhaps string
 	// Servers: nodes may be parameter servers, and Success then says whose end is the job's, in the words of --success.
 	Servers bool
 	Success string

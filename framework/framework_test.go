@@ -174,24 +174,66 @@ func TestGuess(t *testing.T) {
 		{"import os\n", ""},
 		{"import tensorflow as tf\n", "tensorflow"},
 		{"from tensorflow.keras import layers\nimport tensorflow\n", "tensorflow"},
+		{"from tensorflow import (\n keras)\n", "tensorflow"},
+		{"import sys, tensorflow as tf\n", "tensorflow"},
 		{"import paddle.distributed as dist", "paddle"},
 		{"def main():\n    import jax\n", "jax"},
-		{"import tensorflow as tf\nimport torch\n", ""},
-		{"import tensorflow as tf\nfrom accelerate import Accelerator\n", ""},
+		{"import torch\n", "torch"},
+		{"import tensorflow as tf\nimport torch\n", "tensorflow torch"},
+		{"import torch, tensorflow as tf\n", "torch tensorflow"},
+		{"import tensorflow as tf\nfrom accelerate import Accelerator\n", "tensorflow torch"},
 		{"import jax\nimport tensorflow as tf\n", "jax tensorflow"},
 		{"import tensorflow_datasets as tfds\n", ""},
 		{"# import jax\nprint('import paddle')\n", ""},
 		{"import torch\nimport horovod.torch as hvd\n", "horovod"},
 		{"from horovod import tensorflow as hvd\nimport tensorflow\n", "horovod"},
-		{"import torch\ntry:\n    import horovod.torch\nexcept ImportError:\n    pass\n", ""},
+		{"import torch\ntry:\n    import horovod.torch\nexcept ImportError:\n    pass\n", "torch"},
 		{"\x80\x00import jax", ""},
 		{"\"\"\"Trains.\n\nimport jax\n\"\"\"\nx = r'\\' + 'it''s'  # don't\nimport tensorflow\n", "tensorflow"},
 		{"'''\nimport jax\n\\''' '''\nimport os\n", ""},
 		{"x = 'not ended\nimport jax\n", "jax"},
+		{"import keras\n", "tensorflow"},
+		{"import torch\nimport keras\n", "torch"},
+		{"import flax\nimport optax\n", "jax"},
+		{"import tensorflow as tf\nfrom transformers import TFAutoModel\n", "tensorflow"},
+		{"from transformers import AutoModel\n", "torch"},
+		{"from transformers import Trainer\ntry:\n    import tensorflow\nexcept ImportError:\n    pass\n", "torch tensorflow"},
+		{"import paddle\ntry:\n    import torch  # to convert a checkpoint\nexcept ImportError:\n    torch = None\n", "paddle"},
+		{"import torch\ndef log():\n    import tensorflow\n", "torch"},
 	} {
-		if got := strings.Join(Guess([]byte(c.script)), " "); got != c.want {
+		if got := named(Guess([]byte(c.script))); got != c.want {
 			t.Errorf("%q: %q, want %q", c.script, got, c.want)
 		}
+	}
+}
+
+func named(all []Import) string {
+	var names []string
+	for _, i := range all {
+		names = append(names, i.Framework)
+	}
+	return strings.Join(names, " ")
+}
+
+// A program's own modules count where it does not say itself what it is.
+func TestGuessByModules(t *testing.T) {
+	for _, c := range []struct{ script, module, want string }{
+		{"from model import net\n", "import paddle\n", "paddle"},
+		{"import tensorflow\n", "import torch\n", "tensorflow"},
+		{"from transformers import TFAutoModel\n", "import tensorflow\n", "tensorflow"},
+		{"import model\n", "import torch\nimport horovod.torch\n", "horovod"},
+		{"import model\n", "import os\n", ""},
+	} {
+		if got := named(Guess([]byte(c.script), []byte("import os\n"), []byte(c.module))); got != c.want {
+			t.Errorf("%q with %q: %q, want %q", c.script, c.module, got, c.want)
+		}
+	}
+}
+
+func TestModules(t *testing.T) {
+	const script = "import os, a.b as c\nfrom .d import e as f, g\nfrom . import h\nfrom i import (\n  j)\n    from k import *\n"
+	if got, want := strings.Join(Modules([]byte(script)), " "), "os a.b .d .d.e .d.g . .h i k"; got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }
 

@@ -3,34 +3,96 @@ package framework
 import (
 	"bytes"
 	"slices"
+	"strings"
 
 	"github.com/muster-run/muster/lazy"
 )
 
-// imported is how a script names a framework. Libraries on top of PyTorch count for it.
-var imported = lazy.Regexp(`(?m)^[ \t]*(?:import[ \t]+(?:[\w. \t]+,[ \t]*)*|from[ \t]+)(torch|accelerate|deepspeed|lightning|pytorch_lightning|` +
-	`transformers|torchvision|torchaudio|timm|diffusers|peft|trl|composer|megatron|fairscale|jax|tensorflow|paddle)\b`)
+// importing is how a program names modules: one behind "from", with what is imported from it, or several behind "import".
+var importing = lazy.Regexp(`(?m)^([ \t]*)(?:from[ \t]+([\w.]+)[ \t]+import\b[ \t]*([\w \t,]*)|import[ \t]+([\w. \t,]+))`)
 
-// horovodImport is how a script says that it is Horovod's, whatever else it imports: not where it tries whether there is one.
-var horovodImport = lazy.Regexp(`(?m)^(?:import|from)[ \t]+horovod\b`)
+// How much an import says of what a program is: what it imports in a function, or tries to, may not be there, or be for something beside the training.
+const (
+	perhaps = 1 + iota
+	surely
+)
 
-// Guess returns the frameworks other than the default of which a Python script may be, by what it imports; none where it
-// imports PyTorch: then the others are for something beside the training, as TensorFlow often is for its data or its log files.
-func Guess(script []byte) (likely []string) {
-	script = code(script)
-	if horovodImport().Match(script) {
-		return []string{horovodRun.Name}
+// An Import is a module that a program imports, of which a framework is likely.
+type Import struct {
+	Framework, Module string
+	weight            int
+}
+
+// Guess returns of which frameworks a program may be, given its text and that of modules of its own: of those that are likely the likeliest, each once. Where
+// there are several nobody knows, as where TensorFlow is for PyTorch's data or its log files. Horovod stands on others, and counts whatever is imported beside.
+func Guess(program []byte, modules ...[]byte) []Import {
+	all := importsOf(program)
+	if most := likeliest(all); len(most) > 0 && most[0].weight == surely {
+		return most
 	}
-	for _, m := range imported().FindAllSubmatch(script, -1) {
-		name := string(m[1])
-		if !slices.Contains(Names(), name) || name == Default {
-			return nil
-		}
-		if !slices.Contains(likely, name) {
-			likely = append(likely, name)
+	for _, text := range modules {
+		all = append(all, importsOf(text)...)
+	}
+	return likeliest(all)
+}
+
+func likeliest(all []Import) (most []Import) {
+	for _, i := range all {
+		switch {
+		case i.Framework == horovodRun.Name && i.weight == surely:
+			return []Import{i}
+		case i.Framework == horovodRun.Name:
+		case len(most) > 0 && i.weight > most[0].weight:
+			most = []Import{i}
+		case len(most) == 0 || i.weight == most[0].weight && !slices.ContainsFunc(most, func(o Import) bool { return o.Framework == i.Framework }):
+			most = append(most, i)
 		}
 	}
-	return likely
+	return most
+}
+
+// importsOf are the imports of a text that tell of frameworks.
+func importsOf(text []byte) (found []Import) {
+	for _, m := range importing().FindAllSubmatch(code(text), -1) {
+		for _, name := range modulesOf(m) {
+			top, _, _ := strings.Cut(name, ".")
+			for _, f := range frameworks {
+				sure := slices.Contains(strings.Fields(f.Imports), top)
+				if !sure && !slices.Contains(strings.Fields(f.Perhaps), top) {
+					continue
+				}
+				weight := perhaps
+				if sure && len(m[1]) == 0 {
+					weight = surely
+				}
+				found = append(found, Import{f.Name, top, weight})
+			}
+		}
+	}
+	return found
+}
+
+// modulesOf are those that an import names, of which what is imported from one may be, too.
+func modulesOf(m [][]byte) (names []string) {
+	from, list := string(m[2]), string(m[3])+string(m[4])
+	if from != "" {
+		names = append(names, from)
+		from = strings.TrimSuffix(from, ".") + "."
+	}
+	for part := range strings.SplitSeq(list, ",") {
+		if words := strings.Fields(part); len(words) > 0 {
+			names = append(names, from+words[0])
+		}
+	}
+	return names
+}
+
+// Modules are those that a text imports, by their whole names: "." begins one of its own package.
+func Modules(text []byte) (names []string) {
+	for _, m := range importing().FindAllSubmatch(code(text), -1) {
+		names = append(names, modulesOf(m)...)
+	}
+	return names
 }
 
 // code is a Python script without its comments and without what is in its strings, which may tell of imports.

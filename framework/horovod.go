@@ -15,6 +15,7 @@ var horovodRun = Framework{
 	Calls:      true,
 	IPv4:       true, // third_party/HTTPRequest takes the first address of that family
 	Rendezvous: true,
+	Imports:    "horovod",
 	env:        horovodEnv,
 }
 

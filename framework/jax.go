@@ -11,11 +11,12 @@ import (
 // own: without arguments it learns them from a cluster that it knows, and Slurm's are its plainest words
 // (jax/_src/clusters/slurm_cluster.py).
 var jax = Framework{
-	Name:   "jax",
-	Doc:    "JAX: jax.distributed.initialize() without arguments, and the names of JAXJob and MaxText",
-	Master: true,
-	Calls:  true,
-	env:    jaxEnv,
+	Name:    "jax",
+	Doc:     "JAX: jax.distributed.initialize() without arguments, and the names of JAXJob and MaxText",
+	Master:  true,
+	Calls:   true,
+	Imports: "jax flax optax",
+	env:     jaxEnv,
 }
 
 func jaxEnv(p Place, local int, given func(string) (string, bool)) job.Env {

@@ -17,6 +17,7 @@ var paddle = Framework{
 	Listens: true,
 	Calls:   true,
 	IPv4:    true, // python/paddle/distributed/parallel.py: endpoints.split(":")
+	Imports: "paddle paddlenlp",
 	Servers: true,
 	Success: "trainers",
 	env:     paddleEnv,

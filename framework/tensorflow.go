@@ -16,6 +16,8 @@ var tensorflow = Framework{
 	Whole:   true,
 	Listens: true,
 	Calls:   true,
+	Imports: "tensorflow",
+	Perhaps: "keras", // whose workers find each other by this one alone
 	Servers: true,
 	Success: "rank0",
 	env:     tensorflowEnv,

@@ -10,9 +10,11 @@ import (
 // torch is PyTorch's contract as torchrun keeps it (torch/distributed/elastic/agent/server/local_elastic_agent.py),
 // which accelerate, DeepSpeed, Lightning, Composer, Megatron and Transformers read as well.
 var torch = Framework{
-	Name: "torch",
-	Doc:  "PyTorch and what stands on it: env:// with RANK, WORLD_SIZE, MASTER_ADDR and torchrun's own variables",
-	env:  torchEnv,
+	Name:    "torch",
+	Doc:     "PyTorch and what stands on it: env:// with RANK, WORLD_SIZE, MASTER_ADDR and torchrun's own variables",
+	Imports: "torch accelerate deepspeed lightning pytorch_lightning torchvision torchaudio timm diffusers peft trl composer megatron fairscale",
+	Perhaps: "transformers",
+	env:     torchEnv,
 }
 
 func torchEnv(p Place, local int, given func(string) (string, bool)) job.Env {

@@ -3,10 +3,8 @@ package launcher
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,41 +48,6 @@ func planFramework(c Config, found discovery.Finding, p *Plan) (err error) {
 	}
 	p.set(c, "framework", name, cmp.Or(from, "default"))
 	return nil
-}
-
-// guess looks at the script: what it imports says only what is likely.
-func (p *Plan) guess(c Config) (name, from string) {
-	if c.Module || c.NoPython || len(c.Argv) == 0 || !strings.HasSuffix(c.Argv[0], ".py") {
-		return "", ""
-	}
-	path := c.Argv[0]
-	switch likely := framework.Guess(beginning(path)); len(likely) {
-	case 0:
-		return "", ""
-	case 1:
-		p.Notes = append(p.Notes, fmt.Sprintf("%s imports %s: --framework %[2]s; say --framework %[3]s if that is wrong", path, likely[0], framework.Default))
-		return likely[0], path + " imports it"
-	default:
-		p.Notes = append(p.Notes, fmt.Sprintf("%s imports %s: --framework %s; say --framework if that is wrong", path, strings.Join(likely, " and "), framework.Default))
-		return "", ""
-	}
-}
-
-// maxScript bounds what is read of a script.
-const maxScript = 1 << 20
-
-// beginning is that of a script; empty where it is no file, or cannot be read, which others will say.
-func beginning(path string) []byte {
-	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
-		return nil
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	text, _ := io.ReadAll(io.LimitReader(f, maxScript))
-	return text
 }
 
 // planServers makes parameter servers of some nodes. Then the job ends with those who train, for the servers would go on.
