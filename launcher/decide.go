@@ -1159,6 +1159,9 @@ func codeFor(sig syscall.Signal) int {
 
 // askedToStop ends the job because somebody on this node wants it to.
 func (s *state) askedToStop(p policy, by string, code int) []any {
+	if s.Leave == 0 {
+		s.Leave = s.Now + p.grace(s.Now) + endMargin
+	}
 	if s.Asked || s.Verdict != nil {
 		return nil
 	}

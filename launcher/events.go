@@ -53,6 +53,7 @@ type state struct {
 	Held     time.Duration `json:"held,omitempty"`   // until then workers are left to run all the same, so that who was first can say so; 0: they are not
 	Vain     bool          `json:"vain,omitempty"`   // and nobody did
 	Asked    bool          `json:"asked,omitempty"`  // a signal asked us to stop
+	Leave    time.Duration `json:"leave,omitempty"`  // when this node has left that was told to; 0: it was not
 	CtrlC    time.Duration `json:"ctrl_c,omitempty"` // when the first INT came; 0: none did
 	Causes   []cause       `json:"causes,omitempty"`
 	Own      *job.Verdict  `json:"own,omitempty"`     // a member's: what it would say without its leader

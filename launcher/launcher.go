@@ -121,7 +121,10 @@ func run(ctx context.Context, c Config, e *report.Ending) (p Plan, last part, er
 		return p, last, h.Plan.sooner(err)
 	}
 	s := runRound(c, h, meet, talk, desk, asked) // train
-	meet.quits = s.Quit != nil
+	meet.quits = s.leavesOthers()
+	if s.Leave > 0 {
+		meet.leaves = timeOf(h.Loop).Add(s.Leave)
+	}
 	h.place(e)
 	s.tells(e)
 	return p, part{meet.session, meet.hosting}, nil

@@ -52,7 +52,8 @@ type meeting struct {
 	heir    successor           // of the agent that does
 	out     string              // why this node takes no place for a while
 	lived   bool                // the job had a world, as this node saw while it stood by
-	quits   bool                // this node leaves, and the others meet again
+	quits   bool                // this node leaves, and others meet again
+	leaves  time.Time           // by then it has left, for it was told to; zero: it was not
 	various bool                // the nodes of the last world did not all run the same command
 	stood   rendezvous.Standing // beside which world this node stood by, as an agent before this one did
 
@@ -215,20 +216,33 @@ const (
 
 // shut ends the store that this node hosts, when others do not need it any more, or soon.
 func (m *meeting) shut(server *tcpstore.Server) {
+	ctx, cancel := context.WithDeadline(context.Background(), m.needed())
+	defer cancel()
+	_ = server.Shutdown(ctx) // the error says that somebody stayed
+	m.desk.hosted(server)
+}
+
+// needed is until when others may read in the store. Where they meet without this node, it waits for what that comes to.
+func (m *meeting) needed() time.Time {
 	patience := time.Duration(0)
 	switch {
 	case m.quits:
-		m.untilDecided(overTime)
+		m.untilDecided(m.inTime(overTime))
 		patience = readTime // it hears of their world before they do
 	case m.refused:
 		patience = readTime
 	case m.plan.Spec.Standby(), m.awaited.Load(), m.ended:
 		patience = overTime
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	_ = server.Shutdown(ctx) // the error says that somebody stayed
-	m.desk.hosted(server)
+	return time.Now().Add(m.inTime(patience))
+}
+
+// inTime is how much of a wait there is time for: who told this node to stop ends it otherwise, and what it tells then is lost.
+func (m *meeting) inTime(wait time.Duration) time.Duration {
+	if m.leaves.IsZero() {
+		return wait
+	}
+	return min(wait, time.Until(m.leaves))
 }
 
 // untilDecided waits until the others have agreed on a world after the one that this node was in.

@@ -388,6 +388,29 @@ func TestHostLeaves(t *testing.T) {
 	<-closed
 }
 
+// A host that was told to stop serves the store for no longer than its platform lets it live.
+func TestHostLeavesInTime(t *testing.T) {
+	for name, c := range map[string]struct {
+		is   func(*meeting)
+		most time.Duration
+	}{
+		"others meet again": {func(m *meeting) { m.quits = true }, overTime + readTime},
+		"others meet":       {func(m *meeting) { m.awaited.Store(true) }, overTime},
+		"others stood by":   {func(m *meeting) { m.ended = true }, overTime},
+		"nobody is left":    {func(m *meeting) {}, 0},
+	} {
+		for _, left := range []time.Duration{-time.Second, 0, time.Second, 6 * time.Second, time.Minute} {
+			synctest.Test(t, func(t *testing.T) {
+				m, began := &meeting{leaves: time.Now().Add(left)}, time.Now()
+				c.is(m)
+				if got := m.needed().Sub(began); got > max(left, 0) || got != min(left, c.most) && left >= 0 {
+					t.Errorf("%s, and %v are left: it serves for %v", name, left, got)
+				}
+			})
+		}
+	}
+}
+
 // The host of a store that stood by until the job ended lets the others that did read so.
 func TestHostStoodBy(t *testing.T) {
 	t.Parallel()

@@ -251,6 +251,12 @@ func (s *state) quit(p policy, v job.Verdict) []any {
 	return s.callOff(p, orderRestart, v.Sentence, v.Class)
 }
 
+// leavesOthers reports whether this node ends alone, and others may meet again: not where all were told to stop.
+func (s *state) leavesOthers() bool {
+	stays := func(n *node) bool { return !n.Quits }
+	return s.Quit != nil && (s.Queue > 0 || slices.ContainsFunc(s.Nodes, stays))
+}
+
 // left is the leader's: a member quits.
 func (s *state) left(p policy, from int, why string) []any {
 	s.edit(from).Quits = true

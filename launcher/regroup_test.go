@@ -549,6 +549,35 @@ func TestLeaderThatIsTold(t *testing.T) {
 	}
 }
 
+// A leader that was told to stop leaves others behind, unless all were told, and knows when its platform may end it.
+func TestLeavesOthers(t *testing.T) {
+	quits := func(n int) any { return told{n, news{Kind: newsQuit, Why: "was told"}} }
+	term := signalled{syscall.SIGTERM}
+	for _, c := range []struct {
+		events []any
+		others bool
+		leave  time.Duration
+	}{
+		{[]any{quits(1)}, false, 0},
+		{[]any{term}, true, time.Minute + 27*time.Second},
+		{[]any{term, quits(1)}, true, time.Minute + 27*time.Second},
+		{[]any{quits(1), term, departed{1}, quits(2), departed{2}}, false, time.Minute + 27*time.Second},
+		{[]any{term, quits(1), quits(2), queued{1}}, true, time.Minute + 27*time.Second},
+		{[]any{broken{job.Verdict{Code: 71, Class: job.Lost, Sentence: "no disk"}}}, true, 0},
+		{[]any{broken{job.Verdict{Code: 71, Class: job.Lost, Sentence: "no disk"}}, term}, true, time.Minute + 27*time.Second},
+	} {
+		w := elasticWorld(t, 3, 2, 3)
+		w.policy.Yields, w.policy.Grace = true, 25*time.Second
+		s := w.states[0]
+		for _, event := range c.events {
+			s, _ = decide(w.policy, s, time.Minute, event)
+		}
+		if s.leavesOthers() != c.others || s.Leave != c.leave {
+			t.Errorf("%+v: %v, %v", c.events, s.leavesOthers(), s.Leave)
+		}
+	}
+}
+
 // A leader's agent that died may not have left what a member told it: that it quits. The next one is told again, and takes the member's goodbye for none
 // of a node that was lost.
 func TestQuitIsToldAgain(t *testing.T) {

@@ -249,7 +249,7 @@ func (a *simAgent) run() {
 		a.end = &state{Verdict: &v}
 	} else {
 		a.end = runRound(c, h, m, l, d, asked)
-		m.quits = a.end.Quit != nil
+		m.quits = a.end.leavesOthers()
 	}
 	a.mu.Lock()
 	a.done, a.endedAt = true, time.Now()
