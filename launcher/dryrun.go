@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"fmt"
+	"net"
 	"path/filepath"
 	"slices"
 
@@ -53,7 +54,7 @@ func DryRun(c Config, rank int) (Dry, error) {
 			at = ""
 		}
 		world.Terms = p.Spec.Terms
-		choice := p.choose(c, world, at, "the nodes meet in etcd, and have not met yet", filepath.Join(runPlace, topologyFile))
+		choice := p.choose(c, world, at, "the nodes meet in etcd, and have not met yet", filepath.Join(runPlace, topologyFile), net.DefaultResolver.LookupHost)
 		place.Networks = tuned(choice)
 		p.Notes = slices.Concat(p.Notes, stays(choice), choice.Notes)
 	}

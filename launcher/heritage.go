@@ -77,6 +77,7 @@ type heritage struct {
 	Loop   int64      `json:"loop"` // clock when the run loop began
 	Policy policy     `json:"policy"`
 
+	own   ownLookup
 	held  []int    // sockets that keep the ports of this node's workers
 	owner *os.File // says that Pages are this run's; nil: nothing does, or what an agent before this one opened
 

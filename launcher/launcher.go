@@ -4,6 +4,7 @@ package launcher
 import (
 	"context"
 	"errors"
+	"net"
 	"syscall"
 	"time"
 
@@ -55,6 +56,7 @@ func run(ctx context.Context, c Config, e *report.Ending) (p Plan, last part, er
 	if err != nil {
 		return p, last, err
 	}
+	h.own.ask(c, p, net.DefaultResolver.LookupHost)
 	c.tellTakeOver(h)
 	defer removeRun(h.Dir)
 	defer removeRun(h.Pages)

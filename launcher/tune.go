@@ -70,13 +70,14 @@ func (c Config) given(name string) (string, bool) {
 	return value, set || slices.Contains(c.Dialect.Without, name)
 }
 
-// choose chooses for a world whose nodes are reached by way of host. TopoFile is where the machine's topology is written for NCCL.
-func (p Plan) choose(c Config, w job.World, host, unknown, topoFile string) nccl.Choice {
+// choose chooses for a world whose nodes are reached by way of host. TopoFile is where the machine's topology is written for NCCL, and lookup asks
+// name servers.
+func (p Plan) choose(c Config, w job.World, host, unknown, topoFile string, lookup lookup) nccl.Choice {
 	g := p.given(c)
 	g.TopoFile, g.World.Nodes, g.World.Rails = topoFile, p.machines(w, host), w.Terms.Rails
 	g.World.Peers = nodesOf(w)
 	if g.World.Nodes > 1 {
-		g.World.Own = misnamed(c.Host, net.DefaultResolver.LookupHost)
+		g.World.Own = misnamed(c.Host, lookup)
 	}
 	switch {
 	case g.World.Nodes == 1 || !branches(g.Machine):
@@ -90,7 +91,7 @@ func (p Plan) choose(c Config, w job.World, host, unknown, topoFile string) nccl
 
 // misnamed is why Gloo, which announces the address of this machine's own name, would announce one of the loopback device; "": it would not. It takes
 // the first address that is this machine's, and the loopback device's where there is none.
-func misnamed(h job.Host, lookup func(ctx context.Context, name string) ([]string, error)) string {
+func misnamed(h job.Host, lookup lookup) string {
 	all := listed(h)
 	if all == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), routeTime)
@@ -115,6 +116,42 @@ func misnamed(h job.Host, lookup func(ctx context.Context, name string) ([]strin
 		return "this machine's own name is " + loopback + ", which Gloo would tell the others"
 	}
 	return "this machine's own name is " + foreign + ", which it does not have, and Gloo would tell the others 127.0.0.1"
+}
+
+// lookup asks for a name's addresses, as net.Resolver's LookupHost does.
+type lookup func(ctx context.Context, name string) ([]string, error)
+
+// An ownLookup is what name servers say of this machine's own name. They are asked once, while the nodes meet: what they have not said by then Gloo would
+// wait for in vain, and a round does not wait for it. The zero value has no answer.
+type ownLookup struct {
+	answered chan struct{} // closed with the answer, or when it is late
+	all      []string
+	err      error
+}
+
+// ask asks for it where Gloo would. Nobody waits for the goroutine, not at a job's end either: while Go's resolver waits for an answer it heeds no
+// cancellation, but routeTime.
+func (o *ownLookup) ask(c Config, p Plan, lookup lookup) {
+	if c.Tune == tuneOff || p.Spec.Nodes+p.Spec.Spares < 2 || listed(c.Host) != nil {
+		return
+	}
+	o.answered = make(chan struct{})
+	go func() {
+		defer close(o.answered)
+		ctx, cancel := context.WithTimeout(context.Background(), routeTime)
+		defer cancel()
+		o.all, o.err = lookup(ctx, c.Host.Hostname)
+	}()
+}
+
+// lookup is the answer, if there is one.
+func (o *ownLookup) lookup(context.Context, string) ([]string, error) {
+	select {
+	case <-o.answered:
+		return o.all, o.err
+	default:
+		return nil, errors.New("no answer yet")
+	}
 }
 
 // listed are the addresses that /etc/hosts has for this machine's own name.
@@ -204,7 +241,7 @@ func (r *round) tune(again bool) {
 			host, unknown = "", "the nodes meet in etcd, which does not tell how they reach this one"
 		}
 	}
-	choice := plan.choose(r.c, r.session.World, host, unknown, r.topology())
+	choice := plan.choose(r.c, r.session.World, host, unknown, r.topology(), r.h.own.lookup)
 	if e := tuned(choice); !slices.Equal(e, r.h.Tuned) {
 		r.h.Tuned = e
 		r.c.keep(keptRun, r.h) // an agent that takes over starts workers again as they were

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -126,7 +128,7 @@ func TestRailsOfNodes(t *testing.T) {
 		t.Error(err)
 	}
 	for _, p := range []Plan{a, b} {
-		choice := p.choose(on(t, whole, "", nil), r.session.World, "192.0.2.1", "", "")
+		choice := p.choose(on(t, whole, "", nil), r.session.World, "192.0.2.1", "", "", new(ownLookup).lookup)
 		i := slices.IndexFunc(choice.Set, func(s nccl.Setting) bool { return s.Name == "NCCL_IB_HCA" })
 		if i < 0 || choice.Set[i].Value != "=mlx5_0,mlx5_4,mlx5_5,mlx5_6,mlx5_9,mlx5_10,mlx5_11" {
 			t.Errorf("%s: %+v", p.Spec.Self.Name, choice.Set)
@@ -239,6 +241,34 @@ func TestMisnamed(t *testing.T) {
 	} {
 		a.check(t)
 	}
+}
+
+// Name servers are asked for this machine's own name once, beside the meeting: a round does not wait for them.
+func TestOwnNameIsAskedBeside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked, answer := 0, make(chan []string)
+		lookup := func(context.Context, string) ([]string, error) { asked++; return <-answer, nil }
+		host := job.Host{Hostname: "vm", Getenv: func(string) string { return "" }, ReadFile: func(string) ([]byte, error) { return nil, os.ErrNotExist }}
+		h := &heritage{Plan: Plan{Spec: job.Spec{Terms: job.Terms{Nodes: 2}}, machine: topology.Machine{Nets: []topology.Net{{Name: "eth0", Type: 1, State: "up"}}}}}
+		r := &round{c: Config{First: keeper{blobs: map[string][]byte{}}, Host: host}, h: h, plan: h.Plan, session: &rendezvous.Session{Rank: 1}, line: &line{host: "192.0.2.1"}}
+		r.session.World = job.World{Terms: h.Plan.Spec.Terms, Members: make([]job.Member, 2)}
+		h.own.ask(r.c, h.Plan, lookup)
+		tuned := func(want string) {
+			t.Helper()
+			began := time.Now()
+			r.tune(false)
+			if v := fmt.Sprint(h.Tuned); time.Since(began) != 0 || !strings.Contains(v, "GLOO_SOCKET_IFNAME eth0") || !strings.Contains(v, want) {
+				t.Errorf("after %v: %s, want %q", time.Since(began), v, want)
+			}
+		}
+		tuned("does not resolve")
+		answer <- []string{"127.0.0.1"}
+		synctest.Wait()
+		tuned("127.0.0.1, which Gloo would tell")
+		if tuned("127.0.0.1"); asked != 1 {
+			t.Errorf("asked %d times", asked)
+		}
+	})
 }
 
 // An address that others reach is this machine's: what is not counts only where there is none. The machine is a network with one address.
