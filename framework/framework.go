@@ -50,8 +50,9 @@ type Framework struct {
 	PMI bool
 	// Rendezvous: workers meet at MasterAddr:Place.Rendezvous, where muster serves package horovod's protocol.
 	Rendezvous bool
-	// Imports are the modules by which a program tells that it is its; Perhaps those that stand on others, too.
-	Imports, Perhaps string
+	// Imports are the modules by which a program tells that it is its; Perhaps those that stand on others, too. Library is what its processes
+	// have loaded; "": nothing tells.
+	Imports, Perhaps, Library string
 	// Servers: nodes may be parameter servers, and Success then says whose end is the job's, in the words of --success.
 	Servers bool
 	Success string

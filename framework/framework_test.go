@@ -237,6 +237,19 @@ func TestModules(t *testing.T) {
 	}
 }
 
+func TestLoaded(t *testing.T) {
+	for maps, want := range map[string]string{
+		"": "", "7f00-7f01 r--p 00000000 fe:00 7 /usr/lib/libc.so.6\n7f02-7f03 rw-p 00000000 00:00 0 [heap]\n": "",
+		"7f00-7f01 r-xp 00000000 fe:00 7 /venv/tensorflow/libtensorflow_framework.so.2\n7f02-7f03 r--p 00000000 fe:00 7 /usr/lib/libtorch_python.so.1.13\n": "torch tensorflow",
+		"7f00-7f01 r-xp 00000000 fe:00 7 /venv/paddle/base/libpaddle.so (deleted)\n":                                                                        "paddle",
+		"7f00-7f01 r-xp 00000000 fe:00 7 /venv/jaxlib/libjax_common.so\n":                                                                                   "jax",
+	} {
+		if got := strings.Join(Loaded([]byte(maps)), " "); got != want {
+			t.Errorf("%q: %q, want %q", maps, got, want)
+		}
+	}
+}
+
 func TestUserWins(t *testing.T) {
 	set := map[string]string{"OMP_NUM_THREADS": "8", "RANK": "7", "PYTHONUNBUFFERED": ""}
 	given := func(name string) (string, bool) { v, ok := set[name]; return v, ok }

@@ -95,6 +95,16 @@ func Modules(text []byte) (names []string) {
 	return names
 }
 
+// Loaded returns the frameworks whose libraries are among the files that a process has mapped, as /proc/PID/maps lists them; the default first.
+func Loaded(maps []byte) (names []string) {
+	for _, f := range frameworks {
+		if f.Library != "" && bytes.Contains(maps, []byte("/"+f.Library)) {
+			names = append(names, f.Name)
+		}
+	}
+	return names
+}
+
 // code is a Python script without its comments and without what is in its strings, which may tell of imports.
 func code(script []byte) (out []byte) {
 	for i := 0; i < len(script); i++ {

@@ -16,6 +16,7 @@ var jax = Framework{
 	Master:  true,
 	Calls:   true,
 	Imports: "jax flax optax",
+	Library: "libjax_common.so",
 	env:     jaxEnv,
 }
 

@@ -18,6 +18,7 @@ var paddle = Framework{
 	Calls:   true,
 	IPv4:    true, // python/paddle/distributed/parallel.py: endpoints.split(":")
 	Imports: "paddle paddlenlp",
+	Library: "libpaddle.so",
 	Servers: true,
 	Success: "trainers",
 	env:     paddleEnv,

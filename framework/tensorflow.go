@@ -18,6 +18,7 @@ var tensorflow = Framework{
 	Calls:   true,
 	Imports: "tensorflow",
 	Perhaps: "keras", // whose workers find each other by this one alone
+	Library: "libtensorflow_framework.so",
 	Servers: true,
 	Success: "rank0",
 	env:     tensorflowEnv,

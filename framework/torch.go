@@ -14,6 +14,7 @@ var torch = Framework{
 	Doc:     "PyTorch and what stands on it: env:// with RANK, WORLD_SIZE, MASTER_ADDR and torchrun's own variables",
 	Imports: "torch accelerate deepspeed lightning pytorch_lightning torchvision torchaudio timm diffusers peft trl composer megatron fairscale",
 	Perhaps: "transformers",
+	Library: "libtorch_python.so",
 	env:     torchEnv,
 }
 

@@ -288,6 +288,11 @@ func (r *round) warnAlone(last bool) {
 			r.c.Log.Warn(text)
 		}
 	}
+	if last {
+		if text := r.watch.loadedAlone(); text != "" {
+			r.c.Log.Warn(text)
+		}
+	}
 	if text := r.arrivals.alone(last && r.arrivals.over()); text != "" {
 		r.c.Log.Warn(text)
 	}
@@ -320,15 +325,18 @@ var openMPILibrary = lazy.Regexp(`libopen-(pal|rte)\.so[.0-9]*`)
 const maxMaps = 4 << 20
 
 // openMPI is the library of Open MPI that a process has loaded; "": none, or nobody can know.
-func openMPI(pid int) string {
+func openMPI(pid int) string { return string(openMPILibrary().Find(mapsOf(pid))) }
+
+// mapsOf is a process's list of mapped files; none where nobody can know.
+func mapsOf(pid int) []byte {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
-		return ""
+		return nil
 	}
 	defer f.Close()
 	maps, err := io.ReadAll(io.LimitReader(f, maxMaps))
 	if err != nil && !errors.Is(err, syscall.ESRCH) {
-		return ""
+		return nil
 	}
-	return string(openMPILibrary().Find(maps))
+	return maps
 }

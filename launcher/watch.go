@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/muster-run/muster/fleet"
+	"github.com/muster-run/muster/framework"
 	"github.com/muster-run/muster/heartbeat"
 	"github.com/muster-run/muster/heartbeat/page"
 	"github.com/muster-run/muster/job"
@@ -73,6 +74,7 @@ type watch struct {
 	apart    apart      // what was said of workers that are not in this world
 	arrivals *arrivals  // at Horovod's rendezvous; nil: there is none, or another node knows
 	nested   nested     // real launchers below workers
+	loaded   loaded     // another framework than PyTorch, whose contract they have
 	departs  departing  // workers that have failed and do not end
 	foreign  bool       // they are another launcher's, and their world is what they say
 	lags     lags       // of whom it was said that the others wait for it
@@ -138,6 +140,9 @@ func (r *round) newWatch() *watch {
 		w.senses = r.c.sim.senses(w.workers)
 	}
 	w.nested = nested{busy: make(chan struct{}, 1), refused: Launchers{}}
+	if r.plan.Framework.Name == framework.Default {
+		w.loaded.busy = make(chan struct{}, 1)
+	}
 	w.moved = w.began
 	if w.does == nil { // an agent that took over in a meeting has no line yet
 		w.does = &together{clock: r.c.sim.clock}
@@ -457,6 +462,9 @@ func (w *watch) own(now time.Time) (beats []job.Beat, ended []int) {
 		}
 	}
 	w.launchers(now, pids, pages)
+	if text := w.loads(now, pids, pages); text != "" {
+		w.c.Log.Warn(text)
+	}
 	if text := w.pmi.alone(w.world, pids, w.apart.elsewhere && w.apart.steps || now.Sub(w.began) >= lateMPI); text != "" {
 		w.c.Log.Warn(text)
 	}
