@@ -115,7 +115,7 @@ func TestFell(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.own.note(2, 1)
+	o.first = 2
 	for range 2 { // twice is once
 		o.watchOver(t.Context(), []seat{{rank: 3, pid: now.PID, start: now.Start, page: p}})
 	}
