@@ -224,7 +224,7 @@ const unheard = "keepalive ping failed to receive ACK within timeout"
 
 // split parts the cause from what was under way.
 func split(err error) (why, during string) {
-	if status.Code(err) == codes.DeadlineExceeded {
+	if late(err) || status.Code(err) == codes.DeadlineExceeded {
 		return fmt.Sprintf("no answer in %v", tryTime), ""
 	}
 	why = status.Convert(err).Message()

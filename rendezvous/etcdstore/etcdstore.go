@@ -158,11 +158,17 @@ func (s *Store) tellOf(ctx context.Context, err error) {
 // do is run for what is answered at once. That it is not is told.
 func (s *Store) do(ctx context.Context, call func(ctx context.Context) error) error {
 	return s.run(ctx, func(ctx context.Context) error {
-		said := s.said.Load()
-		timer := time.AfterFunc(quietTime, func() { s.wonder(ctx, said) })
-		defer timer.Stop()
+		defer s.due(ctx)()
 		return call(ctx)
 	})
+}
+
+// due begins what is answered at once, until end; in what waits for others, that is all but the wait. The client tries again in silence where a member
+// that we are connected to has no answer.
+func (s *Store) due(ctx context.Context) (end func()) {
+	said := s.said.Load()
+	timer := time.AfterFunc(quietTime, func() { s.wonder(ctx, said) })
+	return func() { timer.Stop() }
 }
 
 // wonder tells why a call has no answer, unless that was told since it began.
@@ -171,7 +177,7 @@ func (s *Store) wonder(ctx context.Context, said int64) {
 	if !uncertain(err) || ctx.Err() != nil || s.said.Load() != said {
 		return
 	}
-	if status.Code(err) == codes.DeadlineExceeded {
+	if late(err) || status.Code(err) == codes.DeadlineExceeded {
 		s.tell(noAnswer)
 		return
 	}
@@ -243,6 +249,7 @@ func (s *Store) explain(err error) error {
 
 // settle waits until etcd answers again: then what became of a request is sure, and whoever repeats it does not do so in vain.
 func (s *Store) settle(ctx context.Context) {
+	defer s.due(ctx)()
 	for tries := 0; ; tries++ {
 		_, err := s.client.Get(ctx, s.Prefix, clientv3.WithCountOnly())
 		if !uncertain(err) || ctx.Err() != nil {

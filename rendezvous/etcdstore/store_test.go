@@ -621,6 +621,42 @@ func TestStandsStillAsOneEnters(t *testing.T) {
 	}
 }
 
+// So is one of whose answer nothing comes before the wait for others begins, or when it is asked what became of a change.
+func TestStandsStillAsOthersAreAwaited(t *testing.T) {
+	t.Parallel()
+	for name, ask := range map[string]func(context.Context, *Store){
+		"what is there":  func(ctx context.Context, s *Store) { _, _, _ = s.look(ctx, []string{"k"}) },
+		"what comes":     func(ctx context.Context, s *Store) { _ = s.await(ctx, []string{"k"}, 1) },
+		"whether it was": func(ctx context.Context, s *Store) { s.settle(ctx) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e, told := etcdtest.Start(t, 1), make(chan string, 100)
+			o := options(e, "/job/")
+			o.Waiting = func(because string) { told <- because }
+			s := open(t, o)
+			if err := s.Set(t.Context(), "k", nil); err != nil {
+				t.Fatal(err)
+			}
+			for len(told) > 0 { // while it started
+				<-told
+			}
+			e.Members[0].Signal(syscall.SIGSTOP)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*(quietTime+tryTime))
+			defer cancel()
+			go func() { defer cancel(); ask(ctx, s) }()
+			select {
+			case because := <-told:
+				if because != noAnswer {
+					t.Errorf("told %q", because)
+				}
+			case <-ctx.Done():
+				t.Error("nobody is told")
+			}
+		})
+	}
+}
+
 // What gRPC says of connections is told in the words for other stores'.
 func TestBecause(t *testing.T) {
 	for text, want := range map[string]string{
@@ -635,6 +671,11 @@ func TestBecause(t *testing.T) {
 	} {
 		if got := because(status.Error(codes.Unavailable, text)); got != want {
 			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+	for _, code := range []codes.Code{codes.DeadlineExceeded, codes.Unknown} { // the server may see a time pass first
+		if got := because(status.Error(code, "context deadline exceeded")); got != "no answer in 2s" {
+			t.Errorf("%v: %q", code, got)
 		}
 	}
 }

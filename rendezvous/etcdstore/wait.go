@@ -65,6 +65,7 @@ func (s *Store) MultiGet(ctx context.Context, keys ...string) (values [][]byte, 
 // look reads keys without waiting. The revision is that of the first part, if they are many: what comes after it is seen, or is
 // among those found.
 func (s *Store) look(ctx context.Context, keys []string, how ...clientv3.OpOption) (found map[string]*mvccpb.KeyValue, revision int64, err error) {
+	defer s.due(ctx)()
 	found = map[string]*mvccpb.KeyValue{}
 	for part := range slices.Chunk(keys, maxOps) {
 		var ops []clientv3.Op
@@ -100,10 +101,12 @@ func lacking(keys []string, found map[string]*mvccpb.KeyValue) (lack []string) {
 func (s *Store) await(ctx context.Context, keys []string, revision int64) error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx)) // a member that lost the others would hear of nothing
 	defer cancel()                                                     // ends the watches
+	opened := s.due(ctx)
 	var came []clientv3.WatchChan
 	for _, key := range keys {
-		came = append(came, s.client.Watch(ctx, s.key(key), clientv3.WithRev(revision+1), clientv3.WithFilterDelete()))
+		came = append(came, s.client.Watch(ctx, s.key(key), clientv3.WithRev(revision+1), clientv3.WithFilterDelete())) // which returns when it is open
 	}
+	opened()
 	for _, events := range came {
 		if err := first(ctx, events); err != nil {
 			return err
