@@ -28,6 +28,7 @@ type past struct {
 	over     *Over
 	heard    time.Time // when we heard that it is over
 	history  bool      // there is none to wait for: the job began anew
+	told     bool      // that the job has ended with it was said
 	rounds   int       // of the job that are over with it, as far as the store knows
 }
 
@@ -91,23 +92,40 @@ func (n *node) lookBack(ctx context.Context) (*outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	another := n.runsAnother(end.World)
-	if err := n.stood(ctx, last, n.before.over.Verdict); err != nil && !told && !another {
+	if err := n.stood(ctx, last, n.before.over.Verdict); err != nil && !told && !n.runsAnother(end.World) {
 		return nil, err
 	}
-	if n.Say != nil && !was.history {
-		how := plain(n.before.over.Verdict.Sentence, maxReason)
-		said := fmt.Sprintf("this job has ended here, in generation %d: %s; nodes that come now begin it anew", last, how)
-		if another {
-			said = fmt.Sprintf("a job that ran another command has ended here, in generation %d: %s; this one begins when its nodes have met", last, how)
-		}
-		n.Say(said)
+	if n.before.told = was.history || was.told && was.is(last); !n.before.told {
+		n.sayEnded()
 	}
 	if n.before.over.well() {
 		n.well = at
 	}
 	n.before, n.apart = past{history: true}, false
 	return nil, n.hearStays(ctx)
+}
+
+// sayEnded says, once, that the job has ended with the world before, and this node does not: it may be of the next run.
+func (n *node) sayEnded() {
+	p := &n.before
+	if p.world == nil || p.over == nil || p.over.Verdict == nil || p.told || n.Say == nil {
+		return
+	}
+	p.told = true
+	how := plain(p.over.Verdict.Sentence, maxReason)
+	said := fmt.Sprintf("this job has ended here, in generation %d: %s; nodes that come now begin it anew", p.world.Generation, how)
+	if n.runsAnother(p.world) {
+		said = fmt.Sprintf("a job that ran another command has ended here, in generation %d: %s; this one begins when its nodes have met", p.world.Generation, how)
+	}
+	n.Say(said)
+}
+
+// hearEnd is sayEnded, where a world ended beside which those waited whom this node leads.
+func (l *leader) hearEnd(context.Context) error {
+	if l.before.last(l.self) == nil {
+		l.sayEnded()
+	}
+	return nil
 }
 
 // missed is the end of a job that others who waited have read for all, where this node waited, too; nil: it did not.

@@ -441,7 +441,7 @@ func (l *leader) tick(ctx context.Context) (*outcome, error) {
 	} else if lost {
 		return l.publish(ctx, &outcome{Moved: l.generation})
 	}
-	for _, duty := range []func(context.Context) error{l.before.look, l.hearStays, l.outlived, l.yield, l.roll, l.holes, l.board, l.summarise} {
+	for _, duty := range []func(context.Context) error{l.before.look, l.hearStays, l.outlived, l.yield, l.roll, l.holes, l.board, l.summarise, l.hearEnd} {
 		if err := duty(ctx); err != nil {
 			return nil, err
 		}

@@ -684,7 +684,8 @@ func TestLateComerWaitsForTheEnd(t *testing.T) {
 		b := s.comes(agent("b", 2), Options{})
 		s.agree([]string{"a", "b"}, a, b)
 		s.passes(89500 * time.Millisecond) // between two beats
-		c := s.comes(agent("c", 2), Options{})
+		var said []string
+		c := s.comes(agent("c", 2), Options{Say: func(text string) { said = append(said, text) }})
 		s.passes(30 * time.Second)
 		s.waits(c)
 		want := "generation 1 of this job has been running for 2m0s on a, b; waiting for its end"
@@ -693,6 +694,11 @@ func TestLateComerWaitsForTheEnd(t *testing.T) {
 		}
 		if err := a.session.End(t.Context(), Over{Verdict: well}); err != nil {
 			t.Fatal(err)
+		}
+		s.passes(3 * beat)
+		s.waits(c) // it may be of the next run
+		if want := "this job has ended here, in generation 1: all workers ended well; nodes that come now begin it anew"; !slices.Equal(said, []string{want}) {
+			t.Errorf("c said %q, want %q", said, want)
 		}
 		d := s.comes(agent("d", 2), Options{})
 		s.agree([]string{"c", "d"}, c, d)
