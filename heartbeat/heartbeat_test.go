@@ -1163,6 +1163,13 @@ func TestStores(t *testing.T) {
 			t.Errorf("%s, at last: %+v", name, f)
 		}
 	}
+
+	w := newWorld(4, Limits{Busy: 5 * time.Minute}).train(120)
+	w.enter(1, 2, 3)
+	w.stand(60, func() { w.beats[0].Sight = &job.Sight{State: 'T', Stores: true} })
+	if f := w.worst(); f == nil || f.Stage != Hung || !f.Culprits[0].Halted {
+		t.Errorf("stopped as it wrote: %+v", f)
+	}
 }
 
 // commanded is a world of which all ranks but the first have a thread that waits for the next command, which comes in a group of its own.

@@ -229,8 +229,11 @@ func (t *track) idle() bool {
 }
 
 // stores reports whether a worker waits for a file system that is to take what it wrote: those that upload when a file is closed, or is to be safe, take
-// as long as they take, and nobody can tell that from one that has died.
-func (t *track) stores() bool { return t.beat.Sight != nil && t.beat.Sight.Stores }
+// as long as they take, and nobody can tell that from one that has died. One that is stopped waits for nobody, wherever it was.
+func (t *track) stores() bool {
+	s := t.beat.Sight
+	return s != nil && s.Stores && !s.Frozen && (s.State == 'S' || s.State == 'D')
+}
 
 // halted says why a worker cannot run at all; "": it can.
 func (t *track) halted() string {

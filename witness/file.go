@@ -67,9 +67,9 @@ var storing = map[int]bool{
 	unix.SYS_WRITE: true, unix.SYS_WRITEV: true, unix.SYS_PWRITE64: true, unix.SYS_PWRITEV: true, unix.SYS_PWRITEV2: true, unix.SYS_SENDFILE: true,
 }
 
-// elsewhere are the beginnings of where in the kernel such a call waits for something else: the reader of a pipe, a peer, a terminal, or a lock of the
-// process's memory.
-var elsewhere = []string{"pipe_", "anon_pipe_", "eventfd_", "sock_", "sk_", "wait_woken", "unix_", "tcp_", "inet_", "n_tty_", "tty_", "rwsem_", "futex_"}
+// elsewhere are the beginnings of where in the kernel such a call waits for something else: the reader of a pipe, a peer, a terminal, a lock of the
+// process's memory, or to be continued.
+var elsewhere = []string{"pipe_", "anon_pipe_", "eventfd_", "sock_", "sk_", "wait_woken", "unix_", "tcp_", "inet_", "n_tty_", "tty_", "rwsem_", "futex_", "do_signal_stop", "ptrace_stop", "do_freezer_trap", "__refrigerator"}
 
 // mostThreads is how many of a worker's threads are looked at.
 const mostThreads = 256

@@ -372,6 +372,7 @@ func TestStoresInAThread(t *testing.T) {
 		"reads":            {unix.SYS_READ, "request_wait_answer", false},
 		"writes to a peer": {unix.SYS_WRITE, "wait_woken", false},
 		"writes to a pipe": {unix.SYS_WRITE, "pipe_write", false},
+		"is stopped":       {unix.SYS_WRITEV, "do_signal_stop", false},
 	} {
 		root := t.TempDir()
 		for thread, call := range map[string]string{"7": "202 0x7f 0x0 0x0 0x0 0x0 0x0 0x7f 0x7f", "8": fmt.Sprintf("%d 0x3 0x0 0x0 0x0 0x0 0x0 0x7f 0x7f", c.call)} {
