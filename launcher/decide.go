@@ -51,9 +51,14 @@ func (s *state) stopFor(p policy, v job.Verdict) stop {
 	}
 	how := stop{Within: p.grace(s.Now), Preempt: true}
 	if v.Class == job.Preempted {
-		how.Said = fmt.Sprintf("%s; workers have %v to end", v.Sentence, how.Within.Round(max(time.Millisecond, min(how.Within, time.Second))))
+		how.Said = withTime(v.Sentence, how.Within)
 	}
 	return how
+}
+
+// withTime is why workers are stopped, and for how long they are let.
+func withTime(why string, within time.Duration) string {
+	return fmt.Sprintf("%s; workers have %v to end", why, within.Round(max(time.Millisecond, min(within, time.Second))))
 }
 
 // grace is what is left for checkpoints. A platform that says when it will end the job may have sent its signal earlier
@@ -496,6 +501,7 @@ func (s *state) stop(how stop) []any {
 	if s.Empty {
 		return nil
 	}
+	s.Until = s.Now + how.Within
 	return []any{how}
 }
 

@@ -50,6 +50,7 @@ type state struct {
 	Left     int           `json:"left,omitempty"`    // workers of this node that have not ended
 	Empty    bool          `json:"empty,omitempty"`   // no worker of this node is left, nor anything that one started
 	Stopping bool          `json:"stopping,omitempty"`
+	Until    time.Duration `json:"until,omitempty"`  // workers that are stopping are killed then
 	Held     time.Duration `json:"held,omitempty"`   // until then workers are left to run all the same, so that who was first can say so; 0: they are not
 	Vain     bool          `json:"vain,omitempty"`   // and nobody did
 	Asked    bool          `json:"asked,omitempty"`  // a signal asked us to stop

@@ -154,7 +154,11 @@ func (s *state) halt(p policy, what, why string) []any {
 	default:
 		patience += p.leaveTime()
 	}
-	return append([]any{say{why}, expire{patience}}, s.stop(how)...)
+	stops := s.stop(how)
+	if s.Nodes[s.Self].Quits && len(stops) > 0 {
+		why = withTime(why, how.Within)
+	}
+	return append([]any{say{why}, expire{patience}}, stops...)
 }
 
 // pauseIsOver is what follows where the world of a pause is no more: it does not outlive its world.

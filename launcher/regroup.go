@@ -179,6 +179,7 @@ func (s *state) hurry(p policy, e lost) []any {
 	if s.Held > 0 {
 		return s.release(p)
 	}
+	s.Until = min(s.Until, s.Now+p.StopTimeout)
 	return []any{stop{Within: p.StopTimeout}}
 }
 
@@ -234,21 +235,32 @@ func (s *state) orphaned(p policy, e lost) []any {
 // quit ends this node with a verdict that is its own: the node is wanted, and the job can go on without it. All workers have time
 // for a checkpoint, to which they may need each other.
 func (s *state) quit(p policy, v job.Verdict) []any {
+	told := s.toldMeanwhile(v)
 	switch {
 	case !s.leads():
 		s.edit(s.Self).Quits = true
-		return append([]any{tell{0, news{Kind: newsQuit, Why: v.Sentence}}}, s.conclude(p, v)...)
+		return slices.Concat([]any{tell{0, news{Kind: newsQuit, Why: v.Sentence}}}, told, s.conclude(p, v))
 	case s.present()+s.Queue <= 1:
-		return s.ending(p, v)
+		return append(told, s.ending(p, v)...)
 	}
 	s.Quit, s.edit(s.Self).Quits = &v, true
 	if s.Order == orderPause {
-		return s.endPause(v.Sentence)
+		return append(told, s.endPause(v.Sentence)...)
 	}
 	if s.Stopping {
-		return nil
+		return told
 	}
 	return s.callOff(p, orderRestart, v.Sentence, v.Class)
+}
+
+// toldMeanwhile is for a node that is told to stop while its workers are being stopped already, as where others were told a moment before: it says for how
+// long they still have, which does not change.
+func (s *state) toldMeanwhile(v job.Verdict) []any {
+	if !s.Stopping || s.Held > 0 || s.Empty || s.Until <= s.Now {
+		return nil
+	}
+	left := s.Until - s.Now
+	return []any{stop{Within: left, Preempt: true, Said: withTime(v.Sentence, left)}}
 }
 
 // leavesOthers reports whether this node ends alone, and others may meet again: not where all were told to stop.

@@ -549,6 +549,41 @@ func TestLeaderThatIsTold(t *testing.T) {
 	}
 }
 
+// Each node that is told to stop says for how long its workers have, whoever was told before.
+func TestEachSaysHowLong(t *testing.T) {
+	for self := range 3 {
+		for name, before := range map[string][]any{
+			"first":          nil,
+			"after a member": {told{2, news{Kind: newsQuit, Why: "node 2 (host-2) was told to stop by SIGTERM"}}},
+			"last":           {told{1, news{Kind: newsQuit, Why: "1"}}, told{2, news{Kind: newsQuit, Why: "2"}}},
+			"after the word": {told{0, news{Kind: newsStop, Order: orderRestart, Why: "node 2 (host-2) was told to stop by SIGTERM"}}},
+		} {
+			w := elasticWorld(t, 3, 2, 3)
+			w.policy.Yields, w.policy.Grace = true, 25*time.Second
+			s, said := w.states[self], 0
+			for _, event := range append(before, signalled{syscall.SIGTERM}) {
+				var todo []any
+				s, todo = decide(w.policy, s, time.Minute, event)
+				for _, deed := range todo {
+					text := ""
+					switch d := deed.(type) {
+					case say:
+						text = d.Text
+					case stop:
+						text = d.Said
+					}
+					if text == fmt.Sprintf("node %d (host-%d) was told to stop by SIGTERM; workers have 25s to end", self, self) {
+						said++
+					}
+				}
+			}
+			if said != 1 {
+				t.Errorf("node %d, told %s: it says so %d times", self, name, said)
+			}
+		}
+	}
+}
+
 // A leader that was told to stop leaves others behind, unless all were told, and knows when its platform may end it.
 func TestLeavesOthers(t *testing.T) {
 	quits := func(n int) any { return told{n, news{Kind: newsQuit, Why: "was told"}} }
