@@ -1165,6 +1165,17 @@ func TestStores(t *testing.T) {
 	}
 
 	w := newWorld(4, Limits{Busy: 5 * time.Minute}).train(120)
+	w.stand(400, func() {
+		for r := range w.beats {
+			w.works(r)
+			w.beats[r].Sight.State, w.beats[r].Sight.Stores = 'S', true
+		}
+	})
+	if f := w.worst(); f == nil || f.Stage != Unclear {
+		t.Errorf("a thread of each does, and the others evaluate: %+v", f)
+	}
+
+	w = newWorld(4, Limits{Busy: 5 * time.Minute}).train(120)
 	w.enter(1, 2, 3)
 	w.stand(60, func() { w.beats[0].Sight = &job.Sight{State: 'T', Stores: true} })
 	if f := w.worst(); f == nil || f.Stage != Hung || !f.Culprits[0].Halted {
@@ -1178,7 +1189,7 @@ func commanded(ranks int, l Limits) *world {
 	for r := range w.beats {
 		b := &w.beats[r]
 		b.Lanes[0].Members = ranks
-		b.Lanes = append(b.Lanes, job.Lane{Group: 0x77, Name: "command", Op: "broadcast", Members: ranks, Entered: 3, Completed: 3})
+		b.Lanes = append(b.Lanes, job.Lane{Group: 0x77, Name: "command", Op: "broadcast", Members: ranks, Entered: 3, Completed: 3, Host: true})
 		if r > 0 {
 			b.Lanes[1].Entered++
 		}
@@ -1218,28 +1229,55 @@ func TestBesideIsNoStraggler(t *testing.T) {
 	}
 }
 
-// TestNotBeside shows that who has only issued something early waits for it: between two steps, or a few collectives later.
+// TestNotBeside shows that who has only issued something early waits for it, whatever it does or tells meanwhile.
 func TestNotBeside(t *testing.T) {
-	w := newWorld(4, Limits{}).train(120)
-	for r := range w.beats {
-		w.beats[r].Lanes = append(w.beats[r].Lanes, job.Lane{Group: 0x77, Members: 4, Entered: 9, Completed: 9, Op: "all_gather"})
-	}
-	w.train(20)
-	for r := range w.beats {
-		if r != 2 {
-			w.beats[r].Lanes[1].Entered++ // and goes on with what all take part in
-		}
-	}
-	for range besideOthers - 1 {
+	for name, c := range map[string]struct {
+		lane  job.Lane // that is pending on rank 0
+		goes  func(b *job.Beat)
+		class string
+	}{
+		"between two steps":                               {job.Lane{Group: 0x77, Members: 4, Host: true}, func(b *job.Beat) { b.Lanes[0].Entered += 50; b.Lanes[0].Completed += 50 }, Network},
+		"a step later, with few others":                   {job.Lane{Group: 0x77, Members: 4, Host: true}, func(b *job.Beat) { b.Steps++; b.Lanes[0].Entered++; b.Lanes[0].Completed++ }, Network},
+		"on an accelerator, of which the host runs ahead": {job.Lane{Group: 0x77, Members: 4}, func(b *job.Beat) { b.Steps += 9; b.Lanes[0].Entered += 50; b.Lanes[0].Completed += 50 }, Network},
+		"a report that stands for many steps":             {job.Lane{Group: 0x77, Members: 4, Host: true}, func(b *job.Beat) { b.Sources |= job.FromBeats; b.Steps += 100 }, Network},
+		"more lanes than are shown": {job.Lane{Group: 0x77, Members: 4, Host: true}, func(b *job.Beat) {
+			b.Steps++
+			for i := range uint64(mostShown) {
+				b.Lanes = append(b.Lanes, job.Lane{Group: 0x100 + i, Members: 2, Entered: 5000, Completed: 5000})
+			}
+		}, Network},
+	} {
+		w := newWorld(4, Limits{})
 		for r := range w.beats {
-			w.enter(r)
-			w.beats[r].Lanes[0].Completed++
+			c.lane.Entered, c.lane.Completed = 9, 9
+			w.beats[r].Lanes = append(w.beats[r].Lanes, c.lane)
+		}
+		w.train(120)
+		for r := range w.beats {
+			w.beats[r].Lanes[1].Entered++
+			w.beats[r].Count++
 		}
 		w.look()
+		w.beats[0].Count++
+		c.goes(&w.beats[0])
+		w.stand(60, nil)
+		if f := w.worst(); f == nil || f.Stage != Hung || f.Class != c.class || len(f.Culprits) > 0 {
+			t.Errorf("%s: %+v", name, f)
+		}
 	}
-	w.enter(2) // which it waits in: the others wait for it, and it for them
-	w.stand(60, nil)
-	if f := w.worst(); f == nil || f.Stage != Hung || f.Class != Desync {
+}
+
+// TestDesyncAtWork shows that nobody's script is blamed where one that waits works in another thread, as a judge sees it that has just begun.
+func TestDesyncAtWork(t *testing.T) {
+	w := newWorld(4, Limits{Busy: 5 * time.Minute, Trained: true})
+	for r := range w.beats {
+		w.beats[r].Lanes[0].Members, w.beats[r].Lanes[0].Entered, w.beats[r].Lanes[0].Completed, w.beats[r].Count = 4, 50, 50, 50
+		w.beats[r].Lanes = append(w.beats[r].Lanes, job.Lane{Group: 0x77, Members: 4, Op: "broadcast", Host: true})
+	}
+	w.beats[2].Lanes[1].Entered++
+	w.enter(0, 1, 3)
+	w.stand(120, func() { w.works(2) })
+	if f := w.worst(); f == nil || f.Stage != Slow || f.Class != Desync {
 		t.Errorf("%+v", f)
 	}
 }

@@ -115,16 +115,18 @@ func (p *packer) beat(b *job.Beat) {
 	}
 	number(p, &b.Second)
 	stores := b.Sight != nil && b.Sight.Stores
-	told := stores || slices.ContainsFunc(b.Lanes, func(l job.Lane) bool { return l.Begun || l.Queued })
+	host := slices.ContainsFunc(b.Lanes, func(l job.Lane) bool { return l.Host })
+	told := host || stores || slices.ContainsFunc(b.Lanes, func(l job.Lane) bool { return l.Begun || l.Queued })
 	p.marks(b.Lanes, b.Over || told, func(l *job.Lane) *bool { return &l.Mixed })
 	if p.from != nil || b.Over || told {
 		p.yes(&b.Over)
 	}
 	p.marks(b.Lanes, told, func(l *job.Lane) *bool { return &l.Begun })
 	p.marks(b.Lanes, told, func(l *job.Lane) *bool { return &l.Queued })
-	if b.Sight != nil && (p.from != nil || stores) {
+	if b.Sight != nil && (p.from != nil || stores || host) {
 		p.yes(&b.Sight.Stores)
 	}
+	p.marks(b.Lanes, false, func(l *job.Lane) *bool { return &l.Host })
 }
 
 // marks are the lanes of which something is so, a bit for each of the first 64; nothing, if it is of none and nothing follows.

@@ -30,12 +30,13 @@ type pending struct {
 	steps, others    uint64
 }
 
-// A rank that goes on meanwhile waits in another thread: for the next command, or to write a checkpoint. Nobody does so many other things between
-// entering what it needs and waiting for it.
+// A rank that goes on meanwhile waits in another thread: for the next command, or to write a checkpoint. What a step needs, however early it begins, it has before
+// the next one; and a thread of the host waits in nothing that it has only issued. What accelerators do is issued long before it happens.
 const (
 	besideSteps  = 2
-	besideOthers = 20
-	mostPending  = 8 // that are remembered of a rank
+	besideOthers = 20 // other collectives, where a step is not one of the program's, or none is known
+	mostPending  = 8  // that are remembered of a rank
+	mostShown    = 30 // lanes: of ranks that have more, others are shown each time
 )
 
 // A past is what is remembered of a beat when its look is over: there may be a hundred thousand ranks.
@@ -107,7 +108,7 @@ func (t *track) pend(b *job.Beat) {
 	n, entered := 0, entered(b)
 	for i := range b.Lanes {
 		l := &b.Lanes[i]
-		if l.Group == 0 || !l.Waits() || n == len(now) {
+		if l.Group == 0 || !l.Host || !l.Waits() || n == len(now) {
 			continue
 		}
 		now[n] = pending{l.Group, l.Completed, b.Steps, entered - l.Entered}
@@ -129,17 +130,21 @@ func entered(b *job.Beat) (sum uint64) {
 
 func (p pending) same(o pending) bool { return p.group == o.group && p.completed == o.completed }
 
-// beside reports whether a rank has gone on while it waited there.
+// beside reports whether a rank has gone on while it waited there. What the program reports as steps may be anything.
 func (t *track) beside(l *job.Lane) bool {
-	if l.Group == 0 || !l.Waits() {
+	if l.Group == 0 || !l.Host || !l.Waits() {
 		return false
 	}
 	i := slices.IndexFunc(t.pending, pending{group: l.Group, completed: l.Completed}.same)
 	if i < 0 {
 		return false
 	}
-	p := t.pending[i]
-	return t.beat.Steps >= p.steps+besideSteps || entered(t.beat)-l.Entered >= p.others+besideOthers
+	p, b := t.pending[i], t.beat
+	if b.Sources&(job.FromBeats|job.FromOutput) == 0 && b.Steps >= p.steps+besideSteps {
+		return true
+	}
+	stepped := b.Steps == 0 || b.Steps > p.steps
+	return stepped && len(b.Lanes) <= mostShown && entered(b)-l.Entered >= p.others+besideOthers
 }
 
 // mark takes in what was done between two sights. What a process did that has ended is gone from the sums of its worker.

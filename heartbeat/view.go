@@ -239,7 +239,7 @@ func (j *Judge) nobodyWaits(l Look) view {
 		t := j.ranks[rank]
 		what := t.work()
 		switch {
-		case t.stores():
+		case t.stores() && (t.halted() != "" || t.idle()):
 			stores = true
 		case t.halted() != "": // it does nothing for sure
 		case what == nil:
@@ -404,7 +404,7 @@ func (j *Judge) outside(c crowd) (view, bool) {
 func (j *Judge) shares(rank int, c crowd) bool {
 	return slices.ContainsFunc(j.ranks[rank].beat.Lanes, func(l job.Lane) bool {
 		_, waited := c.last[l.Group]
-		return waited && l.Group != 0
+		return waited && l.Group != 0 && (l.Entered > 0 || l.Mixed)
 	})
 }
 
@@ -502,7 +502,9 @@ func (j *Judge) circle(c crowd) (view, bool) {
 	if len(behind) < len(j.ranks) || len(found) < 2 {
 		return view{}, false
 	}
-	return j.torn(c.waits[0], found), true
+	v := j.torn(c.waits[0], found)
+	v.busy = slices.ContainsFunc(c.waits, func(w wait) bool { return w.lane.Host && j.runs(w.rank) }) // another thread of it may be what the others wait for
+	return v, true
 }
 
 // calling blames the few who send or receive, and have not entered the one collective in which all others wait. Where more do, as in a pipeline, or the

@@ -54,6 +54,7 @@ type Lane struct {
 	Mixed     bool   `json:"mix,omitempty"`  // sends and receives go through it, and may be numbered, too: members do not number alike
 	Begun     bool   `json:"on,omitempty"`   // the accelerator has begun the one with number Completed+1,
 	Queued    bool   `json:"q,omitempty"`    // or has it behind something else; neither: not known
+	Host      bool   `json:"h,omitempty"`    // threads of the process do its collectives: who waits in one does nothing else in that thread
 }
 
 // Waits reports whether the rank is inside a collective, or a call.

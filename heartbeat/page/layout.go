@@ -89,6 +89,7 @@ const (
 	flagMixed
 	flagBegun
 	flagQueued
+	flagHost
 )
 
 var order = binary.LittleEndian
@@ -137,6 +138,7 @@ type Lane struct {
 	Mixed     bool   // sends and receives went through it, which may be numbered among the collectives: members do not number alike
 	Begun     bool   // by the accelerator: the collective with number Completed+1,
 	Queued    bool   // or it is behind something else there; neither: not known
+	Host      bool   // threads of the process do its collectives, and no accelerator
 	Op        string // of that one, told when it has been pending for seconds
 	Bytes     uint64 // that this one moves; 0: not known
 }
@@ -228,7 +230,7 @@ func laneFrom(b []byte) Lane {
 	flags := order.Uint32(b[laneFlags:])
 	return Lane{
 		Group: order.Uint64(b[laneGroup:]), Entered: order.Uint64(b[laneEntered:]), Completed: order.Uint64(b[laneCompleted:]),
-		Bytes: order.Uint64(b[laneBytes:]), Blind: flags&flagBlind != 0, Mixed: flags&flagMixed != 0, Begun: flags&flagBegun != 0, Queued: flags&flagQueued != 0,
+		Bytes: order.Uint64(b[laneBytes:]), Blind: flags&flagBlind != 0, Mixed: flags&flagMixed != 0, Begun: flags&flagBegun != 0, Queued: flags&flagQueued != 0, Host: flags&flagHost != 0,
 		Members: int(order.Uint32(b[laneMembers:])), Name: text(b[laneName:laneOp]), Op: text(b[laneOp:lane]),
 	}
 }

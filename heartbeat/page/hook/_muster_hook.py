@@ -12,7 +12,7 @@ import sys
 SIZE, VERSION = 4096, 1
 ASK_TRACE_AT, ASK_STACKS_AT, HOOK_AT, LANES_AT, LANE, MAX_LANES = 16, 24, 256, 768, 104, 32
 RECORDER, HOOKS, STACK, EXITING, GROUPED, MET, OVER, SPAWNED, TELLS = 1, 2, 4, 8, 16, 32, 64, 128, 256
-BLIND, MIXED, BEGUN, QUEUED = 1, 2, 4, 8
+BLIND, MIXED, BEGUN, QUEUED, HOST = 1, 2, 4, 8, 16
 STACK_SIGNAL = 52
 FOREVER = 1 << 63
 MAX_RECORDING = 2 << 20
@@ -936,6 +936,7 @@ class Groups:
             entered, begun, completed = (max(0, int(s.get("last_%s_collective" % k, 0))) for k in ("enqueued", "started", "completed"))
             self.timed = self.timed or begun > 0
             lane.flags = (BEGUN if begun > completed else QUEUED) if self.timed and entered > completed else 0
+            lane.flags |= HOST if source.label == "gloo" else 0
             number = numbers.get(name, 0)
             if number > entered == completed and lane.claim.holds(number, self.past, now, lambda: enqueues(source, id, number)):
                 entered = number
