@@ -84,8 +84,8 @@ func (o *observer) watchOver(ctx context.Context, seats []seat) {
 
 // local is the local rank of who sits there, or did.
 func (o *observer) local(s seat) int {
-	if local, known := toldLocal(s.pid); known {
-		return local
+	if s.local >= 0 {
+		return s.local
 	}
 	return max(s.rank-o.first, 0)
 }

@@ -117,7 +117,7 @@ func TestFell(t *testing.T) {
 	}
 	o.first = 2
 	for range 2 { // twice is once
-		o.watchOver(t.Context(), []seat{{rank: 3, pid: now.PID, start: now.Start, page: p}})
+		o.watchOver(t.Context(), []seat{{rank: 3, local: -1, pid: now.PID, start: now.Start, page: p}})
 	}
 	if err := os.WriteFile(file, []byte(`{"message": {"message": "ValueError: x"}}`), 0o600); err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func TestFell(t *testing.T) {
 	if f.Rank != 3 || f.LocalRank != 1 || f.PID != now.PID || f.Exit != (job.Exit{Code: 3}) || f.Exception != "ValueError: x" || f.Restarts != 2 || f.Node != "h7" {
 		t.Errorf("%+v", f)
 	}
-	o.roll.gone = []seat{{rank: 3, pid: now.PID, start: now.Start, page: p}, {rank: 4, pid: 1 << 21, start: 1, page: p}}
+	o.roll.gone = []seat{{rank: 3, local: -1, pid: now.PID, start: now.Start, page: p}, {rank: 4, pid: 1 << 21, start: 1, page: p}}
 	o.fallenUnseen()
 	if len(o.falls.causes) != 1 {
 		t.Errorf("%+v", o.falls.causes)

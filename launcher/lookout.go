@@ -62,14 +62,16 @@ const lookoutID = "observe" // in the names of directories
 
 // A roll is the pages that ranks have made in a directory.
 type roll struct {
-	dir   string
-	pages map[int]*page.Page // by rank
-	gone  []seat             // those whose process has ended, at the last call
+	dir    string
+	pages  map[int]*page.Page // by rank
+	locals map[int]seat       // by rank, the process of which its local rank is known, or that it does not say
+	gone   []seat             // those whose process has ended, at the last call
 }
 
 // A seat is a rank on this node, and the process that tells of it.
 type seat struct {
 	rank, pid int
+	local     int    // rank, as the process was told; -1: it was not
 	start     uint64 // of the process
 	life      int    // of the page
 	world     int    // ranks of the job, as the process says; 0: it does not
@@ -111,7 +113,22 @@ func (r *roll) one(rank int, path string) (s seat, lives bool) {
 	}
 	now, err := proc.Root("/proc").Process(said.PID)
 	lives = err == nil && now.Start == said.Start && !now.Gone()
-	return seat{rank: rank, pid: said.PID, start: said.Start, life: said.Claims, world: said.World, page: p}, lives
+	s = seat{rank: rank, pid: said.PID, start: said.Start, life: said.Claims, world: said.World, page: p}
+	s.local = r.local(s)
+	return s, lives
+}
+
+// local is the local rank that a process was told. It is asked for once: later it may not answer, and whoever asks would wait with it.
+func (r *roll) local(s seat) int {
+	if known := r.locals[s.rank]; known.pid == s.pid && known.start == s.start {
+		return known.local
+	}
+	s.local = -1
+	if said := proc.Root("/proc").Getenv(s.pid, "LOCAL_RANK"); said != "" && count(said) <= s.rank {
+		s.local = count(said)
+	}
+	r.locals[s.rank] = s
+	return s.local
 }
 
 func (r *roll) close() {

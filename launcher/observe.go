@@ -105,7 +105,7 @@ func newObserver(c Config, first pid1.Told, began time.Time) *observer {
 		c: c, plan: plan, out: LookoutAt(first.Note), began: began, command: first, pulse: newPulse(), outcome: newOutcome(), met: make(chan *company),
 		falls: openFalls(c),
 	}
-	o.roll = roll{dir: o.out.Pages, pages: map[int]*page.Page{}}
+	o.roll = roll{dir: o.out.Pages, pages: map[int]*page.Page{}, locals: map[int]seat{}}
 	machine, _ := topology.Probe(c.Root) // without, there are no accelerators
 	o.pictures.machine = machine
 	gpus := len(machine.Slots())
@@ -263,22 +263,19 @@ func (o *observer) seated() {
 }
 
 // lowest is the rank of this node's local rank 0, as far as the processes of any say, else the lowest that was seen in this round. That one
-// may have ended, or not have come yet.
+// may have ended, or not have come yet; and some of the round before may still live.
 func (o *observer) lowest() int {
 	first := math.MaxInt
-	for rank, pid := range o.own.now {
+	for rank := range o.own.now {
 		first = min(first, rank)
-		if local, known := toldLocal(pid); known && local <= rank && local < maxSlots {
-			first = min(first, rank-local)
+	}
+	for _, s := range o.seats {
+		first = min(first, s.rank)
+		if s.local >= 0 && s.local < maxSlots {
+			first = min(first, s.rank-s.local)
 		}
 	}
 	return first
-}
-
-// toldLocal is the local rank that a process was told.
-func toldLocal(pid int) (local int, known bool) {
-	said := proc.Root("/proc").Getenv(pid, "LOCAL_RANK")
-	return count(said), said != ""
 }
 
 // sit has the processes watched that are this node's ranks now.

@@ -70,13 +70,25 @@ func TestLowest(t *testing.T) {
 		{map[int]int{5: says("LOCAL_RANK=6")}, 5}, // there is no rank below 0
 	} {
 		o := observing(0)
+		o.roll.locals = map[int]seat{}
 		for rank, pid := range c.now {
-			o.seats = append(o.seats, seat{rank: rank, pid: pid})
+			s := seat{rank: rank, pid: pid}
+			s.local = o.roll.local(s)
+			o.seats = append(o.seats, s)
 		}
 		slices.SortFunc(o.seats, func(a, b seat) int { return a.rank - b.rank })
 		o.seated()
 		if o.first != c.want || o.workers()[0].LocalRank != o.seats[0].rank-c.want {
 			t.Errorf("%v: first is %d, want %d; %+v", c.now, o.first, c.want, o.workers())
 		}
+	}
+
+	o := observing(0) // workers were started again, and one of the round before still lives
+	o.own.note(0, 1)
+	o.own.note(1, 2)
+	o.seats = []seat{{rank: 0, local: -1, pid: 1}, {rank: 1, local: -1, pid: 3}}
+	o.seated()
+	if o.first != 0 {
+		t.Errorf("beside one of the round before first is %d", o.first)
 	}
 }

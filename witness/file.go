@@ -1,6 +1,7 @@
 package witness
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -81,12 +82,10 @@ func (w *Witness) stores(t *tree) bool {
 			return true
 		}
 	}
-	looked := 0
-	for thread := range t.threads {
-		if looked++; looked > mostThreads {
-			break
-		}
-		if w.storesIn(t.main.PID, "task", strconv.Itoa(thread)) {
+	threads := slices.Sorted(maps.Keys(t.threads)) // the main one first
+	for _, thread := range append([]int{t.stored}, threads[:min(len(threads), mostThreads)]...) {
+		if thread != 0 && w.storesIn(t.main.PID, "task", strconv.Itoa(thread)) {
+			t.stored = thread
 			return true
 		}
 	}

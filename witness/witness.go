@@ -40,6 +40,8 @@ type record struct {
 	cpu, disk, wire growth
 	threads         map[int]time.Duration // of the processor, that each had used at the last look,
 	looped          time.Duration         // and what loops took
+	worked          time.Duration         // what all but they did, as far as it was seen
+	stored          int                   // the thread that waited last for a file system
 }
 
 // A growth is the sum of counters that come and go, as far as it was seen.
@@ -154,7 +156,8 @@ func each(pids []int, read func(pid int) uint64) map[uint64]uint64 {
 // worked is the processor time of a worker's processes, but for its loops'.
 func (w *Witness) worked(t *tree) time.Duration {
 	looped := w.loops(t.main.PID, t.record)
-	return max(time.Duration(t.cpu.add(each(t.pids, w.cpu)))-looped, 0)
+	t.worked = max(t.worked, time.Duration(t.cpu.add(each(t.pids, w.cpu)))-looped) // the kernel counts the whole and its parts in ticks, at different moments
+	return t.worked
 }
 
 func (w *Witness) cpu(pid int) uint64 {
