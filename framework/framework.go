@@ -53,6 +53,8 @@ type Framework struct {
 	// Imports are the modules by which a program tells that it is its; Perhaps those that stand on others, too. Library is what its processes
 	// have loaded; "": nothing tells.
 	Imports, Perhaps, Library string
+	// Beside: programs of PyTorch's import it, too, for their data or log files.
+	Beside bool
 	// Servers: nodes may be parameter servers, and Success then says whose end is the job's, in the words of --success.
 	Servers bool
 	Success string

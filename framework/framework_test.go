@@ -195,7 +195,8 @@ func TestGuess(t *testing.T) {
 		{"import keras\n", "tensorflow"},
 		{"import torch\nimport keras\n", "torch"},
 		{"import flax\nimport optax\n", "jax"},
-		{"import tensorflow as tf\nfrom transformers import TFAutoModel\n", "tensorflow"},
+		{"import tensorflow as tf\nfrom transformers import Trainer\n", "tensorflow torch"},
+		{"import tensorflow as tf\ndef main():\n    import torch\n", "tensorflow torch"},
 		{"from transformers import AutoModel\n", "torch"},
 		{"from transformers import Trainer\ntry:\n    import tensorflow\nexcept ImportError:\n    pass\n", "torch tensorflow"},
 		{"import paddle\ntry:\n    import torch  # to convert a checkpoint\nexcept ImportError:\n    torch = None\n", "paddle"},
@@ -220,7 +221,7 @@ func TestGuessByModules(t *testing.T) {
 	for _, c := range []struct{ script, module, want string }{
 		{"from model import net\n", "import paddle\n", "paddle"},
 		{"import tensorflow\n", "import torch\n", "tensorflow"},
-		{"from transformers import TFAutoModel\n", "import tensorflow\n", "tensorflow"},
+		{"def main():\n    import torch\n", "import tensorflow\n", "tensorflow torch"},
 		{"import model\n", "import torch\nimport horovod.torch\n", "horovod"},
 		{"import model\n", "import os\n", ""},
 	} {

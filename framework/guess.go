@@ -24,16 +24,25 @@ type Import struct {
 }
 
 // Guess returns of which frameworks a program may be, given its text and that of modules of its own: of those that are likely the likeliest, each once. Where
-// there are several nobody knows, as where TensorFlow is for PyTorch's data or its log files. Horovod stands on others, and counts whatever is imported beside.
+// there are several nobody knows, as where TensorFlow may be for the data of a program that imports PyTorch in a function. Horovod stands on others, and counts whatever is imported beside.
 func Guess(program []byte, modules ...[]byte) []Import {
 	all := importsOf(program)
-	if most := likeliest(all); len(most) > 0 && most[0].weight == surely {
-		return most
+	most := likeliest(all)
+	if len(most) == 0 || most[0].weight < surely {
+		for _, text := range modules {
+			all = append(all, importsOf(text)...)
+		}
+		most = likeliest(all)
 	}
-	for _, text := range modules {
-		all = append(all, importsOf(text)...)
+	if i := slices.IndexFunc(all, func(i Import) bool { return i.Framework == Default }); i >= 0 && len(most) == 1 && isBeside(most[0].Framework) {
+		most = append(most, all[i])
 	}
-	return likeliest(all)
+	return most
+}
+
+// isBeside reports whether who imports a framework may be PyTorch's all the same.
+func isBeside(name string) bool {
+	return slices.ContainsFunc(frameworks, func(f Framework) bool { return f.Name == name && f.Beside })
 }
 
 func likeliest(all []Import) (most []Import) {

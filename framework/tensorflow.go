@@ -17,6 +17,7 @@ var tensorflow = Framework{
 	Listens: true,
 	Calls:   true,
 	Imports: "tensorflow",
+	Beside:  true,
 	Perhaps: "keras", // whose workers find each other by this one alone
 	Library: "libtensorflow_framework.so",
 	Servers: true,

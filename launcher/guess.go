@@ -30,6 +30,9 @@ func (p *Plan) guess(c Config) (name, from string) {
 	var said []string
 	for _, g := range c.programs() {
 		text := beginning(g.file)
+		if len(text) == 0 { // it may be the one that trains
+			return "", ""
+		}
 		all := framework.Guess(text, g.own(text)...)
 		var modules []string
 		for _, i := range all {
@@ -64,7 +67,10 @@ func (c Config) programs() (all []program) {
 		return []program{c.module(c.Argv[0])}
 	}
 	for _, m := range dialect.Mains(c.Host, c.Argv) {
-		if m.Module != "" {
+		switch {
+		case m.Module == "pip" || m.Module == "venv": // which train nothing
+			continue
+		case m.Module != "":
 			all = append(all, c.module(m.Module))
 			continue
 		}

@@ -15,6 +15,9 @@ func TestGuess(t *testing.T) {
 		"entry.py": "from model import net\n", "model.py": "import paddle\n", "deep.py": "import entry\n", "beside.py": "from pkg import layers\n",
 		"pkg/train.py": "from . import layers\nfrom .nothing import x\n", "pkg/layers.py": "import tensorflow\n", "pkg/__main__.py": "import pkg.layers\n",
 		"lib/far/run.py": "import jax\n", "weak.py": "import keras\n",
+		"lazy.py": "import data\ndef main():\n    import torch\n", "data.py": "import tensorflow\n", "trainer.py": "import tensorflow\nfrom transformers import Trainer\n",
+		"unread.sh": "python prepare.py\npython \"$SCRIPT\"\n", "away.sh": "python prepare.py\ncd src\npython x.py\n", "far.sh": "python prepare.py\npython -m trainlib.run\n",
+		"pip.sh": "python -m pip install x\npython train.py\n",
 		"job.sh": "#!/bin/sh\nset -e\nexec python -u train.py \"$@\"\n", "two.sh": "python prepare.py\npython torchy.py\n", "prepare.py": "import tensorflow\n",
 	} {
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
@@ -34,6 +37,12 @@ func TestGuess(t *testing.T) {
 		{"bash two.sh", "", "prepare.py imports tensorflow, torchy.py imports torch: --framework torch; say --framework if that is wrong"},
 		{"entry.py", "paddle", "entry.py imports paddle: "},
 		{"deep.py", "", ""},
+		{"lazy.py", "", "lazy.py imports tensorflow and torch: --framework torch"},
+		{"trainer.py", "", "trainer.py imports tensorflow and transformers: --framework torch"},
+		{"sh unread.sh", "", ""},
+		{"sh away.sh", "", ""},
+		{"sh far.sh", "", ""},
+		{"sh pip.sh", "paddle", "train.py imports paddle: "},
 		{"beside.py", "tensorflow", "beside.py imports tensorflow: "},
 		{"-m pkg.train", "tensorflow", "pkg.train imports tensorflow: "},
 		{"-m pkg", "tensorflow", "pkg imports tensorflow: "},
@@ -48,7 +57,7 @@ func TestGuess(t *testing.T) {
 		{"", "", ""},
 	} {
 		conf := Config{Environ: []string{"PYTHONPATH=/nowhere:lib"}}
-		conf.Host.ReadFile = os.ReadFile
+		conf.Host.ReadFile, conf.Host.Getenv = os.ReadFile, os.Getenv
 		conf.Argv = strings.Fields(c.command)
 		if rest, module := strings.CutPrefix(c.command, "-m "); module {
 			conf.Module, conf.Argv = true, []string{rest}

@@ -97,7 +97,11 @@ func misnamed(h job.Host, lookup lookup) string {
 		ctx, cancel := context.WithTimeout(context.Background(), routeTime)
 		defer cancel()
 		var err error
-		if all, err = lookup(ctx, h.Hostname); err != nil || len(all) == 0 {
+		all, err = lookup(ctx, h.Hostname)
+		switch {
+		case errors.Is(err, errNoAnswer):
+			return "no name server has told this machine's own name " + h.Hostname + " by now, and Gloo may wait for that, or tell the others 127.0.0.1"
+		case err != nil, len(all) == 0:
 			return "this machine's own name " + h.Hostname + " does not resolve, and Gloo would tell the others 127.0.0.1"
 		}
 	}
@@ -144,13 +148,15 @@ func (o *ownLookup) ask(c Config, p Plan, lookup lookup) {
 	}()
 }
 
+var errNoAnswer = errors.New("no answer yet")
+
 // lookup is the answer, if there is one.
 func (o *ownLookup) lookup(context.Context, string) ([]string, error) {
 	select {
 	case <-o.answered:
 		return o.all, o.err
 	default:
-		return nil, errors.New("no answer yet")
+		return nil, errNoAnswer
 	}
 }
 

@@ -261,7 +261,7 @@ func TestOwnNameIsAskedBeside(t *testing.T) {
 				t.Errorf("after %v: %s, want %q", time.Since(began), v, want)
 			}
 		}
-		tuned("does not resolve")
+		tuned("no name server has told this machine's own name vm by now")
 		answer <- []string{"127.0.0.1"}
 		synctest.Wait()
 		tuned("127.0.0.1, which Gloo would tell")
