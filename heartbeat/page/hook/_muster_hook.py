@@ -746,7 +746,7 @@ class Lane:
         return self.entered > self.completed and not self.flags & BLIND
 
     def unused(self):
-        return not self.entered and not self.flags & MIXED
+        return not self.entered and not self.flags
 
 
 class Claim:
