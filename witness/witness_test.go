@@ -61,23 +61,12 @@ var plays = map[string]func(){
 		fmt.Println(child.Run())
 		io.Copy(io.Discard, os.Stdin)
 	},
-	"peer": func() { // connects to the addresses that it is told, and sends numbers of bytes to the last one; 0: it closes
-		var c net.Conn
-		open := []net.Conn{} // else they would be collected, and closed
-		defer func() { fmt.Fprintln(io.Discard, open) }()
-		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-			n, err := strconv.Atoi(in.Text())
-			switch {
-			case err != nil:
-				c, err = net.Dial("tcp", in.Text())
-				open = append(open, c)
-			case n > 0:
-				_, err = c.Write(make([]byte, n))
-			default:
-				err = c.Close()
-			}
-			fmt.Println("ready", err)
+	"peer": peer,
+	"peer of many threads": func() { // as a worker of PyTorch's is
+		for range benchThreads {
+			go func() { runtime.LockOSThread(); select {} }()
 		}
+		peer()
 	},
 	"read": func() { // of the file that it is told
 		in := bufio.NewReader(os.Stdin)
@@ -113,6 +102,26 @@ var plays = map[string]func(){
 			}
 		}
 	},
+}
+
+// peer connects to the addresses that it is told, and sends numbers of bytes to the last one; 0: it closes.
+func peer() {
+	var c net.Conn
+	open := []net.Conn{} // else they would be collected, and closed
+	defer func() { fmt.Fprintln(io.Discard, open) }()
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		n, err := strconv.Atoi(in.Text())
+		switch {
+		case err != nil:
+			c, err = net.Dial("tcp", in.Text())
+			open = append(open, c)
+		case n > 0:
+			_, err = c.Write(make([]byte, n))
+		default:
+			err = c.Close()
+		}
+		fmt.Println("ready", err)
+	}
 }
 
 // onDead mounts a file system that does not answer in the directory that it is told, and has a child do something there, whose end lets go of it.
@@ -592,8 +601,16 @@ func TestFrozenFiles(t *testing.T) {
 	}
 }
 
-// BenchmarkLook looks at 8 workers with 40 connections each.
+const benchThreads = 128 // beside those that Go has
+
+// BenchmarkLook looks at 8 workers with 40 connections each, of few threads and of many.
 func BenchmarkLook(b *testing.B) {
+	for name, plays := range map[string]string{"few": "peer", "many": "peer of many threads"} {
+		b.Run("threads="+name, func(b *testing.B) { lookAt(b, plays) })
+	}
+}
+
+func lookAt(b *testing.B, plays string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
@@ -601,7 +618,7 @@ func BenchmarkLook(b *testing.B) {
 	defer l.Close()
 	var pids []int
 	for range 8 {
-		a := play(b, "peer")
+		a := play(b, plays)
 		pids = append(pids, a.Process.Pid)
 		for range 40 {
 			a.tell(l.Addr())

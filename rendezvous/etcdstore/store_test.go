@@ -564,9 +564,9 @@ func TestLoginIsSlow(t *testing.T) {
 	}
 }
 
-// One that stands still when it was reached is told of in the same words.
-func TestStandsStill(t *testing.T) {
-	t.Parallel()
+// listened is a store that an etcd of one member serves, and what it tells from now on.
+func listened(t *testing.T) (*etcdtest.Cluster, *Store, <-chan string) {
+	t.Helper()
 	e, told := etcdtest.Start(t, 1), make(chan string, 100)
 	o := options(e, "/job/")
 	o.Waiting = func(because string) { told <- because }
@@ -577,6 +577,13 @@ func TestStandsStill(t *testing.T) {
 	for len(told) > 0 { // while it started
 		<-told
 	}
+	return e, s, told
+}
+
+// One that stands still when it was reached is told of in the same words.
+func TestStandsStill(t *testing.T) {
+	t.Parallel()
+	e, s, told := listened(t)
 	e.Members[0].Signal(syscall.SIGSTOP)
 	ended := make(chan error, 1)
 	go func() { _, err := s.Add(t.Context(), "n", 1); ended <- err }()
@@ -599,17 +606,11 @@ func TestStandsStill(t *testing.T) {
 // So is one for whose answer somebody waits already who enters anew, as where the lease could not be renewed.
 func TestStandsStillAsOneEnters(t *testing.T) {
 	t.Parallel()
-	e, told := etcdtest.Start(t, 1), make(chan string, 100)
-	o := options(e, "/job/")
-	o.Waiting = func(because string) { told <- because }
-	s := open(t, o)
-	if err := errors.Join(s.Set(t.Context(), "k", nil), s.lock(t.Context())); err != nil {
+	e, s, told := listened(t)
+	if err := s.lock(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	defer s.unlock()
-	for len(told) > 0 { // while it started
-		<-told
-	}
 	e.Members[0].Signal(syscall.SIGSTOP)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*(quietTime+tryTime))
 	defer cancel()
@@ -631,16 +632,7 @@ func TestStandsStillAsOthersAreAwaited(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e, told := etcdtest.Start(t, 1), make(chan string, 100)
-			o := options(e, "/job/")
-			o.Waiting = func(because string) { told <- because }
-			s := open(t, o)
-			if err := s.Set(t.Context(), "k", nil); err != nil {
-				t.Fatal(err)
-			}
-			for len(told) > 0 { // while it started
-				<-told
-			}
+			e, s, told := listened(t)
 			e.Members[0].Signal(syscall.SIGSTOP)
 			ctx, cancel := context.WithTimeout(t.Context(), 2*(quietTime+tryTime))
 			defer cancel()
