@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-run/muster/report"
 	"github.com/muster-run/muster/test/freeport"
+	"github.com/muster-run/muster/test/halt"
 )
 
 // asks starts a command that talks to p's agent, found as on any machine: by its directory.
@@ -313,9 +314,7 @@ func TestProbesOfAnAgent(t *testing.T) {
 			t.Fatal(sockets, err)
 		}
 		for stopped := false; !stopped; { // it may have answered before the signal reached it
-			if err := syscall.Kill(agent, syscall.SIGSTOP); err != nil {
-				t.Fatal(err)
-			}
+			halt.Stop(t, agent)
 			q := p.asks("health", "live", "--socket", sockets[0])
 			<-q.done
 			stopped = strings.Contains(q.out.String(), "does not answer")

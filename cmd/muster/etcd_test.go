@@ -140,11 +140,11 @@ func etcdStill(t *testing.T, exe string) {
 	at := etcdtest.Start(t, 1)
 	all := viaEtcd(t, exe, at, nil, "--", "sh", "-c", "echo up; exec sleep 31")
 	each(all, "up")
-	at.Members[0].Signal(syscall.SIGSTOP)
+	at.Members[0].Stop()
 	for _, p := range all {
 		p.ends(0)
 	}
-	at.Members[0].Signal(syscall.SIGCONT)
+	at.Members[0].Continue()
 	if len(at.Keys()) == 0 {
 		t.Error("etcd did not stand still")
 	}
@@ -167,7 +167,7 @@ func etcdLateFor(t *testing.T, exe string, killed bool) {
 	a.says("[rank 0] up")
 	b := node("echo again; exit 3")
 	b.saysTimes("waiting for its end", 2) // by then the leader knows of it
-	at.Members[0].Signal(syscall.SIGSTOP)
+	at.Members[0].Stop()
 	signalFile(t, done)
 	a.says("1 node waits to hear how the job ended, and the store at " + at.Endpoints()[0] + " is away: ")
 	if killed {
@@ -177,7 +177,7 @@ func etcdLateFor(t *testing.T, exe string, killed bool) {
 		a.says("another one takes over")
 		a.says("nodes may wait to hear how the job ended")
 	}
-	at.Members[0].Signal(syscall.SIGCONT)
+	at.Members[0].Continue()
 	a.ends(0, "the store answers again, and how the job ended was said there")
 	b.ends(0, "the job ended while this node stood by: all workers ended well")
 	nothingLeft(t, at)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/test/halt"
 )
 
 // neighbours are a job that has the port, and waits for its second node, and another one that is told the same port.
@@ -45,9 +46,7 @@ func TestNeighbourStandsStill(t *testing.T) {
 	before.joins("a", "b")
 	before.works(0, "a", "b")
 	agent := agentsOf(owner.nodes["a"].cmd.Process.Pid)[0]
-	if err := syscall.Kill(agent, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	halt.Stop(t, agent)
 	stopped := fmt.Sprintf("agent (pid %d, muster.test run)", agent)
 	cure := fmt.Sprintf("it was stopped: let it go on (kill -CONT %d), or end it", agent)
 	guest.joins("a")
@@ -75,9 +74,7 @@ func TestOwnHostStandsStill(t *testing.T) {
 	c.joins("a")
 	c.nodes["a"].says("missing node 1")
 	agent := agentsOf(c.nodes["a"].cmd.Process.Pid)[0]
-	if err := syscall.Kill(agent, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	halt.Stop(t, agent)
 	silent := fmt.Sprintf("this job's agent (pid %d, muster.test run) hosts it and does not answer", agent)
 	cure := fmt.Sprintf("it was stopped: let it go on (kill -CONT %d), or end it", agent)
 	c.joinsWith("b", "--serve", "auto", "--join-timeout", "6")

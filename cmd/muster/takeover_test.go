@@ -20,6 +20,7 @@ import (
 	"github.com/muster-run/muster/rendezvous"
 	"github.com/muster-run/muster/rendezvous/tcpstore"
 	"github.com/muster-run/muster/test/freeport"
+	"github.com/muster-run/muster/test/halt"
 )
 
 // killAgent kills the agent of p, and returns when another one has taken over.
@@ -230,9 +231,7 @@ func TestTakeOverAndFailure(t *testing.T) {
 				all[rank/2].says(fmt.Sprintf("[rank %d] up %d", rank, rank))
 			}
 			agent := agentOf(t, all[victim].cmd.Process.Pid)
-			if err := syscall.Kill(agent, syscall.SIGSTOP); err != nil { // it hears nothing any more
-				t.Fatal(err)
-			}
+			halt.Stop(t, agent) // it hears nothing any more
 			signalFile(t, now)
 			all[victim].says("no good")
 			if err := syscall.Kill(agent, syscall.SIGKILL); err != nil {
@@ -254,9 +253,7 @@ func TestTakeOverWithoutLeader(t *testing.T) {
 		all[rank/2].says(fmt.Sprintf("[rank %d] up %d", rank, rank))
 	}
 	agents := agentsOf(all[1].cmd.Process.Pid)
-	if err := syscall.Kill(agents[0], syscall.SIGSTOP); err != nil { // it hears nothing any more
-		t.Fatal(err)
-	}
+	halt.Stop(t, agents[0]) // it hears nothing any more
 	all[0].dies()
 	if err := syscall.Kill(agents[0], syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -423,9 +420,7 @@ func TestTakeOverAndOrder(t *testing.T) {
 	all := startNodes(t, 2, nil, "--", "sh", "-c", training)
 	up(all, 0)
 	leader := agentOf(t, all[0].cmd.Process.Pid)
-	if err := syscall.Kill(leader, syscall.SIGSTOP); err != nil { // it hears nothing any more
-		t.Fatal(err)
-	}
+	halt.Stop(t, leader) // it hears nothing any more
 	stood := time.Now()
 	asked := all[1].asks("ctl", "restart")
 	// After 10 s the leader is lost. On a machine so busy that this takes long, the next one hears of an order that was not on its way yet.

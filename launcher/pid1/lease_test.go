@@ -16,6 +16,7 @@ import (
 
 	"github.com/muster-run/muster/output"
 	"github.com/muster-run/muster/proc"
+	"github.com/muster-run/muster/test/halt"
 )
 
 // testClock is what a first process under test reads in place of CLOCK_BOOTTIME, if a file is named for it.
@@ -181,24 +182,6 @@ func (l *lessee) kill(t *testing.T, pid int, sig unix.Signal) {
 	if err := unix.Kill(pid, sig); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(patience); sig == unix.SIGSTOP && !stands(pid); {
-		if time.Now().After(end) {
-			t.Fatalf("process %d does not stop", pid)
-		}
-	}
-}
-
-// stands reports whether all threads of a process are stopped: one that has a processor runs on until it hears of the signal.
-func stands(pid int) bool {
-	all, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-	for _, path := range all {
-		text, err := os.ReadFile(path)
-		_, state, _ := strings.Cut(string(text), ") ") // proc(5)
-		if err == nil && !strings.HasPrefix(state, "T") {
-			return false
-		}
-	}
-	return len(all) > 0
 }
 
 // follow waits for the next agent.
@@ -253,7 +236,7 @@ func TestLeaseOfAStoppedAgent(t *testing.T) {
 		agent := agentOf(t, l.life)
 		number := l.worker(t)
 		l.do("lease 300ms")
-		l.kill(t, agent, unix.SIGSTOP)
+		halt.Stop(t, agent)
 		l.await("killed 1 workers, for other nodes may go on without this one")
 		gone(t, number)
 		l.kill(t, agent, unix.SIGCONT)
@@ -267,7 +250,7 @@ func TestLeaseOfAStoppedFirstProcess(t *testing.T) {
 	l := startLessee(t, worlds[0])
 	number := l.worker(t)
 	l.do("lease 20s")
-	l.kill(t, l.PID, unix.SIGSTOP)
+	halt.Stop(t, l.PID)
 	l.do("post echo up after all", "murmur 20s")
 	l.set(t, "21s")
 	l.kill(t, l.PID, unix.SIGCONT)
@@ -304,7 +287,7 @@ func TestLeaseIsReadLate(t *testing.T) {
 			number := l.worker(t)
 			l.set(t, "1ms")
 			l.do("lease 20s")
-			l.kill(t, l.PID, unix.SIGSTOP)
+			halt.Stop(t, l.PID)
 			l.do("post echo up after all")
 			for _, at := range c.given {
 				l.set(t, at)
@@ -359,7 +342,7 @@ func TestLeaseOfAnAgentThatIsFollowed(t *testing.T) {
 		if n := len(having(t, "sleep "+number)); n < 2 {
 			t.Fatalf("%d of two processes live\n%s", n, strings.Join(l.seen, "\n"))
 		}
-		l.kill(t, l.agent, unix.SIGSTOP)
+		halt.Stop(t, l.agent)
 		l.set(t, "40s")
 		l.await(lapseSaid)
 		gone(t, number)

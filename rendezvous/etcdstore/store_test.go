@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -584,7 +583,7 @@ func listened(t *testing.T) (*etcdtest.Cluster, *Store, <-chan string) {
 func TestStandsStill(t *testing.T) {
 	t.Parallel()
 	e, s, told := listened(t)
-	e.Members[0].Signal(syscall.SIGSTOP)
+	e.Members[0].Stop()
 	ended := make(chan error, 1)
 	go func() { _, err := s.Add(t.Context(), "n", 1); ended <- err }()
 	for range 2 { // again when the connection was given up
@@ -597,7 +596,7 @@ func TestStandsStill(t *testing.T) {
 			t.Fatal("nobody is told")
 		}
 	}
-	e.Members[0].Signal(syscall.SIGCONT)
+	e.Members[0].Continue()
 	if err := <-ended; err != nil && !errors.Is(err, store.ErrUncertain) {
 		t.Error(err)
 	}
@@ -611,7 +610,7 @@ func TestStandsStillAsOneEnters(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.unlock()
-	e.Members[0].Signal(syscall.SIGSTOP)
+	e.Members[0].Stop()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*(quietTime+tryTime))
 	defer cancel()
 	if _, err := s.Check(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
@@ -633,7 +632,7 @@ func TestStandsStillAsOthersAreAwaited(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e, s, told := listened(t)
-			e.Members[0].Signal(syscall.SIGSTOP)
+			e.Members[0].Stop()
 			ctx, cancel := context.WithTimeout(t.Context(), 2*(quietTime+tryTime))
 			defer cancel()
 			go func() { defer cancel(); ask(ctx, s) }()

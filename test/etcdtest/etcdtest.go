@@ -16,10 +16,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/muster-run/muster/test/freeport"
+	"github.com/muster-run/muster/test/halt"
 )
 
 const (
@@ -122,10 +124,16 @@ func (m *Member) Forget() {
 	m.Start()
 }
 
-// Signal sends a server a signal: SIGSTOP, SIGCONT.
-func (m *Member) Signal(s os.Signal) {
+// Stop has a server stand still until Continue.
+func (m *Member) Stop() {
 	m.t.Helper()
-	if err := m.cmd.Process.Signal(s); err != nil {
+	halt.Stop(m.t, m.cmd.Process.Pid)
+}
+
+// Continue has a server go on that was stopped.
+func (m *Member) Continue() {
+	m.t.Helper()
+	if err := m.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		m.t.Fatal(err)
 	}
 }
