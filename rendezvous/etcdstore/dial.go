@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
@@ -95,7 +96,7 @@ func (s *Store) dial(ctx context.Context) (*clientv3.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.reach(ctx, client); err != nil {
+	if err := s.reach(ctx, client, conf); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
 	if s.User == "" {
@@ -144,14 +145,18 @@ func (s *Store) login(ctx context.Context, c clientv3.Config) (*clientv3.Client,
 }
 
 // reach waits for any answer: that we may not read is one.
-func (s *Store) reach(ctx context.Context, client *clientv3.Client) error {
+func (s *Store) reach(ctx context.Context, client *clientv3.Client, conf *tls.Config) error {
 	for tries := 0; ; tries++ {
 		err := s.try(ctx, client)
 		if code := status.Code(err); code != codes.Unavailable && code != codes.DeadlineExceeded && code != codes.Canceled {
 			return nil
 		}
 		why := s.asked(err)
-		if hopeless(why) {
+		hopeless := unlike(why)
+		if hopeless && !strings.HasPrefix(why, refusal) && len(s.Endpoints) > 1 {
+			why, hopeless = s.member(ctx, conf, why)
+		}
+		if hopeless {
 			return errors.New(why)
 		}
 		s.tell(why)
@@ -179,11 +184,11 @@ func (s *Store) asked(err error) string {
 	why, during := split(err)
 	hungUp := strings.HasSuffix(why, "EOF") || strings.HasSuffix(why, "connection reset by peer")
 	switch {
-	case strings.HasPrefix(why, "remote error: tls: ") && s.outOfDate() != "":
+	case strings.HasPrefix(why, refusal) && s.outOfDate() != "":
 		return fmt.Sprintf("%s (%s)", why, s.outOfDate())
-	case strings.HasPrefix(why, "remote error: tls: ") && s.TLS != nil && s.TLS.Cert != "":
+	case strings.HasPrefix(why, refusal) && s.TLS != nil && s.TLS.Cert != "":
 		return why + " (does it trust the authority of this node's certificate?)"
-	case strings.HasPrefix(why, "remote error: tls: "):
+	case strings.HasPrefix(why, refusal):
 		return why + " (does it ask for a certificate of this node's?)"
 	case during == handshakes && hungUp:
 		return why + " (does it speak TLS?)"
@@ -267,7 +272,30 @@ func silent(cause string) bool {
 	return strings.Contains(cause, "use of closed network connection") || strings.HasSuffix(cause, "i/o timeout") || strings.HasSuffix(cause, "deadline exceeded")
 }
 
-// hopeless reports whether the two sides of TLS do not go together, which time does not change.
-func hopeless(why string) bool {
+// refusal begins what etcd says of this node's certificate, as all its members do.
+const refusal = "remote error: tls: "
+
+// unlike reports whether the two sides of TLS do not go together, which time does not change.
+func unlike(why string) bool {
 	return strings.Contains(why, "tls: ") || strings.Contains(why, "x509: ")
+}
+
+// member says which of several members this node does not trust, and why, and whether that is so of all: one that is away may be let in later. Where each goes
+// together with this node by now, it is as it was.
+func (s *Store) member(ctx context.Context, conf *tls.Config, was string) (why string, all bool) {
+	why, all = was, true
+	for _, endpoint := range s.Endpoints {
+		d := tls.Dialer{NetDialer: &net.Dialer{Timeout: tryTime}, Config: conf}
+		conn, err := d.DialContext(ctx, "tcp", endpoint)
+		switch {
+		case err == nil:
+			conn.Close()
+			all = false
+		case unlike(err.Error()):
+			why = endpoint + ": " + err.Error()
+		default:
+			all = false
+		}
+	}
+	return why, all
 }

@@ -490,6 +490,45 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// One of several members that is not trusted is named, and ends nothing where another one, which is away, may be.
+func TestNotAllAreTrusted(t *testing.T) {
+	t.Parallel()
+	private, certs := etcdtest.StartTLS(t)
+	private.Keys() // it answers
+	others, _ := etcdtest.StartTLS(t)
+	private.Members[0].Kill()
+	wrong, told := others.Endpoints()[0], make(chan string, 1000)
+	o := options(private, "/job/")
+	o.TLS = &Files{certs.CA, certs.Cert, certs.Key}
+	o.Endpoints = []string{wrong, private.Endpoints()[0]}
+	o.Waiting = func(because string) { told <- because }
+	s := New(o)
+	defer s.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- s.Set(t.Context(), "k", nil) }()
+	for named := false; !named; {
+		select {
+		case because := <-told:
+			named = strings.HasPrefix(because, wrong+": ") && strings.Contains(because, "x509: certificate signed by unknown authority")
+		case <-time.After(patience):
+			t.Fatal("the member is not named")
+		case err := <-ended:
+			t.Fatal(err)
+		}
+	}
+	private.Members[0].Start()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+
+	o.Endpoints = []string{wrong, wrong}
+	none := New(o)
+	defer none.Close()
+	if err := none.Set(t.Context(), "k", nil); err == nil || !strings.Contains(err.Error(), "etcd: "+wrong+": ") {
+		t.Error(err)
+	}
+}
+
 // An etcd that stands still lets us in and says nothing, which is no reason to ask for TLS.
 func TestMute(t *testing.T) {
 	t.Parallel()
