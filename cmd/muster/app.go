@@ -115,6 +115,16 @@ func unknownCommand(of, name string, all []*cli.Command) error {
 	return wrong("unknown command %q; %s --help lists them", name, of)
 }
 
+// flagsFirst says of flags before a sub-command where they belong: help instead, with exit status 0, would look to a probe as if all were well.
+func flagsFirst(c *cli.Command, args []string) error {
+	i := slices.IndexFunc(args, func(word string) bool { return find(c.Subcommands, word) != nil })
+	if i < 0 {
+		return wrong("%s: no command, and flags follow it; muster %[1]s --help lists them", c.Name)
+	}
+	first, _, _ := strings.Cut(args[0], "=")
+	return wrong("%s: flags follow the command: muster %[1]s %s %s ...", c.Name, args[i], first)
+}
+
 // dispatch goes down to the sub-command, prints its help if that is asked for, or runs it.
 func dispatch(c *cli.Command, args []string) error {
 	if len(c.Subcommands) > 0 {
@@ -125,6 +135,9 @@ func dispatch(c *cli.Command, args []string) error {
 			}
 			sub.Name = c.Name + " " + sub.Name
 			return dispatch(sub, args[1:])
+		}
+		if len(args) > 0 && !slices.Contains([]string{"--help", "-h", "--help-all"}, args[0]) {
+			return flagsFirst(c, args)
 		}
 		group(os.Stdout, c)
 		if len(args) == 0 {

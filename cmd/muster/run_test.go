@@ -36,6 +36,9 @@ func TestWrongUse(t *testing.T) {
 	}{
 		{"", "", 2, "muster COMMAND --help"},
 		{"rnu", "", 2, `unknown command "rnu"; did you mean muster run?`},
+		{"ctl --job a stop", "", 2, "ctl: flags follow the command: muster ctl stop --job ..."},
+		{"health --job=a live", "", 2, "health: flags follow the command: muster health live --job ..."},
+		{"ctl --job", "", 2, "ctl: no command, and flags follow it; muster ctl --help lists them"},
 		{"bash s.sh", "", 2, `unknown command "bash"; muster --help lists them, and what starts a job of another program is: muster run -- bash ...`},
 		{"OMP_NUM_THREADS=1 torchrun x.py", "", 2, "a variable stands before muster (OMP_NUM_THREADS=1 muster ...), or behind the program env (muster run -- env OMP_NUM_THREADS=1 ...)"},
 		{"env A=b torchrun x.py", "", 127, "or behind the program env (muster run -- env A=b ...)"},
@@ -343,6 +346,8 @@ func TestBareContainer(t *testing.T) {
 	}
 	startProgram(t, t.TempDir(), nil, "unshare", "-m", "sh", "-c", `umount -l /proc; exec "$0" run -- true`, self).
 		ends(job.ExitSystem, "no process table at /proc, which muster cannot do without")
+	startProgram(t, t.TempDir(), nil, "unshare", "-p", "-f", self, "run", "--", "true").
+		ends(job.ExitSystem, "no process table at /proc, which muster cannot do without (what is there is of another PID namespace); mount it")
 	const readOnly = `unset TMPDIR; mount --bind /tmp /tmp; mount -o remount,bind,ro /tmp; `
 	startProgram(t, t.TempDir(), nil, "unshare", "-m", "sh", "-c", readOnly+`exec "$0" run -- sh -c 'echo $TORCHELASTIC_ERROR_FILE'`, self).
 		ends(0, "[rank 0] /dev/shm/muster-job-")

@@ -12,6 +12,7 @@ import (
 	"os"
 	ossignal "os/signal"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -56,8 +57,8 @@ func Main(cfg Config) int {
 		complain("%s", why)
 		return job.ExitSystem
 	}
-	if _, err := table.Process(os.Getpid()); err != nil {
-		complain("no process table at %s, which muster cannot do without (%v); mount it: mount -t proc proc /proc", table, err)
+	if why := blind(); why != "" {
+		complain("no process table at %s, which muster cannot do without (%s); mount it: mount -t proc proc /proc", table, why)
 		return job.ExitSystem
 	}
 	if cfg.LostCode == 0 {
@@ -83,6 +84,17 @@ func Main(cfg Config) int {
 		f.known.add(p.PID)
 	}
 	return f.run()
+}
+
+// blind says why /proc does not show the processes of this PID namespace; "": it does. In that of another one each number means somebody else.
+func blind() string {
+	if _, err := table.Process(os.Getpid()); err != nil {
+		return err.Error()
+	}
+	if self, err := os.Readlink(string(table) + "/self"); err != nil || self != strconv.Itoa(os.Getpid()) {
+		return "what is there is of another PID namespace"
+	}
+	return ""
 }
 
 // first is the state of the first process. It belongs to the goroutine in loop, but for known and orphans.
