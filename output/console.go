@@ -49,6 +49,9 @@ func NewConsole(stdout, stderr *os.File, style Style) *Console {
 		c.out.died = func(err error) {
 			fmt.Fprintf(ours, "muster: nobody reads standard output any more (%v): what goes there is lost\n", err)
 		}
+		c.out.file.full = func(err error) {
+			fmt.Fprintf(ours, "muster: there is no room for standard output (%v): the workers go on, their lines are missing there\n", err)
+		}
 	}
 	return c
 }
@@ -115,9 +118,11 @@ func (p patient) wait() {
 // A screen is one file of a console.
 type screen struct {
 	*sink
+	file     *disk
 	style    Style
 	folds    map[string]*folder // by stream; nil: lines are shown as they come
 	barEvery time.Duration
+	own      view // of our own lines
 }
 
 func newScreen(f *os.File, style Style, counts *counters) *screen {
@@ -126,7 +131,12 @@ func newScreen(f *os.File, style Style, counts *counters) *screen {
 		pace = filePace // it has no reader
 	}
 	style.Color = style.Color && tty && !style.JSON
-	s := &screen{sink: newSink(patient{f}, "console", pace, &counts.unshown), style: style, barEvery: barInLog}
+	var own view = plain{}
+	if style.JSON {
+		own = ourRecords(style.Node)
+	}
+	file := &disk{patient: patient{f}, note: noteOf(own), losses: &counts.unshown, full: func(error) {}}
+	s := &screen{sink: newSink(file, "console", pace, &counts.unshown), file: file, style: style, barEvery: barInLog, own: own}
 	if tty {
 		s.barEvery = barOnTerminal
 	}
@@ -172,13 +182,9 @@ func (s *screen) open(l proc.Lines, stream string) (outlet, view) {
 
 // ours is the way of our own lines to the screen.
 func (s *screen) ours() io.Writer {
-	var form view = plain{}
-	if s.style.JSON {
-		form = ourRecords(s.style.Node)
-	}
-	q := s.newQueue(noteOf(form))
+	q := s.newQueue(noteOf(s.own))
 	q.hasty = true
-	return lines{q, form}
+	return lines{q, s.own}
 }
 
 type lines struct {

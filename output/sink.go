@@ -3,12 +3,10 @@ package output
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 )
 
@@ -244,10 +242,8 @@ func (s *sink) wrote(q *queue, chunk []byte, err error) (died bool) {
 	q.writing = false
 	if err != nil {
 		s.lose(bytes.Count(chunk, newline)) // about: part of it may have got through
-		if !errors.Is(err, syscall.ENOSPC) {
-			died = s.dead == nil
-			s.dead = err
-		}
+		died = s.dead == nil
+		s.dead = err
 	}
 	if s.dead != nil {
 		s.discard()

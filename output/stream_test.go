@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -414,20 +415,6 @@ func TestBrokenConsole(t *testing.T) {
 	if err := to.close(t.Context()); err == nil || err.Error() != "console: 1000 lines were lost" {
 		t.Errorf("close: %v", err)
 	}
-	full := newTestSink(writerFunc(func(b []byte) (int, error) {
-		if bytes.Contains(b, []byte("first")) {
-			return 0, &os.PathError{Op: "write", Path: "log", Err: syscall.ENOSPC}
-		}
-		return len(b), nil
-	}))
-	s = newTestStream(full, "> ", false)
-	s.feed([]byte("first\n"))
-	s.queue.flush()
-	s.feed([]byte("second\n"))
-	s.queue.flush()
-	if err := full.close(t.Context()); err == nil || err.Error() != "console: 1 lines were lost" {
-		t.Errorf("close: %v", err)
-	}
 }
 
 // A console that hangs does not keep the agent from ending.
@@ -525,6 +512,57 @@ func TestStandardOutputGoesAway(t *testing.T) {
 	text, _ := io.ReadAll(errR)
 	if got := string(text); got != "muster: nobody reads standard output any more (write |1: broken pipe): what goes there is lost\n" {
 		t.Errorf("%q", got)
+	}
+}
+
+// A disk under standard output that is full: standard error says so, once, nobody waits, and what is missing is said where it is missing once there is room.
+func TestConsoleOnFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatalf("a small disk to fill: %v (this test needs to be root)", err)
+	}
+	defer unix.Unmount(dir, 0)
+	ballast := filepath.Join(dir, "ballast")
+	if err := os.WriteFile(ballast, make([]byte, 48<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(filepath.Join(dir, "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	errR, errW, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := NewConsole(f, errW, Style{})
+	line, out := strings.Repeat("x", 98)+"\n", c.Stdout()
+	for range 1000 {
+		io.WriteString(out, line)
+	}
+	out.(lines).q.flush()
+	os.Remove(ballast)
+	fmt.Fprintln(out, "again")
+	if err := c.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	errW.Close()
+	said, _ := io.ReadAll(errR)
+	if got := string(said); strings.Count(got, "\n") != 1 || !strings.HasPrefix(got, "muster: there is no room for standard output (write ") || !strings.Contains(got, syscall.ENOSPC.Error()) {
+		t.Errorf("it said %q", got)
+	}
+	b, err := os.ReadFile(f.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	came := strings.Count(string(b), line)
+	var missing int
+	_, note, _ := strings.Cut(string(b), "\n[muster: ")
+	if _, err := fmt.Sscanf(note, "%d lines are missing here", &missing); err != nil || !strings.HasSuffix(note, "]\nagain\n") {
+		t.Fatalf("%v in %q", err, note)
+	}
+	if came+missing != 1000 || uint64(missing) != c.Counts().Unshown {
+		t.Errorf("%d lines came and %d are missing, %d by the count", came, missing, c.Counts().Unshown)
 	}
 }
 
