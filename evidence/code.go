@@ -21,7 +21,7 @@ var codes = map[int]struct{ means, do string }{
 	job.ExitInternal:   {"a fault of muster itself", "report it, with the output"},
 	job.ExitSystem:     {"the system refused what muster needs: processes, ports, files", "look at `ulimit -u`, `ulimit -n`, the pids limit of the container, and full file systems"},
 	job.ExitDeadline:   {"the job's limit of time passed (--deadline)", "raise the limit, or save a checkpoint when SIGTERM comes and go on from it"},
-	job.ExitDesync:     {"the ranks waited for each other in different collectives: an error in the script", "all ranks must call the same collectives in the same order: look for a branch that depends on the rank or its data"},
+	job.ExitDesync:     {"the ranks waited for each other in different collectives: an error in the script", "all ranks must call the same collectives in the same order, and with the same sizes: look for a branch that depends on the rank or its data"},
 	job.ExitHung:       {"the job hung, and --on-hang had it end", "the verdict names the rank, and where it was; see docs/hangs.md"},
 	job.ExitSame:       {"a worker failed in the same way at the same step as in the round before", "another round would end the same: look at that step's data and code"},
 	job.ExitNoProgress: {"several rounds in a row failed before the first step (--max-idle-rounds)", "the script does not start: the first failure says why"},

@@ -85,7 +85,11 @@ func (f Finding) what(w job.World) string {
 		if len(f.Ops) > 0 {
 			why = strings.Join(f.Ops, "; ") + ": " + why
 		}
-		return fmt.Sprintf("%s been in %s for %s, and all of them run: %s%s", f.subject(w), it, f.Lasted(), why, f.links())
+		all := "all of them"
+		if f.Waiting == 1 {
+			all = "all ranks"
+		}
+		return fmt.Sprintf("%s been in %s for %s, and %s run: %s%s", f.subject(w), it, f.Lasted(), all, why, f.links())
 	case Desync:
 		return fmt.Sprintf("the ranks have waited for each other in different collectives for %s: %s; that is an error in the script, and no restart mends it", f.Lasted(), strings.Join(f.Ops, "; "))
 	}
@@ -172,7 +176,7 @@ func (f Finding) where(w job.World) string {
 	}
 	c := f.Culprits[0]
 	it, its, over := "it", "its", ""
-	if len(f.Culprits) > 1 || f.Class == Starved && !f.over() && f.Done == 0 {
+	if len(f.Culprits) > 1 || f.Class == Desync || f.Class == Starved && !f.over() && f.Done == 0 {
 		it, its = fmt.Sprintf("rank %d", c.Rank), fmt.Sprintf("rank %d's", c.Rank)
 	}
 	if c.Over != "" && (f.Class != Starved || !f.over()) {

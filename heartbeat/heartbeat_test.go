@@ -292,18 +292,18 @@ func TestClasses(t *testing.T) {
 			w.enter(0, 1, 2, 3)
 			w.beats[1].Lanes[0].Op = "broadcast"
 			w.stand(45, nil)
-		}, "hung: the ranks have waited for each other in different collectives for 32 s: rank 1 in broadcast #1201; ranks 0, 2, 3 in all_reduce of 4096 bytes #1201; that is an error in the script, and no restart mends it; it is asleep"},
+		}, "hung: the ranks have waited for each other in different collectives for 32 s: rank 1 in broadcast #1201; ranks 0, 2, 3 in all_reduce of 4096 bytes #1201; that is an error in the script, and no restart mends it; rank 1 is asleep"},
 		{"different operations, and who is alone runs ahead", func(w *world) {
 			w.enter(0, 1, 2, 3)
 			w.beats[1].Lanes[0].Op = "broadcast"
 			w.enter(1, 1)
 			w.stand(45, nil)
-		}, "hung: the ranks have waited for each other in different collectives for 32 s: rank 1 in broadcast #1201; ranks 0, 2, 3 in all_reduce of 4096 bytes #1201; that is an error in the script, and no restart mends it; it is asleep"},
+		}, "hung: the ranks have waited for each other in different collectives for 32 s: rank 1 in broadcast #1201; ranks 0, 2, 3 in all_reduce of 4096 bytes #1201; that is an error in the script, and no restart mends it; rank 1 is asleep"},
 		{"different sizes", func(w *world) {
 			w.enter(0, 1, 2, 3)
 			w.beats[3].Lanes[0].Bytes = 8192
 			w.stand(45, nil)
-		}, "hung: the ranks have waited for each other in different collectives for 32 s: rank 3 in all_reduce of 8192 bytes #1201; ranks 0, 1, 2 in all_reduce of 4096 bytes #1201; that is an error in the script, and no restart mends it; it is asleep"},
+		}, "hung: the ranks have waited for each other in different collectives for 32 s: rank 3 in all_reduce of 8192 bytes #1201; ranks 0, 1, 2 in all_reduce of 4096 bytes #1201; that is an error in the script, and no restart mends it; rank 3 is asleep"},
 		{"two groups in another order", func(w *world) {
 			for r := range w.beats {
 				w.beats[r].Lanes = append(w.beats[r].Lanes, job.Lane{Group: 0x77, Name: "tp", Op: "all_gather", Entered: 5, Completed: 5})
@@ -367,7 +367,7 @@ func TestClasses(t *testing.T) {
 			w.beats[3].Lanes[0].Op = "all_reduce"
 			w.enter(0, 1, 2)
 			w.stand(45, nil)
-		}, "hung: 1 rank has been in all_reduce for 32 s, and all of them run: ranks 0, 1, 2 in all_reduce #1201; rank 3 in all_reduce: the script takes them different ways, or the network between them, or the communication library, does not get on"},
+		}, "hung: 1 rank has been in all_reduce for 32 s, and all ranks run: ranks 0, 1, 2 in all_reduce #1201; rank 3 in all_reduce: the script takes them different ways, or the network between them, or the communication library, does not get on"},
 		{"half of them receive, and the others are in a collective", func(w *world) {
 			w.receives(1, 3)
 			w.enter(0, 2)
@@ -377,7 +377,7 @@ func TestClasses(t *testing.T) {
 			w.receives(1)
 			w.enter(0, 2, 3)
 			w.stand(45, func() { w.beats[0].Sight.Stuck = []string{"10.0.0.7:4000"} })
-		}, "hung: 1 rank has been in recv for 32 s, and all of them run: ranks 0, 2, 3 in all_reduce #1201; rank 1 in recv: the network between them does not get on, or what they send and receive does not match; rank 0 to 10.0.0.7:4000"},
+		}, "hung: 1 rank has been in recv for 32 s, and all ranks run: ranks 0, 2, 3 in all_reduce #1201; rank 1 in recv: the network between them does not get on, or what they send and receive does not match; rank 0 to 10.0.0.7:4000"},
 		{"stages wait in a collective under numbers of their own", func(w *world) {
 			w.transfers()
 			w.enter(0, 1, 2, 3)
@@ -1279,6 +1279,46 @@ func TestDesyncAtWork(t *testing.T) {
 	w.stand(120, func() { w.works(2) })
 	if f := w.worst(); f == nil || f.Stage != Slow || f.Class != Desync {
 		t.Errorf("%+v", f)
+	}
+}
+
+// TestUneven shows that an all_reduce of another size, through which who moves less has come, is an error in the script, and of nobody else's if the sizes are alike.
+func TestUneven(t *testing.T) {
+	small, large := kind{"all_reduce", 16}, kind{"all_reduce", 32}
+	for name, c := range map[string]struct {
+		in    []int // who does not come out of it
+		was   kind
+		class string
+		rank  int // to blame; -1: nobody
+		says  string
+	}{
+		"one moves more": {[]int{1}, small, Desync, 1, "rank 1 in all_reduce of 32 bytes #1201; ranks 0, 2, 3 through with #1201, of another kind or size there; that is an error in the script"},
+		"one moves less": {[]int{0, 1, 3}, small, Desync, 2, "rank 2 through with #1201, of another kind or size there; ranks 0, 1, 3 in all_reduce of 32 bytes #1201; that"},
+		"all are alike":  {[]int{1}, large, Network, -1, "1 rank has been in all_reduce #1201 for 32 s, and all ranks run: rank 1 in it, ranks 0, 2, 3 through with it: the network between them"},
+		"nobody knows":   {[]int{1}, kind{}, Network, -1, "through with it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(4, Limits{}).train(120)
+			w.enter(0, 1, 2, 3)
+			for r := range w.beats {
+				l := &w.beats[r].Lanes[0]
+				l.Members, l.Host, l.Op, l.Bytes = 4, true, large.op, large.bytes
+				if !slices.Contains(c.in, r) {
+					l.Completed, l.Entered, l.Op, l.Bytes = l.Entered, l.Entered+1, "barrier", 0
+					if c.was != (kind{}) {
+						l.Mark = c.was.mark()
+					}
+				}
+			}
+			w.stand(45, nil)
+			f := w.worst()
+			if f == nil || f.Stage != Hung || f.Class != c.class || len(f.Culprits) > 0 != (c.rank >= 0) || c.rank >= 0 && (len(f.Culprits) != 1 || !blames(f, c.rank)) {
+				t.Fatalf("%+v", f)
+			}
+			if got := f.Sentence(two()); !strings.Contains(got, c.says) {
+				t.Error(got)
+			}
+		})
 	}
 }
 

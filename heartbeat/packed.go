@@ -116,17 +116,21 @@ func (p *packer) beat(b *job.Beat) {
 	number(p, &b.Second)
 	stores := b.Sight != nil && b.Sight.Stores
 	host := slices.ContainsFunc(b.Lanes, func(l job.Lane) bool { return l.Host })
-	told := host || stores || slices.ContainsFunc(b.Lanes, func(l job.Lane) bool { return l.Begun || l.Queued })
+	mark := slices.ContainsFunc(b.Lanes, func(l job.Lane) bool { return l.Mark != 0 })
+	told := host || stores || mark || slices.ContainsFunc(b.Lanes, func(l job.Lane) bool { return l.Begun || l.Queued })
 	p.marks(b.Lanes, b.Over || told, func(l *job.Lane) *bool { return &l.Mixed })
 	if p.from != nil || b.Over || told {
 		p.yes(&b.Over)
 	}
 	p.marks(b.Lanes, told, func(l *job.Lane) *bool { return &l.Begun })
 	p.marks(b.Lanes, told, func(l *job.Lane) *bool { return &l.Queued })
-	if b.Sight != nil && (p.from != nil || stores || host) {
+	if b.Sight != nil && (p.from != nil || stores || host || mark) {
 		p.yes(&b.Sight.Stores)
 	}
-	p.marks(b.Lanes, false, func(l *job.Lane) *bool { return &l.Host })
+	p.marks(b.Lanes, mark, func(l *job.Lane) *bool { return &l.Host })
+	for i := 0; i < len(b.Lanes) && (p.from != nil || mark); i++ {
+		number(p, &b.Lanes[i].Mark)
+	}
 }
 
 // marks are the lanes of which something is so, a bit for each of the first 64; nothing, if it is of none and nothing follows.
@@ -186,7 +190,7 @@ func (p *packer) sight(to **job.Sight) {
 }
 
 // number is a field of any integer type. One that is not there any more is zero.
-func number[T ~int | ~int64 | ~uint64 | ~uint8](p *packer, n *T) {
+func number[T ~int | ~int64 | ~uint64 | ~uint8 | ~uint16](p *packer, n *T) {
 	if p.from == nil {
 		p.b = binary.AppendUvarint(p.b, uint64(*n))
 		return

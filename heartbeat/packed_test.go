@@ -29,7 +29,7 @@ func fill(v reflect.Value, n *int) {
 		v.SetString(string(rune('a' + *n%26)))
 	case reflect.Bool:
 		v.SetBool(true)
-	case reflect.Uint8, reflect.Uint64:
+	case reflect.Uint8, reflect.Uint16, reflect.Uint64:
 		v.SetUint(uint64(*n))
 	default:
 		v.SetInt(int64(*n))

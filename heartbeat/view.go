@@ -3,6 +3,7 @@ package heartbeat
 import (
 	"cmp"
 	"fmt"
+	"hash/crc32"
 	"maps"
 	"slices"
 	"strings"
@@ -198,6 +199,9 @@ func (j *Judge) view(l Look) view {
 	if v, ok := j.unlike(c); ok {
 		return v
 	}
+	if v, ok := j.uneven(c); ok {
+		return v
+	}
 	if v, ok := j.absent(c, l.Ended); ok {
 		return v
 	}
@@ -389,7 +393,7 @@ func thing(w wait) string {
 func (j *Judge) outside(c crowd) (view, bool) {
 	v := view{Finding: Finding{Hang: job.Hang{Class: Absent, Waiting: count(c.waits)}}, over: true}
 	for _, rank := range c.free {
-		if j.shares(rank, c) {
+		if j.shares(rank, c) && !j.past(rank, c) {
 			v.busy = v.busy || j.runs(rank) || j.ranks[rank].ending()
 			v.blame(j.culprit(rank))
 		}
@@ -398,6 +402,14 @@ func (j *Judge) outside(c crowd) (view, bool) {
 		return unclear(fmt.Sprintf("rank %d is in no collective, and others compute in theirs", v.Culprits[0].Rank)), true
 	}
 	return v, len(v.Culprits) > 0
+}
+
+// past reports whether a rank has just been through all that is waited for in its groups. Who has counted far more may have counted something else.
+func (j *Judge) past(rank int, c crowd) bool {
+	return !slices.ContainsFunc(j.ranks[rank].beat.Lanes, func(l job.Lane) bool {
+		w, waited := c.last[l.Group]
+		return waited && (l.Mixed || w.lane.Mixed || l.Completed != w.number())
+	})
 }
 
 // shares reports whether a rank is of a group in which others wait.
@@ -452,6 +464,11 @@ func (w wait) kind() kind {
 	return kind{op: l.Op}
 }
 
+// mark is a number for a kind, as the hook has it: who waits tells with it of which kind the one before was.
+func (k kind) mark() uint16 {
+	return max(uint16(crc32.ChecksumIEEE(fmt.Appendf(nil, "%s %d", k.op, k.bytes))), 1)
+}
+
 func (k kind) String() string {
 	if k.bytes > 0 {
 		return fmt.Sprintf("%s of %d bytes", k.op, k.bytes)
@@ -459,19 +476,57 @@ func (k kind) String() string {
 	return k.op
 }
 
+// uneven finds a collective in which some wait that was of another kind to some who have left it: whoever moves less in all_reduce may come to its end.
+func (j *Judge) uneven(c crowd) (view, bool) {
+	for _, w := range c.waits {
+		k := w.kind()
+		if k == (kind{}) || c.incomplete(w) {
+			continue
+		}
+		if left := j.left(w, func(l job.Lane) bool { return l.Mark != 0 && l.Mark != k.mark() }); len(left) > 0 {
+			found := c.at(w.point())
+			found[fmt.Sprintf("through with #%d, of another kind or size there", w.number())] = left
+			return j.torn(w, found), true
+		}
+	}
+	return view{}, false
+}
+
+// left are the members that have just been through what a rank waits in, and of whose lanes something is so.
+func (j *Judge) left(w wait, is func(job.Lane) bool) (left []int) {
+	for _, rank := range j.sorted() {
+		if slices.ContainsFunc(j.ranks[rank].beat.Lanes, func(l job.Lane) bool {
+			return l.Group == w.lane.Group && !l.Mixed && l.Completed == w.number() && is(l)
+		}) {
+			left = append(left, rank)
+		}
+	}
+	return left
+}
+
 // at is who waits in what at one point.
 func (c *crowd) at(p point) map[string][]int {
 	found := map[string][]int{}
 	for _, w := range c.waits {
 		if k := w.kind(); k != (kind{}) && w.point() == p {
-			name := fmt.Sprintf("%v #%d", k, p.number)
+			name := fmt.Sprintf("in %v #%d", k, p.number)
 			found[name] = append(found[name], w.rank)
 		}
 	}
 	return found
 }
 
-// torn is the view of ranks that wait for different things; if few of them are unlike the rest, they are to blame.
+// in are those who wait at one point.
+func (c *crowd) in(p point) (all []int) {
+	for _, w := range c.waits {
+		if w.point() == p {
+			all = append(all, w.rank)
+		}
+	}
+	return all
+}
+
+// torn is the view of ranks that are in different things; if few of them are unlike the rest, they are to blame.
 func (j *Judge) torn(w wait, found map[string][]int) view {
 	v := view{Finding: Finding{Hang: job.Hang{Class: Desync, Waiting: len(j.ranks)}}}
 	v.in(w)
@@ -479,7 +534,7 @@ func (j *Judge) torn(w wait, found map[string][]int) view {
 		return cmp.Or(len(found[a])-len(found[b]), found[a][0]-found[b][0])
 	})
 	for _, kind := range kinds[:min(len(kinds), 2*maxNamed)] {
-		v.Ops = append(v.Ops, ranks(found[kind])+" in "+kind)
+		v.Ops = append(v.Ops, ranks(found[kind])+" "+kind)
 	}
 	if len(kinds) == 1 || len(found[kinds[0]]) == len(found[kinds[1]]) {
 		return v
@@ -496,7 +551,7 @@ func (j *Judge) circle(c crowd) (view, bool) {
 	for _, w := range c.waits {
 		if c.incomplete(w) && !behind[w.rank] {
 			behind[w.rank] = true
-			found[thing(w)] = append(found[thing(w)], w.rank)
+			found["in "+thing(w)] = append(found["in "+thing(w)], w.rank)
 		}
 	}
 	if len(behind) < len(j.ranks) || len(found) < 2 {
@@ -590,6 +645,9 @@ func (j *Judge) together(c crowd) view {
 	v.in(w)
 	if w.lane.Group == 0 {
 		v.Op, v.Ops = strings.Join(c.calls(), " or "), c.places()
+	} else if left := j.left(w, func(job.Lane) bool { return !w.lane.Mixed }); len(left) > 0 {
+		in := c.in(w.point())
+		v.Waiting, v.Ops = len(in), []string{fmt.Sprintf("%s in it, %s through with it", ranks(in), ranks(left))}
 	}
 	for _, rank := range j.sorted() {
 		t := j.ranks[rank]

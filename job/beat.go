@@ -50,6 +50,7 @@ type Lane struct {
 	Completed uint64 `json:"c"`
 	Op        string `json:"op,omitempty"`   // of the one with number Completed+1: all_reduce, …; a call's name
 	Bytes     uint64 `json:"size,omitempty"` // that it moves; 0: not known
+	Mark      uint16 `json:"was,omitempty"`  // a number for the kind of the one with number Completed, told with Op; 0: not known
 	Members   int    `json:"of,omitempty"`   // ranks of the group; 0: not known. One that is none has no lane for it, and one that never used that of all ranks neither
 	Mixed     bool   `json:"mix,omitempty"`  // sends and receives go through it, and may be numbered, too: members do not number alike
 	Begun     bool   `json:"on,omitempty"`   // the accelerator has begun the one with number Completed+1,

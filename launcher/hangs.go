@@ -167,7 +167,7 @@ var hungHints = map[string]string{
 	heartbeat.Absent:  "look at what that rank does; --evidence DIR keeps its stack, and those of the others",
 	heartbeat.Odd:     "look at that node: its kernel log, its disks and accelerators, who stopped the process",
 	heartbeat.Network: "look at the network between the nodes: links, firewalls, NCCL_SOCKET_IFNAME, switches",
-	heartbeat.Desync:  "all ranks must call the same collectives in the same order: look for a branch that depends on the rank or its data",
+	heartbeat.Desync:  "all ranks must call the same collectives in the same order, and with the same sizes: look for a branch that depends on the rank or its data",
 	heartbeat.Starved: "look at what feeds the data loaders: storage, network file systems, queues",
 }
 

@@ -199,7 +199,7 @@ func laneOf(l page.Lane, exiting bool) job.Lane {
 	if l.Blind || exiting {
 		l.Completed = l.Entered
 	}
-	return job.Lane{Group: l.Group, Name: l.Name, Entered: l.Entered, Completed: l.Completed, Op: l.Op, Bytes: l.Bytes, Members: l.Members, Mixed: l.Mixed, Begun: l.Begun, Queued: l.Queued, Host: l.Host}
+	return job.Lane{Group: l.Group, Name: l.Name, Entered: l.Entered, Completed: l.Completed, Op: l.Op, Bytes: l.Bytes, Mark: l.Mark, Members: l.Members, Mixed: l.Mixed, Begun: l.Begun, Queued: l.Queued, Host: l.Host}
 }
 
 // held reports whether the helper thread of a process gets no turn.

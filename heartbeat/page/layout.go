@@ -64,7 +64,8 @@ const (
 	laneEntered   = 8
 	laneCompleted = 16
 	laneBytes     = 24
-	laneFlags     = 32
+	laneFlags     = 32 // two bytes
+	laneMark      = 34
 	laneMembers   = 36
 	laneName      = 40 // its length in a byte, and up to 31 more
 	laneOp        = 72 // the same
@@ -141,6 +142,7 @@ type Lane struct {
 	Host      bool   // threads of the process do its collectives, and no accelerator
 	Op        string // of that one, told when it has been pending for seconds
 	Bytes     uint64 // that this one moves; 0: not known
+	Mark      uint16 // for the kind of the one with number Completed, told with Op; 0: not known
 }
 
 // empty is a new page.
@@ -227,10 +229,10 @@ func (s *Snapshot) hook(b []byte) {
 }
 
 func laneFrom(b []byte) Lane {
-	flags := order.Uint32(b[laneFlags:])
+	flags := order.Uint16(b[laneFlags:])
 	return Lane{
 		Group: order.Uint64(b[laneGroup:]), Entered: order.Uint64(b[laneEntered:]), Completed: order.Uint64(b[laneCompleted:]),
-		Bytes: order.Uint64(b[laneBytes:]), Blind: flags&flagBlind != 0, Mixed: flags&flagMixed != 0, Begun: flags&flagBegun != 0, Queued: flags&flagQueued != 0, Host: flags&flagHost != 0,
+		Bytes: order.Uint64(b[laneBytes:]), Mark: order.Uint16(b[laneMark:]), Blind: flags&flagBlind != 0, Mixed: flags&flagMixed != 0, Begun: flags&flagBegun != 0, Queued: flags&flagQueued != 0, Host: flags&flagHost != 0,
 		Members: int(order.Uint32(b[laneMembers:])), Name: text(b[laneName:laneOp]), Op: text(b[laneOp:lane]),
 	}
 }
