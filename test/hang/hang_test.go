@@ -77,6 +77,7 @@ var scenes = []scene{
 	{name: "order", class: "D", old: "C", rank: -1, quick: []string{newest}},
 	{name: "mismatch", class: "D", old: "C", rank: -1, says: "broadcast", quick: []string{fsdp}},
 	{name: "skip", class: "D", old: "C", rank: -1, says: "barrier"},
+	{name: "size_differs", class: "D", old: "C", rank: -1, says: `rank 0 in all_reduce of 32 bytes #\d+; ranks 1, 2, 3 through with #`, quick: []string{newest}},
 	{name: "partition", class: "C", rank: -1, says: "10.77.1", final: 138, quick: []string{debian}},
 	{name: "stall", class: "E", rank: -1, final: 75, quick: []string{debian}},
 

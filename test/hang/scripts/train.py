@@ -175,6 +175,15 @@ skip.all = True
 
 
 @training
+def size_differs():
+    """One rank reduces more than the rest, who come through it."""
+    dist.all_reduce(torch.ones(8 if rank == args.rank else 4))  # here: size_differs
+
+
+size_differs.all = True
+
+
+@training
 def skip_last():
     """One rank leaves out a collective, and does other work."""
     if rank == args.rank:
