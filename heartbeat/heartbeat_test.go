@@ -1322,6 +1322,32 @@ func TestUneven(t *testing.T) {
 	}
 }
 
+// TestParted shows that who has left its groups for good is blamed by those who wait there, and by nobody else.
+func TestParted(t *testing.T) {
+	w := newWorld(4, Limits{}).train(120)
+	for r := range w.beats {
+		w.beats[r].Lanes[0].Members = 4
+	}
+	w.enter(0, 2, 3)
+	w.beats[1].Sources, w.beats[1].Lanes, w.beats[1].Mute = job.Ready, nil, job.Parted
+	w.stand(45, nil)
+	f := w.worst()
+	if f == nil || f.Stage != Hung || f.Class != Absent || len(f.Culprits) != 1 || !blames(f, 1) {
+		t.Fatalf("%+v", f)
+	}
+	if got := f.Sentence(two()); !strings.Contains(got, "has not entered all_reduce #1201 for ") || !strings.HasSuffix(got, "it is asleep; in no process group any more") {
+		t.Error(got)
+	}
+	w = newWorld(4, Limits{}).train(120)
+	for r := range w.beats {
+		w.beats[r].Sources, w.beats[r].Lanes, w.beats[r].Mute = job.Ready, nil, job.Parted
+	}
+	w.stand(900, nil)
+	if f := w.worst(); f != nil && f.Stage > Unclear {
+		t.Errorf("%+v", f)
+	}
+}
+
 // TestStandstillIsNoStraggler shows that a standstill counts for a hang, and not for a straggler, whether it is suspected or nobody judges it.
 func TestStandstillIsNoStraggler(t *testing.T) {
 	for name, left := range map[string]time.Duration{"judged": 0, "not judged": time.Minute} {

@@ -735,8 +735,13 @@ func (j *Judge) culprit(rank int) job.Culprit {
 		return job.Culprit{Rank: rank, Ended: true, Well: !j.limits.Foreign}
 	}
 	c := job.Culprit{Rank: rank, PID: t.beat.PID, Halted: t.halted() != "", Looks: t.appearance(), Stack: t.beat.Stack}
-	if t.beat.Over {
+	switch {
+	case t.beat.Over:
 		c.Over = t.beat.Mute
+	case t.beat.Mute == job.Parted && c.Looks != "":
+		c.Looks += "; " + job.Parted
+	case t.beat.Mute == job.Parted:
+		c.Looks = job.Parted
 	}
 	if t.beat.Sight != nil {
 		c.File, c.Kernel = t.beat.Sight.File, c.Halted && t.beat.Sight.State == 'D'

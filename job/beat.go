@@ -40,6 +40,9 @@ const (
 	Ready                           // none so far: the hook is there, and would tell of a collective
 )
 
+// Parted is why a rank tells nothing that has left its process groups for good, and would tell of others: it is Ready.
+const Parted = "in no process group any more"
+
 // A Lane is one process group as one rank sees it: how many of its collectives it has entered and how many are complete. All
 // members number them alike. Where there is no recorder one lane without Group counts the calls into the framework instead, which
 // different ranks may number differently.

@@ -140,6 +140,9 @@ func pageEnv(hook, path string, given func(string) (string, bool)) (env job.Env)
 // silent is how long a helper thread that should have had a turn each second has had none.
 const silent = 3 * time.Second
 
+// ungrouped is what the hook says while there is no process group.
+const ungrouped = "no process group yet"
+
 // beatOf is what a worker's page says. pid is that of the worker's own process: of what it started, one may have taken the page.
 func beatOf(rank, local, pid int, s page.Snapshot, now time.Duration) job.Beat {
 	b := job.Beat{Rank: rank, Local: local, PID: pid, Steps: max(s.Steps, s.Optimizer), Phase: s.Phase, Limit: s.Limit, Mute: s.Mute}
@@ -163,6 +166,9 @@ func beatOf(rank, local, pid int, s page.Snapshot, now time.Duration) job.Beat {
 	}
 	if b.Sources == 0 && s.PID != 0 && !s.Met && (s.Mute == "" || !s.Grouped) { // but not where a backend tells nothing
 		b.Sources = job.Ready
+	}
+	if b.Sources == 0 && s.Met && !s.Grouped && s.Mute == ungrouped {
+		b.Sources, b.Mute = job.Ready, job.Parted
 	}
 	switch {
 	case s.Over && s.Raised != "":

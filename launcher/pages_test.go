@@ -41,7 +41,7 @@ func TestBeatOf(t *testing.T) {
 		"who has entered nothing so far": {page.Snapshot{PID: 7, Grouped: true}, job.Ready, false, ""},
 		"of a backend that tells nothing": {page.Snapshot{PID: 7, Grouped: true, Mute: "group 0 (ucc) has no recorder"}, 0, false,
 			"group 0 (ucc) has no recorder"},
-		"who has destroyed its groups":   {page.Snapshot{Optimizer: 1, Met: true, Mute: "no process group yet"}, 0, false, "no process group yet"},
+		"who has destroyed its groups":   {page.Snapshot{Optimizer: 1, Met: true, Mute: "no process group yet"}, job.Ready, false, "in no process group any more"},
 		"a script that is over":          {page.Snapshot{Over: true, Mute: "no process group yet"}, 0, true, "its script is over"},
 		"one that failed":                {page.Snapshot{Over: true, Raised: "ValueError: 7"}, 0, true, "its script failed: ValueError: 7"},
 		"a page that nobody has written": {},

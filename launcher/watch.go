@@ -609,7 +609,7 @@ func (w *watch) mention(beats []job.Beat, now time.Time) {
 	}
 	w.silent = true
 	for _, b := range beats {
-		if b.Sources&^job.Ready == 0 && !b.Over {
+		if b.Sources&^job.Ready == 0 && !b.Over && b.Mute != job.Parted {
 			why := b.Mute
 			if why == "" {
 				why = "no Python with PyTorch has said anything, and nothing called muster beat"
