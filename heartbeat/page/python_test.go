@@ -815,8 +815,8 @@ while within():
 	want := map[string]Lane{
 		"0": {Name: "0", Members: 4, Entered: 3, Completed: 3},
 		"a": {Name: "a", Members: 2, Entered: 7, Completed: 5, Op: "broadcast", Bytes: 44, Queued: true},
-		"e": {Name: "e", Members: 2, Entered: 5, Completed: 4, Op: "all_to_all", Bytes: 44},
-		"f": {Name: "f", Members: 2, Entered: 8, Completed: 8}, // two numbers were left out
+		"e": {Name: "e", Members: 2, Entered: 5, Completed: 4, Op: "all_to_all", Bytes: 44, Mark: 18412}, // of "all_reduce 44"
+		"f": {Name: "f", Members: 2, Entered: 8, Completed: 8},                                           // two numbers were left out
 		"g": {Name: "g", Members: 2, Entered: 6, Completed: 5, Op: "barrier", Bytes: 44, Begun: true},
 		"h": {Name: "h", Members: 2, Entered: 1}, // NCCL makes connections
 		"b": {Name: "b", Members: 2, Entered: 77, Blind: true},
