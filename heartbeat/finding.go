@@ -62,10 +62,14 @@ func (f Finding) what(w job.World) string {
 	who, it := f.who(w), f.it()
 	switch f.Class {
 	case Absent:
+		lacks, in := "not entered "+it, " in it"
 		if f.transfers() {
-			return fmt.Sprintf("%s %s sent and received nothing for %s; %s in %s", who, has(f.Culprits), f.Lasted(), waiters(f.Waiting), it)
+			lacks, in = "sent and received nothing", " in "+it
 		}
-		return fmt.Sprintf("%s %s not entered %s for %s; %s in it", who, has(f.Culprits), it, f.Lasted(), waiters(f.Waiting))
+		if len(f.Ops) > 0 {
+			in = ": " + strings.Join(f.Ops, "; ")
+		}
+		return fmt.Sprintf("%s %s %s for %s; %s%s", who, has(f.Culprits), lacks, f.Lasted(), waiters(f.Waiting), in)
 	case Odd:
 		if f.Culprits[0].Queued {
 			return fmt.Sprintf("%s %s been in %s for %s, behind a kernel that does not end on %s GPU; %s for it", who, has(f.Culprits), it, f.Lasted(), its(f.Culprits), waiters(f.Waiting-len(f.Culprits)))

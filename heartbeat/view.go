@@ -314,6 +314,9 @@ func (j *Judge) absent(c crowd, ended []int) (view, bool) {
 			continue
 		}
 		v.in(w)
+		if v.Ops == nil && len(c.in(w.point())) < v.Waiting {
+			v.Ops = c.places()
+		}
 		v.busy = v.busy || j.runs(rank) || j.ranks[rank].ending()
 		v.blame(j.culprit(rank))
 	}
@@ -346,7 +349,7 @@ func (j *Judge) missed(rank int, c crowd) (wait, bool) {
 	for _, lane := range j.ranks[rank].beat.Lanes {
 		w, waited := c.last[lane.Group]
 		if waited && lane.Group != 0 && !w.lane.Mixed && lane.Entered < w.number() {
-			return w, true
+			return c.next(lane), true
 		}
 	}
 	for g, w := range c.last {
@@ -356,6 +359,16 @@ func (j *Judge) missed(rank int, c crowd) (wait, bool) {
 	}
 	w, waited := c.last[0]
 	return w, waited && (!c.computes || w.joins())
+}
+
+// next is what others wait in that who is as far as a lane has to enter first, if it is waited for.
+func (c *crowd) next(lane job.Lane) (next wait) {
+	for _, w := range c.waits {
+		if w.lane.Group == lane.Group && lane.Entered < w.number() && (next.lane == nil || w.number() < next.number()) {
+			next = w
+		}
+	}
+	return next
 }
 
 // in reports whether a rank has ever used a group.

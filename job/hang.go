@@ -16,7 +16,7 @@ type Hang struct {
 	Group    string        `json:"group,omitempty"`    // the group's name
 	Quiet    time.Duration `json:"quiet"`              // since any rank advanced
 	Limit    time.Duration `json:"limit,omitempty"`    // after which that is a hang
-	Ops      []string      `json:"ops,omitempty"`      // desync: what they wait in, and who
+	Ops      []string      `json:"ops,omitempty"`      // what they wait in, and who, where that is not the same for all
 	Stuck    []string      `json:"stuck,omitempty"`    // network: connections over which nothing gets
 	Done     int           `json:"done,omitempty"`     // input: ranks that have ended
 	Kernels  bool          `json:"kernels,omitempty"`  // network: it may as well be an accelerator's kernel that does not end
