@@ -24,6 +24,9 @@ func Members(text string) (members []string, err error) {
 	tls := 0
 	for one := range strings.SplitSeq(strings.TrimPrefix(text, scheme), ",") {
 		rest, isTLS := strings.CutPrefix(strings.TrimSpace(one), secure)
+		if strings.Contains(rest, "@") {
+			return nil, errors.New("names a user, which --etcd-user says, or ETCDCTL_USER")
+		}
 		host, port, err := Endpoint(strings.TrimSuffix(strings.TrimPrefix(rest, "http://"), "/"))
 		if err != nil {
 			return nil, err

@@ -19,7 +19,7 @@ func TestMembers(t *testing.T) {
 		{"h1,,h2", "", "names no host"},
 		{"h1:0", "", "has no port from 1 to 65535"},
 		{"etcd://h1:2379/a", "", "has no port"},
-		{"etcd://u:p@h1:2379", "", "is no HOST:PORT"},
+		{"etcd://u:p@h1:2379", "", "names a user, which --etcd-user says, or ETCDCTL_USER"},
 		{"0.0.0.0", "", "means every address"},
 	} {
 		got, err := Members(c.in)

@@ -200,7 +200,7 @@ var kinds = map[string]struct {
 	"library-mismatch": {means: "two libraries do not fit together", do: "rebuild the extension against the installed PyTorch and CUDA; look for a second copy in LD_LIBRARY_PATH or LD_PRELOAD"},
 	"script-missing":   {means: "the script is not there", do: "check the path, the working directory and the volumes of this node"},
 	"module-missing":   {means: "a Python module is not installed", do: "install it in the image; check that this interpreter is the one it was installed for, and PYTHONPATH"},
-	"libuv":            {means: "this PyTorch was built without libuv, which its store is to use", do: "set USE_LIBUV=0; wheels from PyPI have libuv"},
+	"libuv":            {means: "this PyTorch was built without libuv, which its store is to use", do: "set USE_LIBUV=0, and where that is set --worker-store rank0; wheels from PyPI have libuv"},
 	"import":           {means: "a Python module lacks what is imported from it", do: "check its version, and that no file of the job has the module's name"},
 	"syntax":           {means: "the script is not valid Python", do: "check it against this image's version of Python"},
 	"arguments":        {means: "the script refused its arguments", do: "compare the command line with the script's --help"},

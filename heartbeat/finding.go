@@ -62,14 +62,14 @@ func (f Finding) what(w job.World) string {
 	who, it := f.who(w), f.it()
 	switch f.Class {
 	case Absent:
-		lacks, in := "not entered "+it, " in it"
+		lacks, in := "not entered "+it+" for", " in it"
 		if f.transfers() {
-			lacks, in = "sent and received nothing", " in "+it
+			lacks, in = "sent and received nothing for", " in "+it
 		}
 		if len(f.Ops) > 0 {
 			in = ": " + strings.Join(f.Ops, "; ")
 		}
-		return fmt.Sprintf("%s %s %s for %s; %s%s", who, has(f.Culprits), lacks, f.Lasted(), waiters(f.Waiting), in)
+		return fmt.Sprintf("%s %s %s %s; %s%s", who, has(f.Culprits), lacks, f.Lasted(), waiters(f.Waiting), in)
 	case Odd:
 		if f.Culprits[0].Queued {
 			return fmt.Sprintf("%s %s been in %s for %s, behind a kernel that does not end on %s GPU; %s for it", who, has(f.Culprits), it, f.Lasted(), its(f.Culprits), waiters(f.Waiting-len(f.Culprits)))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-run/muster/discovery"
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/report"
 )
 
 // Etcd says how an etcd is entered. What is "" etcdctl's own variables say: ETCDCTL_CACERT, ETCDCTL_CERT, ETCDCTL_KEY,
@@ -69,7 +70,7 @@ func planEtcd(c Config, found discovery.Finding, p *Plan) (err error) {
 	case c.Endpoint != "":
 		by = c.by("rdzv-endpoint")
 		if p.Etcd, err = discovery.Members(c.Endpoint); err != nil {
-			return fail(job.ExitUsage, "give the members of an etcd: HOST:PORT,...", "%s %w", c.said("rdzv-endpoint", c.Endpoint), err)
+			return fail(job.ExitUsage, "give the members of an etcd: HOST:PORT,...", "%s %w", report.NewMask(nil).Text(c.said("rdzv-endpoint", c.Endpoint)), err)
 		}
 	case len(found.Etcd) > 0:
 		p.Etcd = found.Etcd

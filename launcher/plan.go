@@ -13,10 +13,13 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/muster-run/muster/discovery"
 	"github.com/muster-run/muster/framework"
 	"github.com/muster-run/muster/job"
+	"github.com/muster-run/muster/report"
 	"github.com/muster-run/muster/topology"
 )
 
@@ -549,7 +552,7 @@ func published(found discovery.Finding) int {
 
 // named completes at with the words of its flag; err is what is wrong with them.
 func (at place) named(c Config, value string, err error) (place, error) {
-	at.said = c.said(at.flag, value)
+	at.said = report.NewMask(nil).Text(c.said(at.flag, value))
 	if err != nil {
 		return at, fail(job.ExitUsage, "give the name or address of the node where all meet", "%s %w", at.said, err)
 	}
@@ -594,11 +597,16 @@ func planID(c Config, found discovery.Finding, p *Plan) error {
 	if c.Attempt > 0 || c.JobID == "" && found.AttemptBy != "" { // the next one shall have room, too
 		most -= maxMark
 	}
-	why := "that is torchrun's word for no name"
-	if len(p.Called) > most {
+	why := ""
+	switch {
+	case p.Called == "none":
+		why = "that is torchrun's word for no name"
+	case len(p.Called) > most:
 		why = fmt.Sprintf("it has %d characters", len(p.Called))
+	case !utf8.ValidString(p.Called) || strings.ContainsFunc(p.Called, func(r rune) bool { return !unicode.IsPrint(r) }):
+		why = "it has characters that cannot be shown"
 	}
-	if p.Called == "none" || len(p.Called) > most {
+	if why != "" {
 		said := c.said("rdzv-id", fmt.Sprintf("%.40q", p.Called))
 		if c.JobID == "" {
 			said = fmt.Sprintf("%s=%.40q", found.JobIDBy, p.Called)

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
@@ -166,6 +168,12 @@ func thisHost() job.Host {
 	if err != nil {
 		hostname = "localhost" // a name for people; nothing depends on it
 	}
+	hostname = strings.Map(func(r rune) rune { // the kernel takes any
+		if !unicode.IsPrint(r) || r == utf8.RuneError {
+			return '?'
+		}
+		return r
+	}, hostname)
 	dir, _ := os.Getwd() // which may have been removed
 	return job.Host{
 		Getenv: os.Getenv, ReadFile: readCarried, Hostname: hostname, Dir: dir,
