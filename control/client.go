@@ -201,6 +201,9 @@ func alive(paths []string) (found []Client) {
 	return found
 }
 
+// GoesOn reports whether the run whose agent this is goes on, also while another agent takes its place.
+func (c Client) GoesOn() bool { return goesOn(filepath.Dir(c.Path)) }
+
 // goesOn reports whether some process still has a run's directory for its own.
 func goesOn(dir string) bool {
 	for _, d := range []string{dir, filepath.Join(Memory, filepath.Base(dir))} {

@@ -49,6 +49,41 @@ func (a *agent) ask(within time.Duration, r control.Request, result any) error {
 	return nil
 }
 
+// status finds the agent, and waits for at most so long for what it says of its job.
+func (a *agent) status(within time.Duration) (s report.Status, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	c, err := a.find(ctx)
+	if err != nil {
+		return s, err
+	}
+	c.Own = a.own
+	if s, err = a.look(ctx, c); err != nil {
+		err = &launcher.Error{Code: absent, Err: err}
+	}
+	return s, err
+}
+
+// followsIn is how long an agent that takes another's place may be waited for until it answers.
+const followsIn = 2 * time.Second
+
+// look is what an agent says of its job; where it has just died, the one that takes its place.
+func (a *agent) look(ctx context.Context, c control.Client) (s report.Status, err error) {
+	late := time.After(followsIn)
+	for {
+		if err = c.Ask(ctx, control.Request{Do: "status"}, &s); !a.left(err) || !c.GoesOn() {
+			return s, err
+		}
+		select {
+		case <-ctx.Done():
+			return s, err
+		case <-late:
+			return s, err
+		case <-time.After(insistPause):
+		}
+	}
+}
+
 // insist is ask, again and again while one agent takes another's place: what is asked changes nothing.
 func (a *agent) insist(within time.Duration, r control.Request, result any) error {
 	for late := time.Now().Add(within); ; time.Sleep(insistPause) {
@@ -70,12 +105,12 @@ func (a *agent) order(within time.Duration, r control.Request, answer any) error
 	if err := a.stick(); err != nil {
 		return err
 	}
-	var s report.Status
-	if err := a.ask(within, control.Request{Do: "status"}, &s); err != nil {
+	s, err := a.status(within)
+	if err != nil {
 		return err
 	}
 	var text string
-	err := a.ask(within, r, &text)
+	err = a.ask(within, r, &text)
 	*answer.(*string) = of(s) + text
 	return err
 }
@@ -132,8 +167,7 @@ func (a *agent) find(ctx context.Context) (control.Client, error) {
 	var all []string
 	var exact []control.Client
 	found = slices.DeleteFunc(found, func(c control.Client) bool {
-		var s report.Status
-		err := c.Ask(ctx, control.Request{Do: "status"}, &s)
+		s, err := a.look(ctx, c)
 		switch {
 		case a.job != "" && (err != nil || !launcher.Calls(a.job, s.Job)):
 			return true

@@ -23,7 +23,7 @@ func (p *program) asks(args ...string) *program {
 	return muster(p.t, p.tmp, []string{"TMPDIR=" + p.tmp}, args...)
 }
 
-// While the agent of one job is being replaced, the only other one that runs here is not taken for it.
+// While the agent of one job is being replaced, the only other one that runs here is not taken for it, and who asks for it by its name waits.
 func TestAgentIsBeingReplaced(t *testing.T) {
 	t.Parallel()
 	dir := "TMPDIR=" + t.TempDir()
@@ -49,6 +49,7 @@ func TestAgentIsBeingReplaced(t *testing.T) {
 	if err := syscall.Kill(first, syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
+	muster(t, t.TempDir(), []string{dir}, "status", "--job", "one").ends(0, "job one")
 	one.says(tookOver)
 	muster(t, t.TempDir(), []string{dir}, "ctl", "stop", "--job", "other").ends(0)
 	other.ends(143)

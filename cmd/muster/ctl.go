@@ -74,11 +74,12 @@ func upgrade(a *agent, path string) error {
 	if err := a.stick(); err != nil {
 		return err
 	}
-	var before, after report.Status
-	var text string
-	if err := a.ask(askTime, control.Request{Do: "status"}, &before); err != nil {
+	before, err := a.status(askTime)
+	if err != nil {
 		return err
 	}
+	var after report.Status
+	var text string
 	if err := a.ask(orderTime, control.Request{Do: "upgrade", File: path}, &text); err != nil {
 		return err
 	}

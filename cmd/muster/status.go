@@ -55,8 +55,7 @@ func printStatus(a *agent, watch bool, show func(io.Writer, report.Status)) erro
 	if watch {
 		return watchStatus(a, show)
 	}
-	var s report.Status
-	err := a.ask(askTime, control.Request{Do: "status"}, &s)
+	s, err := a.status(askTime)
 	if err == nil {
 		show(os.Stdout, s)
 	}
