@@ -614,7 +614,7 @@ func (m *meeting) missingHints(stood, another bool) (hints []string) {
 		hints = append(hints, "did the missing nodes start, and can they reach "+string(m.port)+"?")
 	}
 	if m.torchruns() {
-		hints = append(hints, "A torchrun meets in that store: it and muster do not see each other, so start either on all nodes.")
+		hints = append(hints, torchrunMeets)
 	}
 	if why := m.astray(); why != "" && !stood && !another {
 		hints = append(hints, "This node hosts the meeting itself, "+why)
@@ -637,6 +637,15 @@ func sentences(all []string) string {
 	}
 	return b.String()
 }
+
+// looksForTorchruns tells of one that meets in the store of a world which it may lack: of a full one nobody is missing.
+func (m *meeting) looksForTorchruns(nodes int) {
+	if nodes < m.spec.Nodes && m.torchruns() {
+		m.c.Log.Warn("this world is not full. " + torchrunMeets)
+	}
+}
+
+const torchrunMeets = "A torchrun meets in that store: it and muster do not see each other, so start either on all nodes."
 
 // torchruns reports whether a torchrun keeps its state in the store (C10dRendezvousBackend of torch.distributed.elastic), as where a job is half moved.
 func (m *meeting) torchruns() bool {
@@ -747,6 +756,7 @@ func (m *meeting) agree(ctx context.Context, o rendezvous.Options) (err error) {
 		if m.anew || show.told {
 			m.c.aloud().Info("all here: " + m.describe())
 		}
+		m.looksForTorchruns(len(m.session.World.Members))
 		return nil
 	case errors.As(err, &missing):
 		return m.missing(missing)

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -346,6 +347,15 @@ func TestGivesUpBesideTorchrun(t *testing.T) {
 		err := m.missing(&rendezvous.Missing{After: time.Minute})
 		if why := new(Error); !errors.As(err, &why) || strings.Contains(why.Hint, "A torchrun meets in that store") != tells {
 			t.Errorf("%s: %v", key, err)
+		}
+		var said bytes.Buffer
+		m.c.Log, m.spec.Nodes = slog.New(slog.NewTextHandler(&said, nil)), 2
+		m.looksForTorchruns(2)
+		if said.Len() > 0 {
+			t.Errorf("%s: of a full world it is said: %s", key, &said)
+		}
+		if m.looksForTorchruns(1); strings.Contains(said.String(), "A torchrun meets in that store") != tells {
+			t.Errorf("%s: %s", key, &said)
 		}
 	}
 }
