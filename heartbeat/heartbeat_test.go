@@ -3,6 +3,7 @@ package heartbeat
 import (
 	"fmt"
 	"math/rand/v2"
+	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -1317,6 +1318,49 @@ func TestUneven(t *testing.T) {
 			}
 			if got := f.Sentence(two()); !strings.Contains(got, c.says) {
 				t.Error(got)
+			}
+		})
+	}
+}
+
+// TestMarks shows that the hook marks a kind as the judge does, who knows only so much of its name as a page holds.
+func TestMarks(t *testing.T) {
+	const script = "import _muster_hook as h; print(h.mark_of('all_reduce', 32), h.mark_of('barrier', 8), h.mark_of('all_gather_into_tensor_coalesced', 8))"
+	hook := exec.CommandContext(t.Context(), "python3", "-B", "-c", script)
+	hook.Dir = "page/hook"
+	out, err := hook.Output()
+	want := fmt.Sprintln(kind{"all_reduce", 32}.mark(), kind{op: "barrier"}.mark(), kind{op: "all_gather_into_tensor_coalesced"[:31]}.mark())
+	if err != nil || string(out) != want {
+		t.Errorf("%q, want %q (%v)", out, want, err)
+	}
+}
+
+// TestThrough shows what is said of who has come through a collective in which the others are, and is in nothing.
+func TestThrough(t *testing.T) {
+	for name, c := range map[string]struct {
+		play  func(b *job.Beat)
+		stage Stage
+		class string
+	}{
+		"it sleeps":          {nil, Hung, Network},
+		"it works":           {func(b *job.Beat) { b.Sight.CPU += 700 * time.Millisecond }, Slow, Network},
+		"it stands still":    {func(b *job.Beat) { b.Sight.State = 'T' }, Hung, Absent},
+		"its script is over": {func(b *job.Beat) { b.Over = true }, Slow, Absent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(4, Limits{Busy: 5 * time.Minute}).train(120)
+			w.enter(0, 1, 2, 3)
+			for r := range w.beats {
+				w.beats[r].Lanes[0].Members = 4
+			}
+			w.beats[1].Lanes[0].Completed++
+			w.stand(60, func() {
+				if c.play != nil {
+					c.play(&w.beats[1])
+				}
+			})
+			if f := w.worst(); f == nil || f.Stage != c.stage || f.Class != c.class {
+				t.Errorf("%+v", f)
 			}
 		})
 	}

@@ -419,7 +419,8 @@ func (j *Judge) outside(c crowd) (view, bool) {
 
 // past reports whether a rank has just been through all that is waited for in its groups. Who has counted far more may have counted something else.
 func (j *Judge) past(rank int, c crowd) bool {
-	return !slices.ContainsFunc(j.ranks[rank].beat.Lanes, func(l job.Lane) bool {
+	t := j.ranks[rank]
+	return !t.beat.Over && t.halted() == "" && !slices.ContainsFunc(t.beat.Lanes, func(l job.Lane) bool {
 		w, waited := c.last[l.Group]
 		return waited && (l.Mixed || w.lane.Mixed || l.Completed != w.number())
 	})
@@ -662,6 +663,7 @@ func (j *Judge) together(c crowd) view {
 		in := c.in(w.point())
 		v.Waiting, v.Ops = len(in), []string{fmt.Sprintf("%s in it, %s through with it", ranks(in), ranks(left))}
 	}
+	v.busy = slices.ContainsFunc(c.free, j.runs) // who has come through it may be what the others wait for
 	for _, rank := range j.sorted() {
 		t := j.ranks[rank]
 		if t.halted() != "" && !t.stores() {

@@ -202,8 +202,8 @@ func second(s page.Snapshot, clock time.Duration, now time.Time) uint8 {
 // laneOf is one process group of a page. Where it cannot be seen what is complete, nobody is seen to wait; nor does who is about to
 // end, though it may have been in a collective when that was last looked at.
 func laneOf(l page.Lane, exiting bool) job.Lane {
-	if l.Blind || exiting {
-		l.Completed = l.Entered
+	if (l.Blind || exiting) && l.Completed != l.Entered {
+		l.Completed, l.Mark = l.Entered, 0
 	}
 	return job.Lane{Group: l.Group, Name: l.Name, Entered: l.Entered, Completed: l.Completed, Op: l.Op, Bytes: l.Bytes, Mark: l.Mark, Members: l.Members, Mixed: l.Mixed, Begun: l.Begun, Queued: l.Queued, Host: l.Host}
 }

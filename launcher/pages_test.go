@@ -55,6 +55,17 @@ func TestBeatOf(t *testing.T) {
 	}
 }
 
+// Of who is about to end nobody knows of which kind the last was that it takes for complete.
+func TestLaneAtTheEnd(t *testing.T) {
+	l := page.Lane{Group: 1, Entered: 6, Completed: 5, Mark: 77}
+	if got := laneOf(l, false); got.Completed != 5 || got.Mark != 77 {
+		t.Errorf("%+v", got)
+	}
+	if got := laneOf(l, true); got.Completed != 6 || got.Mark != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
 // A finding about all ranks of a large world is still a message.
 func TestFindingsAreBounded(t *testing.T) {
 	var f heartbeat.Finding

@@ -603,7 +603,7 @@ func planID(c Config, found discovery.Finding, p *Plan) error {
 		why = "that is torchrun's word for no name"
 	case len(p.Called) > most:
 		why = fmt.Sprintf("it has %d characters", len(p.Called))
-	case !utf8.ValidString(p.Called) || strings.ContainsFunc(p.Called, func(r rune) bool { return !unicode.IsPrint(r) }):
+	case !utf8.ValidString(p.Called) || strings.ContainsFunc(p.Called, unicode.IsControl):
 		why = "it has characters that cannot be shown"
 	}
 	if why != "" {

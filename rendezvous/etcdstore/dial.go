@@ -286,7 +286,7 @@ func (s *Store) member(ctx context.Context, conf *tls.Config, was string) (why s
 	why, all = was, true
 	for _, endpoint := range s.Endpoints {
 		d := tls.Dialer{NetDialer: &net.Dialer{Timeout: tryTime}, Config: conf}
-		conn, err := d.DialContext(ctx, "tcp", endpoint)
+		conn, err := d.DialContext(ctx, "tcp", strings.TrimPrefix(endpoint, "https://"))
 		switch {
 		case err == nil:
 			conn.Close()

@@ -47,7 +47,7 @@ const (
 
 // Options say which etcd it is, and whose store in it.
 type Options struct {
-	Endpoints      []string // HOST:PORT of its members; some are enough
+	Endpoints      []string // HOST:PORT or https://HOST:PORT of its members; some are enough
 	TLS            *Files   // nil: plain text
 	User, Password string   // "": none are asked for
 

@@ -521,6 +521,7 @@ func TestNotAllAreTrusted(t *testing.T) {
 		t.Error(err)
 	}
 
+	wrong = "https://" + wrong
 	o.Endpoints = []string{wrong, wrong}
 	none := New(o)
 	defer none.Close()

@@ -13,6 +13,7 @@ SIZE, VERSION = 4096, 1
 ASK_TRACE_AT, ASK_STACKS_AT, HOOK_AT, LANES_AT, LANE, MAX_LANES = 16, 24, 256, 768, 104, 32
 RECORDER, HOOKS, STACK, EXITING, GROUPED, MET, OVER, SPAWNED, TELLS = 1, 2, 4, 8, 16, 32, 64, 128, 256
 BLIND, MIXED, BEGUN, QUEUED, HOST = 1, 2, 4, 8, 16
+OP_SIZE = 32  # of a lane, with its length
 STACK_SIGNAL = 52
 FOREVER = 1 << 63
 MAX_RECORDING = 2 << 20
@@ -1012,11 +1013,11 @@ def kind_of(entry):
 
 
 def mark_of(op, bytes):
-    """A number for what must be alike in all members: the judge has kinds and their marks, too."""
+    """A number for what must be alike in all members: the judge makes it of what is on the page of another."""
     from binascii import crc32
 
     alike = "all_reduce" in op or "allreduce" in op
-    return crc32(b"%s %d" % (op.encode("utf-8", "replace"), bytes if alike else 0)) & 0xFFFF or 1
+    return crc32(b"%s %d" % (op.encode("utf-8", "replace")[: OP_SIZE - 1], bytes if alike else 0)) & 0xFFFF or 1
 
 
 WIDTHS = {"Double": 8, "Long": 8, "ComplexFloat": 8, "ComplexDouble": 16, "Float": 4, "Int": 4, "Half": 2, "BFloat16": 2, "Short": 2}
@@ -1296,4 +1297,4 @@ def put_text(part, at, size, text):
 def put_lane(pack, part, at, lane):
     pack("<QQQQHHI", part, at, lane.group, lane.entered, lane.completed, lane.bytes, lane.flags, lane.mark, lane.members)
     put_text(part, at + 40, 32, lane.name)
-    put_text(part, at + 72, 32, lane.op)
+    put_text(part, at + 72, OP_SIZE, lane.op)
