@@ -52,11 +52,12 @@ type crowd struct {
 	least      map[uint64]uint64 // and how many collectives every member has entered
 	absent     map[uint64]int    // by group, members that have never used it
 	computes   bool              // somebody inside a call may do something there
+	nexts      map[point]wait    // what next has found
 }
 
 // crowd tells who waits in a collective, who does not, and who tells nothing. beside: also those count beside which ranks went on, in another thread.
 func (j *Judge) crowd(beside bool) crowd {
-	c := crowd{waits: make([]wait, 0, len(j.ranks)), last: map[uint64]wait{}, least: map[uint64]uint64{}, absent: map[uint64]int{}}
+	c := crowd{waits: make([]wait, 0, len(j.ranks)), last: map[uint64]wait{}, least: map[uint64]uint64{}, absent: map[uint64]int{}, nexts: map[point]wait{}}
 	front, mixed := j.front(), j.mixed()
 	var ready []int
 	for _, rank := range j.sorted() {
@@ -314,7 +315,7 @@ func (j *Judge) absent(c crowd, ended []int) (view, bool) {
 			continue
 		}
 		v.in(w)
-		if v.Ops == nil && len(c.in(w.point())) < v.Waiting {
+		if len(v.Culprits) == 0 && len(c.in(w.point())) < v.Waiting {
 			v.Ops = c.places()
 		}
 		v.busy = v.busy || j.runs(rank) || j.ranks[rank].ending()
@@ -361,13 +362,19 @@ func (j *Judge) missed(rank int, c crowd) (wait, bool) {
 	return w, waited && (!c.computes || w.joins())
 }
 
-// next is what others wait in that who is as far as a lane has to enter first, if it is waited for.
-func (c *crowd) next(lane job.Lane) (next wait) {
+// next is what others wait in that who is as far as a lane has to enter first, if it is waited for. Many are as far as one another.
+func (c *crowd) next(lane job.Lane) wait {
+	from := point{lane.Group, lane.Entered}
+	if next, known := c.nexts[from]; known {
+		return next
+	}
+	var next wait
 	for _, w := range c.waits {
 		if w.lane.Group == lane.Group && lane.Entered < w.number() && (next.lane == nil || w.number() < next.number()) {
 			next = w
 		}
 	}
+	c.nexts[from] = next
 	return next
 }
 
@@ -492,12 +499,30 @@ func (k kind) String() string {
 
 // uneven finds a collective in which some wait that was of another kind to some who have left it: whoever moves less in all_reduce may come to its end.
 func (j *Judge) uneven(c crowd) (view, bool) {
+	type leaving struct {
+		rank int
+		mark uint16
+	}
+	through := map[point][]leaving{}
+	for _, rank := range j.sorted() {
+		for _, l := range j.ranks[rank].beat.Lanes {
+			if p := (point{l.Group, l.Completed}); l.Mark != 0 && !l.Mixed {
+				through[p] = append(through[p], leaving{rank, l.Mark})
+			}
+		}
+	}
 	for _, w := range c.waits {
 		k := w.kind()
-		if k == (kind{}) || c.incomplete(w) {
+		if k == (kind{}) || len(through[w.point()]) == 0 || c.incomplete(w) {
 			continue
 		}
-		if left := j.left(w, func(l job.Lane) bool { return l.Mark != 0 && l.Mark != k.mark() }); len(left) > 0 {
+		var left []int
+		for _, l := range through[w.point()] {
+			if l.mark != k.mark() {
+				left = append(left, l.rank)
+			}
+		}
+		if delete(through, w.point()); len(left) > 0 {
 			found := c.at(w.point())
 			found[fmt.Sprintf("through with #%d, of another kind or size there", w.number())] = left
 			return j.torn(w, found), true
@@ -506,11 +531,11 @@ func (j *Judge) uneven(c crowd) (view, bool) {
 	return view{}, false
 }
 
-// left are the members that have just been through what a rank waits in, and of whose lanes something is so.
-func (j *Judge) left(w wait, is func(job.Lane) bool) (left []int) {
+// through are the members that have just come through what a rank waits in.
+func (j *Judge) through(w wait) (left []int) {
 	for _, rank := range j.sorted() {
 		if slices.ContainsFunc(j.ranks[rank].beat.Lanes, func(l job.Lane) bool {
-			return l.Group == w.lane.Group && !l.Mixed && l.Completed == w.number() && is(l)
+			return l.Group == w.lane.Group && !l.Mixed && !w.lane.Mixed && l.Completed == w.number()
 		}) {
 			left = append(left, rank)
 		}
@@ -659,7 +684,7 @@ func (j *Judge) together(c crowd) view {
 	v.in(w)
 	if w.lane.Group == 0 {
 		v.Op, v.Ops = strings.Join(c.calls(), " or "), c.places()
-	} else if left := j.left(w, func(job.Lane) bool { return !w.lane.Mixed }); len(left) > 0 {
+	} else if left := j.through(w); len(left) > 0 {
 		in := c.in(w.point())
 		v.Waiting, v.Ops = len(in), []string{fmt.Sprintf("%s in it, %s through with it", ranks(in), ranks(left))}
 	}
