@@ -147,7 +147,7 @@ func missing(path string) string {
 	case !ok || len(fields) == 0:
 		return "no such file"
 	case bytes.HasSuffix(line, []byte("\r\n")):
-		return fmt.Sprintf("its first line ends with CR LF, so its interpreter would be %q", fields[0]) + `+"\r"`
+		return fmt.Sprintf("its first line ends with CR LF, so its interpreter would be %q+%q", fields[0], "\r")
 	default:
 		return fmt.Sprintf("its interpreter %s is not there", fields[0])
 	}
