@@ -19,7 +19,7 @@ var codes = map[int]struct{ means, do string }{
 	job.ExitStore:      {"the meeting point did not answer, or was away when the nodes were to meet", "check the endpoint's name and port from this node, and that its node was started"},
 	job.ExitStranger:   {"another program has the port that the job needs", "look who has it (`ss -ltnp`), or choose another port"},
 	job.ExitInternal:   {"a fault of muster itself", "report it, with the output"},
-	job.ExitSystem:     {"the system refused what muster needs: processes, ports, files", "look at `ulimit -u`, `ulimit -n`, the pids limit of the container, and full file systems"},
+	job.ExitSystem:     {"the system refused what muster needs: processes, ports, files", "look at `ulimit -u`, `ulimit -n`, the pids limit of the container, full file systems, and a port below 1024 for who is not root"},
 	job.ExitDeadline:   {"the job's limit of time passed (--deadline)", "raise the limit, or save a checkpoint when SIGTERM comes and go on from it"},
 	job.ExitDesync:     {"the ranks waited for each other in different collectives: an error in the script", "all ranks must call the same collectives in the same order, and with the same sizes: look for a branch that depends on the rank or its data"},
 	job.ExitHung:       {"the job hung, and --on-hang had it end", "the verdict names the rank, and where it was; see docs/hangs.md"},
