@@ -104,17 +104,24 @@ func TestLogGoesOn(t *testing.T) {
 	}
 }
 
-// A disk that is full: one word, nobody waits, and what is missing is said where it is missing once there is room.
-func TestFullDisk(t *testing.T) {
-	dir := t.TempDir()
+// smallDisk is a directory on a disk of 64 KiB, which a file there fills but for 16..
+func smallDisk(t *testing.T) (dir, ballast string) {
+	t.Helper()
+	dir = t.TempDir()
 	if err := unix.Mount("none", dir, "tmpfs", 0, "size=64k"); err != nil {
 		t.Fatalf("a small disk to fill: %v (this test needs to be root)", err)
 	}
-	defer unix.Unmount(dir, 0)
-	ballast := filepath.Join(dir, "ballast")
+	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
+	ballast = filepath.Join(dir, "ballast")
 	if err := os.WriteFile(ballast, make([]byte, 48<<10), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return dir, ballast
+}
+
+// A disk that is full: one word, nobody waits, and what is missing is said where it is missing once there is room.
+func TestFullDisk(t *testing.T) {
+	dir, ballast := smallDisk(t)
 	var said heard
 	w := said.word()
 	a, b := newLogFile(dir, "stdout", 0, w, new(atomic.Uint64)), newLogFile(dir, "stderr", 0, w, new(atomic.Uint64))

@@ -517,15 +517,7 @@ func TestStandardOutputGoesAway(t *testing.T) {
 
 // A disk under standard output that is full: standard error says so, once, nobody waits, and what is missing is said where it is missing once there is room.
 func TestConsoleOnFullDisk(t *testing.T) {
-	dir := t.TempDir()
-	if err := unix.Mount("none", dir, "tmpfs", 0, "size=64k"); err != nil {
-		t.Fatalf("a small disk to fill: %v (this test needs to be root)", err)
-	}
-	defer unix.Unmount(dir, 0)
-	ballast := filepath.Join(dir, "ballast")
-	if err := os.WriteFile(ballast, make([]byte, 48<<10), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	dir, ballast := smallDisk(t)
 	f, err := os.Create(filepath.Join(dir, "out"))
 	if err != nil {
 		t.Fatal(err)
